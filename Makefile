@@ -1,0 +1,151 @@
+# Everything a developer or CI runs. `make` alone lists the targets.
+#
+# The tools live in .venv and nowhere else: Python makes it, pip puts the locked uv into it, uv installs the rest.
+# Files named .stamp-* in it remember what was done, so that a second run installs nothing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Both passes of the suite use both cores already.
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/uv
+TOOL_STAMP := $(VENV)/.stamp-uv
+ENV_STAMP := $(VENV)/.stamp-env
+
+# Servers that the second pass of `make test` uses when they answer.
+TEST_POSTGRES_URL ?= postgresql://postgres@127.0.0.1:5432/postgres
+TEST_REDIS_URL ?= redis://127.0.0.1:6379/15
+export TEST_REDIS_URL
+# 1: a server that does not answer, and a test that is skipped for want of one, are failures.
+REQUIRE_SERVICES ?=
+export REQUIRE_SERVICES
+
+# More arguments for pytest: make test PYTEST_ARGS="-k lease -x"
+PYTEST_ARGS ?=
+PYTEST := $(BIN)/python -m pytest -n 2
+PACKAGES := agentops timeline runs
+
+.PHONY: help
+help:
+	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
+	@echo 'make test    the whole suite: on SQLite, then on PostgreSQL and Redis if they answer'
+	@echo 'make check   style, types, migrations, deployment settings, import floors'
+	@echo 'make bench   the measurements'
+	@echo 'make lock    write the lock files again (LOCK_ARGS=--upgrade for newer versions)'
+	@echo 'make clean   remove .venv, caches and build results; data in .agentops stays'
+
+# --- Environment ------------------------------------------------------------------------------------------------
+
+# The first interpreter on the PATH that runs and is new enough; some names may exist and still not run.
+define FIND_PYTHON
+for candidate in $${PYTHON:-} python3 python3.11 python3.12 python3.13; do \
+	if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		python="$$candidate"; break; \
+	fi; \
+done; \
+if [ -z "$${python:-}" ]; then \
+	echo 'agentops needs Python 3.11 or newer; none of python3, python3.11, python3.12, python3.13 is.' >&2; \
+	echo 'Install one, or name it: make PYTHON=/path/to/python3.11' >&2; \
+	exit 1; \
+fi
+endef
+
+ifdef PYTHON
+export PYTHON
+endif
+
+$(BIN)/python:
+	@$(FIND_PYTHON); \
+	echo "Making $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv $(VENV) || { \
+		rm -rf $(VENV); \
+		echo 'python -m venv failed; Debian keeps it in a package of its own: apt-get install python3-venv' >&2; \
+		exit 1; \
+	}
+
+# The lock file pins uv with its hashes; pip installs exactly that.
+$(TOOL_STAMP): requirements-dev.lock | $(BIN)/python
+	@sed -n '/^uv==/,/^    # via/p' requirements-dev.lock > $(VENV)/uv.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
+	@touch $@
+
+$(ENV_STAMP): requirements-dev.lock pyproject.toml | $(TOOL_STAMP)
+	$(UV) pip sync --quiet --require-hashes requirements-dev.lock
+	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: env
+env: $(ENV_STAMP)
+
+# Needs uv only, so that a lock file that cannot be installed can be written again.
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command 'make lock' $(LOCK_ARGS) pyproject.toml
+.PHONY: lock
+lock: $(TOOL_STAMP)
+	$(COMPILE) --output-file requirements.lock
+	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+
+# --- Tests ------------------------------------------------------------------------------------------------------
+
+# Exit 0 if the server at the URL lets us in.
+POSTGRES_ANSWERS = $(BIN)/python -c \
+	'import sys, psycopg; psycopg.connect(sys.argv[1], connect_timeout=3).close()' '$(TEST_POSTGRES_URL)'
+REDIS_ANSWERS = $(BIN)/python -c \
+	'import sys, redis; redis.Redis.from_url(sys.argv[1], socket_connect_timeout=3).ping()' '$(TEST_REDIS_URL)'
+
+.PHONY: test
+test: test-sqlite test-services
+
+.PHONY: test-sqlite
+test-sqlite: $(ENV_STAMP)
+	@echo '== Suite on SQLite =='
+	env -u DATABASE_URL -u REDIS_URL $(PYTEST) $(PYTEST_ARGS)
+
+.PHONY: test-services
+test-services: $(ENV_STAMP)
+	@skipped=''; redis='$(TEST_REDIS_URL)'; \
+	if ! $(REDIS_ANSWERS) >/dev/null 2>&1; then \
+		echo '== SKIPPED: what needs Redis: no answer at TEST_REDIS_URL =='; skipped=1; redis=''; \
+	fi; \
+	if ! $(POSTGRES_ANSWERS) >/dev/null 2>&1; then \
+		echo '== SKIPPED: the suite on PostgreSQL: no answer at TEST_POSTGRES_URL =='; skipped=2; \
+	fi; \
+	if [ -n "$$skipped" ] && [ "$(REQUIRE_SERVICES)" = 1 ]; then \
+		echo 'REQUIRE_SERVICES=1 forbids skipping.' >&2; exit 1; \
+	fi; \
+	if [ "$$skipped" != 2 ]; then \
+		echo "== Suite on PostgreSQL $${redis:+and Redis }=="; \
+		DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis" $(PYTEST) $(PYTEST_ARGS); \
+	fi
+
+.PHONY: bench
+bench: $(ENV_STAMP)
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+# --- Checks -----------------------------------------------------------------------------------------------------
+
+# Settings as in production; nothing connects to these servers, whose names cannot exist.
+PRODUCTION := env AGENTOPS_HOME=$(VENV)/check AGENTOPS_HTTPS=true ALLOWED_HOSTS=agentops.example \
+	DATABASE_URL=postgresql://agentops@db.invalid/agentops REDIS_URL=redis://redis.invalid/0
+
+.PHONY: check
+check: $(ENV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	AGENTOPS_HOME=$(VENV)/check $(BIN)/mypy $(PACKAGES) manage.py
+	env -u DATABASE_URL -u REDIS_URL AGENTOPS_HOME=$(VENV)/check \
+		$(BIN)/python manage.py makemigrations --check --dry-run
+	@key="$$($(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(64))')"; \
+	echo 'manage.py check --deploy, with settings as in production'; \
+	SECRET_KEY="$$key" $(PRODUCTION) $(BIN)/python -W error manage.py check --deploy --fail-level WARNING
+	$(BIN)/python -m pytest -q tests/test_floors.py
+
+.PHONY: clean
+clean:
+	rm -rf $(VENV) dist build staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(PACKAGES) tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

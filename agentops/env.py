@@ -1,0 +1,99 @@
+"""Strict readers of the environment: a bad value stops the start and is named, never shown.
+
+May import environs, dj-database-url and Django's exceptions; nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+from environs import Env
+
+T = TypeVar("T")
+PREFIX = "AGENTOPS_"
+INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
+BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+class BadSetting(ImproperlyConfigured):
+    """A variable of the environment cannot be used; the text names it and what is expected."""
+
+
+class Reader:
+    """Reads variables and remembers which `AGENTOPS_*` names exist, so that a misspelt one is refused."""
+
+    def __init__(self) -> None:
+        self._env = Env()
+        self._known: set[str] = set()
+
+    def read(self, name: str, default: T, parse: Callable[[str], T], expected: str) -> T:
+        """The parsed value of `name`; unset and empty give `default`, a `ValueError` becomes `BadSetting`."""
+        self._known.add(name)
+        raw = self._env.str(name, "")
+        if not raw:
+            return default
+        try:
+            return parse(raw)
+        except (ValueError, KeyError):
+            raise BadSetting(f"{name} must be {expected}") from None
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.read(name, default, str, "text")
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        return self.read(name, default, lambda raw: BOOLEANS[raw.strip().lower()], "true or false")
+
+    def integer(self, name: str, default: int, *, low: int, high: int) -> int:
+        def parse(raw: str) -> int:
+            # int() also takes "1_000", " 12 " and other scripts' digits.
+            if not INTEGER.fullmatch(raw) or not low <= int(raw) <= high:
+                raise ValueError
+            return int(raw)
+
+        return self.read(name, default, parse, f"a whole number from {low} to {high}")
+
+    def seconds(self, name: str, default: float, *, low: float, high: float) -> float:
+        def parse(raw: str) -> float:
+            if not DECIMAL.fullmatch(raw) or not low <= float(raw) <= high:
+                raise ValueError
+            return float(raw)
+
+        return self.read(name, default, parse, f"a number of seconds from {low:g} to {high:g}")
+
+    def names(self, name: str, default: list[str]) -> list[str]:
+        return self.read(name, default, lambda raw: [p.strip() for p in raw.split(",") if p.strip()], "a comma list")
+
+    def database(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
+        """A Django database entry from a URL: `postgresql://…` or `sqlite:///PATH`."""
+
+        def parse(raw: str) -> dict[str, Any]:
+            if urlsplit(raw).scheme not in {"postgres", "postgresql", "sqlite"}:
+                raise ValueError
+            try:
+                return dict(dj_database_url.parse(raw))
+            except dj_database_url.ParseError:
+                raise ValueError from None
+
+        return self.read(name, default, parse, "a postgresql:// or sqlite:/// URL")
+
+    def redis(self, name: str) -> str:
+        def parse(raw: str) -> str:
+            parts = urlsplit(raw)
+            if parts.scheme not in {"redis", "rediss", "unix"} or not (parts.hostname or parts.path):
+                raise ValueError
+            return raw
+
+        return self.read(name, "", parse, "a redis://, rediss:// or unix:// URL")
+
+    def refuse_unknown(self) -> None:
+        """A typing mistake in a variable's name must not silently leave the default in force."""
+        unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self._known)
+        if unknown:
+            raise BadSetting(f"unknown variable {unknown[0]}")

@@ -1,0 +1,64 @@
+"""The audit trail: who did what to which object, written in the transaction of the change itself.
+
+May import Django and this package.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from django.db.models import Model
+
+from agentops.projects.access import Principal
+from agentops.projects.models import AuditEntry, Project
+
+#: Who did it: a principal, or its name alone where there is no more than that ("system").
+Actor: TypeAlias = Principal | str
+
+
+class Audited(enum.StrEnum):
+    """What this package writes down; other packages keep a list of their own."""
+
+    PROJECT_CREATED = "project.created"
+    MEMBER_ADDED = "member.added"
+    MEMBER_ROLE_CHANGED = "member.role_changed"
+    MEMBER_REMOVED = "member.removed"
+    KEY_CREATED = "key.created"
+    KEY_ROTATED = "key.rotated"
+    KEY_REVOKED = "key.revoked"
+
+
+def record(
+    actor: Actor,
+    action: str,
+    *,
+    project: Project | None,
+    obj: Model | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    ip: str | None = None,
+) -> AuditEntry:
+    """One row, to be called inside the caller's transaction; never with anything secret in before and after."""
+    who, came_from = (actor, None) if isinstance(actor, str) else (actor.actor, actor.ip)
+    return AuditEntry.objects.create(
+        project=project,
+        actor=who,
+        ip=_address(ip or came_from),
+        action=action,
+        object_type=obj._meta.label_lower if obj is not None else "",
+        object_id=str(obj.pk) if obj is not None else "",
+        before=before,
+        after=after,
+    )
+
+
+def _address(text: str | None) -> str | None:
+    """The address, or none where a proxy handed on something else: that must not undo what was done."""
+    try:
+        # Postgres knows no zone ("fe80::1%eth0").
+        return str(ipaddress.ip_address(text.partition("%")[0])) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,138 @@
+"""What our management commands share: subcommands, output for people and programs, exit codes.
+
+May import Django only: commands of every package build on it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.utils import InterfaceError, OperationalError, ProgrammingError
+
+EXIT_USAGE = 2  # argparse's own
+EXIT_NOT_FOUND = 3
+EXIT_REFUSED = 5
+EXIT_UNREADABLE = 6
+EXIT_INVALID = 7
+EXIT_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
+
+# 4 (ambiguous) has no HTTP status of its own: such errors say `exit_code`.
+EXIT_OF_STATUS = {400: EXIT_INVALID, 413: EXIT_INVALID, 422: EXIT_INVALID, 404: EXIT_NOT_FOUND, 410: EXIT_NOT_FOUND}
+
+Handler = Callable[[dict[str, Any]], None]
+
+
+class AddSubcommand(Protocol):
+    def __call__(self, name: str, handler: Handler, *, help: str) -> CommandParser: ...  # noqa: A002
+
+
+class OurCommand(BaseCommand):
+    """A command that ends with one line on stderr and an exit code instead of a traceback.
+
+    With subcommands: override `subcommands`. Without: override `add_arguments` and `handle` as in Django.
+    """
+
+    requires_system_checks = []
+    suppressed_base_arguments = {
+        *("--version", "--verbosity", "--settings", "--pythonpath"),
+        *("--traceback", "--no-color", "--force-color", "--skip-checks"),
+    }
+    _at_command_line = False
+
+    def subcommands(self, add: AddSubcommand) -> None:
+        """Call `add(name, handler, help=…)` for each, and `add_argument` on the parser it gives back."""
+        raise NotImplementedError
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        choices = parser.add_subparsers(metavar="COMMAND", required=True)
+
+        def add(name: str, handler: Handler, *, help: str) -> CommandParser:  # noqa: A002
+            chosen = choices.add_parser(name, help=help, description=help)
+            chosen.set_defaults(handler=handler)
+            return chosen
+
+        self.subcommands(add)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        handler: Handler = options.pop("handler")
+        handler(options)
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self._at_command_line = True
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks is shown escaped, as stderr does, instead of ending us.
+            sys.stdout.reconfigure(errors="backslashreplace")
+        super().run_from_argv(argv)
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Django's, but known errors become an exit code; from Python (`call_command`) a CommandError with it."""
+        try:
+            output = super().execute(*args, **options)
+            self.stdout.flush()
+        except BrokenPipeError:
+            if not self._at_command_line:
+                raise
+            # The reader (head, less) has left. Python flushes once more at its end: let that go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(EXIT_PIPE) from None
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None or options.get("traceback"):
+                raise
+            if not self._at_command_line:
+                raise failure from error
+            self.stderr.write(f"agentops: {failure}")
+            raise SystemExit(failure.returncode) from None
+        return output
+
+    def write_json(self, value: object) -> None:
+        self.stdout.write(json.dumps(value, cls=DjangoJSONEncoder, indent=2 if self.stdout.isatty() else None))
+
+    def write_table(self, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Aligned under headers on a terminal; elsewhere bare rows, parted by tabs, for cut and awk."""
+        lines = [[printable(cell) for cell in row] for row in rows]
+        if not self.stdout.isatty():
+            for line in lines:
+                self.stdout.write("\t".join(line))
+            return
+        lines.insert(0, [header.upper() for header in headers])
+        widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+        for line in lines:
+            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            self.stdout.write("  ".join(padded).rstrip())
+
+
+def failure_of(error: Exception) -> CommandError | None:
+    """What a command ends with for this error; none for a mistake in the code, which shows its traceback."""
+    if isinstance(error, SystemCheckError):
+        return None
+    if isinstance(error, CommandError):
+        return error
+    if isinstance(error, (OperationalError, ProgrammingError, InterfaceError)):
+        reason = printable(str(error).strip().partition("\n")[0])
+        return CommandError(f"the database cannot be used: {reason} (is it migrated?)", returncode=EXIT_UNREADABLE)
+    if not isinstance(getattr(error, "code", None), str):
+        return None
+    exit_code = getattr(error, "exit_code", None)
+    status = getattr(error, "status", None)
+    if not isinstance(exit_code, int):
+        if not isinstance(status, int):
+            return None
+        exit_code = EXIT_OF_STATUS.get(status, EXIT_REFUSED)
+    return CommandError(printable(str(error)), returncode=exit_code)
+
+
+def printable(value: object) -> str:
+    """As text of one line: what an agent wrote must not steer the terminal."""
+    text = "" if value is None else str(value)
+    flat = re.sub(r"\s+", " ", text)
+    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in flat)

@@ -1,0 +1,106 @@
+"""`agentops key`: create, list and revoke the API keys of a project.
+
+A door: may import Django and agentops.projects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.keys import create_key, find_key, revoke
+from agentops.projects.management.base import AddSubcommand, OurCommand
+from agentops.projects.models import ApiKey, Scope
+
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Command(OurCommand):
+    help = "API keys, for programs that read, steer or report runs."
+
+    def subcommands(self, add: AddSubcommand) -> None:
+        create = add("create", self.create, help="Make a key and print it: it is shown this once.")
+        create.add_argument("--project", metavar="SLUG", required=True, help="slug or id")
+        create.add_argument(
+            "--scopes", metavar="S,S", type=_comma_list, required=True, help=f"of {', '.join(Scope.values)}"
+        )
+        create.add_argument("--name", metavar="N", default="made on the command line", help="what it is for")
+        create.add_argument("--expires", metavar="90d", type=_span, help="after so many m, h, d or w (default: never)")
+        create.add_argument("--json", action="store_true", help="as JSON")
+        ls = add("ls", self.ls, help="List the keys of a project, newest first.")
+        ls.add_argument("--project", metavar="SLUG", required=True, help="slug or id")
+        ls.add_argument("--json", action="store_true", help="as JSON")
+        revoked = add("revoke", self.revoke, help="Revoke a key: it is refused from now on.")
+        revoked.add_argument(
+            "prefix", metavar="PREFIX", help="as ls shows it, or the beginning of it that only this key has"
+        )
+        revoked.add_argument("--json", action="store_true", help="as JSON")
+
+    def create(self, options: dict[str, Any]) -> None:
+        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        span: timedelta | None = options["expires"]
+        made = create_key(
+            project,
+            name=options["name"],
+            scopes=options["scopes"],
+            expires_at=timezone.now() + span if span is not None else None,
+            actor=SYSTEM,
+        )
+        if options["json"]:
+            self.write_json({"key": made.plain, **_row(made.key, timezone.now())})
+        else:
+            self.stdout.write(made.plain)
+
+    def ls(self, options: dict[str, Any]) -> None:
+        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        now = timezone.now()
+        rows = [_row(key, now) for key in project.api_keys.order_by("-created_at", "-id")]
+        if options["json"]:
+            self.write_json(rows)
+            return
+        headers = ["prefix", "state", "scopes", "expires_at", "last_used_at", "name"]
+        cells = [{**row, "scopes": ",".join(row["scopes"])} for row in rows]
+        self.write_table(headers, [[_short(cell[header]) for header in headers] for cell in cells])
+
+    def revoke(self, options: dict[str, Any]) -> None:
+        key = revoke(find_key(options["prefix"]), actor=SYSTEM)
+        if options["json"]:
+            self.write_json(_row(key, timezone.now()))
+        else:
+            self.stdout.write(f"revoked {key.prefix}")
+
+
+def _row(key: ApiKey, now: datetime) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "prefix": key.prefix,
+        "name": key.name,
+        "scopes": key.scopes,
+        "state": key.state(now).value,
+        "created_at": key.created_at,
+        "expires_at": key.expires_at,
+        "revoked_at": key.revoked_at,
+        "last_used_at": key.last_used_at,
+    }
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "-"
+    return value.strftime("%Y-%m-%dT%H:%MZ") if isinstance(value, datetime) else str(value)
+
+
+def _comma_list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _span(text: str) -> timedelta:
+    match = re.fullmatch(r"([0-9]{1,5})([mhdw])", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no span of time: write 90d, 12h, 30m or 4w")
+    return timedelta(**{UNITS[match[2]]: int(match[1])})

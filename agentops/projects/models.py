@@ -1,0 +1,159 @@
+"""Who owns what and who may enter: projects, memberships, API keys and the audit trail.
+
+May import Django only.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NoReturn
+
+from django.conf import settings
+from django.core.serializers.json import DjangoJSONEncoder
+from django.core.validators import RegexValidator
+from django.db import models
+from uuid_utils.compat import uuid7
+
+SLUG_PATTERN = r"\A[a-z0-9][a-z0-9-]{0,62}\Z"
+UUID_PATTERN = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
+SLUG = RegexValidator(SLUG_PATTERN, "Lower-case letters, digits and dashes, at most 63.")
+# An address names a project by its id or by its slug, and must never mean two.
+NOT_A_UUID = RegexValidator(UUID_PATTERN, "Not in the form of a UUID.", inverse_match=True)
+
+
+class Project(models.Model):
+    """The border that nothing crosses: every run, key and event belongs to one project."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    slug = models.CharField(max_length=63, unique=True, validators=[SLUG, NOT_A_UUID])
+    name = models.CharField(max_length=200)
+    #: Days a finished run is kept; null keeps it for ever.
+    retention_days = models.PositiveIntegerField(null=True, blank=True, default=90)
+    settings = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+
+class Membership(models.Model):
+    """A person's role in a project; read again for each request, so a change holds at once."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="memberships")
+    # PROTECT: deleting a user must not take away a project's last admin, nor leave the audit trail a gap.
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="memberships")
+    role = models.CharField(max_length=8, choices=Role.choices)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "user"], name="membership_once"),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="membership_role_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.role} of {self.project_id}"
+
+
+class Scope(models.TextChoices):
+    """What a key may do; scopes are not hierarchical: `write` does not include `ingest`."""
+
+    INGEST = "ingest"
+    READ = "read"
+    WRITE = "write"
+
+
+class KeyState(models.TextChoices):
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def active(self, now: datetime) -> ApiKeyQuerySet:
+        """Those that open a door at `now`; says in SQL what `ApiKey.state` says of one row."""
+        unexpired = models.Q(expires_at=None) | models.Q(expires_at__gt=now)
+        return self.filter(unexpired, revoked_at=None)
+
+
+class ApiKey(models.Model):
+    """A key of a project. Only the SHA-256 of its 256 random bits is stored."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=200)
+    #: The part of the key that may be shown and by which it is looked up.
+    prefix = models.CharField(max_length=32, unique=True)
+    sha256 = models.BinaryField(max_length=32)
+    scopes = models.JSONField(default=list)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    #: To the minute only: see keys.authenticate.
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ApiKeyQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.prefix} {self.name}"
+
+    def state(self, now: datetime) -> KeyState:
+        if self.revoked_at is not None:
+            return KeyState.REVOKED
+        if self.expires_at is not None and self.expires_at <= now:
+            return KeyState.EXPIRED
+        return KeyState.ACTIVE
+
+
+class AuditEntryAltered(TypeError):
+    """Audit entries are written once: this is a mistake in the code, not something a caller did."""
+
+
+class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
+    def update(self, **kwargs: Any) -> NoReturn:
+        raise AuditEntryAltered("audit entries are never altered")
+
+    def delete(self) -> NoReturn:
+        raise AuditEntryAltered("audit entries are never deleted")
+
+
+class AuditEntry(models.Model):
+    """One action of a person or key that changed something; written with the change, never altered."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    #: SET_NULL: the trail outlives what it speaks of.
+    project = models.ForeignKey(Project, models.SET_NULL, null=True, related_name="audit_entries")
+    #: "user:<name>", "key:<prefix>" or "system".
+    actor = models.CharField(max_length=200)
+    ip = models.GenericIPAddressField(null=True)
+    action = models.CharField(max_length=64)
+    object_type = models.CharField(max_length=64, blank=True)
+    object_id = models.CharField(max_length=128, blank=True)
+    before = models.JSONField(null=True, encoder=DjangoJSONEncoder)
+    after = models.JSONField(null=True, encoder=DjangoJSONEncoder)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = AuditEntryQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            # The audit page of a project, newest first.
+            models.Index(fields=["project", "-created_at"], name="audit_of_project"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.object_id}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise AuditEntryAltered("audit entries are never altered")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise AuditEntryAltered("audit entries are never deleted")

@@ -1,0 +1,38 @@
+"""What may be a slug or a name: the checks that every door shares.
+
+May import Django and this package.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from django.core.exceptions import ValidationError
+
+from agentops.projects.errors import InvalidName, InvalidSlug
+from agentops.projects.models import NOT_A_UUID, SLUG
+
+MAX_NAME = 200
+# Control characters, lone surrogates, line and paragraph separators: they break a terminal, a log line or Postgres.
+REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def clean_slug(text: str) -> str:
+    try:
+        SLUG(text)
+        NOT_A_UUID(text)
+    except ValidationError as error:
+        raise InvalidSlug(f"{text[:64]!r} is no slug: {error.message}") from None
+    return text
+
+
+def clean_name(text: str) -> str:
+    """The name without spaces around it."""
+    name = text.strip()
+    if not name:
+        raise InvalidName("a name must not be empty")
+    if len(name) > MAX_NAME:
+        raise InvalidName(f"a name has at most {MAX_NAME} characters")
+    if any(unicodedata.category(character) in REFUSED for character in name):
+        raise InvalidName(f"{name[:64]!r} has control characters in it")
+    return name

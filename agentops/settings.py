@@ -1,0 +1,186 @@
+"""All settings, each read from the environment by a strict reader (agentops/env.py).
+
+Names, defaults and meaning stand in README.md; a bad value ends the start with exit code 78.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from agentops.env import BadSetting, Reader
+
+env = Reader()
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# Where the embedded mode keeps its database, its key and its lock.
+AGENTOPS_HOME = Path(env.text("AGENTOPS_HOME", str(BASE_DIR / ".agentops"))).absolute()
+AGENTOPS_TESTING = env.boolean("AGENTOPS_TESTING", default=False)
+# A crash point and its hit ("CP12:1"); honoured in tests only, because it ends the process.
+AGENTOPS_CHAOS = env.text("AGENTOPS_CHAOS")
+if AGENTOPS_CHAOS and not AGENTOPS_TESTING:
+    raise BadSetting("AGENTOPS_CHAOS is refused unless AGENTOPS_TESTING is set")
+
+DEBUG = env.boolean("DEBUG", default=False)
+ALLOWED_HOSTS = env.names("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+if "*" in ALLOWED_HOSTS and not DEBUG:
+    raise BadSetting("ALLOWED_HOSTS must name hosts: '*' is for DEBUG only")
+
+
+def _secret_key() -> str:
+    """The key from SECRET_KEY, or one made once and kept under AGENTOPS_HOME (0600)."""
+    given = env.text("SECRET_KEY")
+    if given:
+        if len(given) < 50 or len(set(given)) < 5:
+            raise BadSetting("SECRET_KEY must have at least 50 characters, not all alike")
+        return given
+    path = AGENTOPS_HOME / "secret_key"
+    if not path.exists():
+        AGENTOPS_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f"secret_key.{os.getpid()}")
+        fresh.touch(mode=0o600)
+        fresh.write_text(secrets.token_urlsafe(64))
+        try:
+            # link() fails where another process was first: everyone then reads that one's key.
+            os.link(fresh, path)
+        except FileExistsError:
+            pass
+        finally:
+            fresh.unlink()
+    return path.read_text()
+
+
+SECRET_KEY = _secret_key()
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_eventstream",
+    "django_htmx",
+    "rest_framework",
+    "agentops.projects",
+    "timeline",
+    "runs",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "agentops.urls"
+WSGI_APPLICATION = "agentops.wsgi.application"
+ASGI_APPLICATION = "agentops.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# --- Database -----------------------------------------------------------------------------------------
+_sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(AGENTOPS_HOME / "agentops.sqlite3")}
+DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", _sqlite)}
+AGENTOPS_DB_POOL = env.integer("AGENTOPS_DB_POOL", 20, low=0, high=500)
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    # IMMEDIATE: a transaction that reads first and writes later cannot be refused half-way.
+    # FULL: a commit that was acknowledged survives a power cut. recursive_triggers: REPLACE fires DELETE triggers.
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON;",
+    }
+    Path(DATABASES["default"]["NAME"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+else:
+    options = DATABASES["default"].setdefault("OPTIONS", {})
+    options["application_name"] = env.text("AGENTOPS_PROCESS_NAME", "agentops")
+    if AGENTOPS_DB_POOL:
+        options["pool"] = {"min_size": 0, "max_size": AGENTOPS_DB_POOL, "timeout": 15}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- Worker -------------------------------------------------------------------------------------------
+REDIS_URL = env.redis("REDIS_URL")
+AGENTOPS_LEASE_S = env.seconds("AGENTOPS_LEASE_S", 20, low=0.2, high=3600)
+AGENTOPS_RENEW_S = env.seconds("AGENTOPS_RENEW_S", 5, low=0.05, high=1800)
+AGENTOPS_SWEEP_S = env.seconds("AGENTOPS_SWEEP_S", 5, low=0.05, high=600)
+AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
+AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
+AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
+AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
+AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
+AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
+if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
+    raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
+
+# --- Celery: hints only, the database is the truth (see runs/tasks.py) ----------------------------------
+CELERY_BROKER_URL = REDIS_URL or "memory://"
+CELERY_TASK_IGNORE_RESULT = True
+# A Redis restart kills a worker that holds a late-acknowledged task; the lease re-runs what an early one loses.
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_TASK_DEFAULT_QUEUE = "agentops"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# A publish may delay a request by a second at most; what it says is found by the sweep anyway.
+CELERY_TASK_PUBLISH_RETRY = False
+if REDIS_URL:
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_timeout": 5, "socket_connect_timeout": 1, "socket_keepalive": True}
+CELERY_BEAT_SCHEDULE = {"sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}}}
+
+# --- Identity, time, static files -----------------------------------------------------------------------
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher", "django.contrib.auth.hashers.ScryptPasswordHasher"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LANGUAGE_CODE = "en-us"
+USE_TZ = True
+TIME_ZONE = "UTC"
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+
+# --- Transport security: on by default, off for plain HTTP on loopback ------------------------------------
+AGENTOPS_HTTPS = env.boolean("AGENTOPS_HTTPS", default=False)
+SECURE_SSL_REDIRECT = AGENTOPS_HTTPS
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = AGENTOPS_HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
+if AGENTOPS_HTTPS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},
+}
+
+env.refuse_unknown()

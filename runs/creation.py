@@ -1,0 +1,151 @@
+"""Opening runs: the log, the row, the first messages and the first event, in one transaction.
+
+May import the record, runs' models and parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
+
+from agentops.projects.models import Project
+from runs import transcript
+from runs.errors import InvalidAgent, InvalidMaxSteps, MessageEmpty
+from runs.messages import content_of, request, text_of
+from runs.models import Agent, AgentRun, AgentRunMessage
+from runs.providers import base as providers
+from runs.tools.catalogue import TOOLS
+from runs.tools.registry import UnknownTool
+from runs.wake import wake
+from timeline import log
+from timeline.events import preview
+from timeline.events.run import RunCreated
+from timeline.log import Entry
+from timeline.models import Log, Phase, RunKind, Source
+
+Role = AgentRunMessage.Role
+UserTurn = str | list[Any]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which runs a new one comes from, and what it inherits."""
+
+    resumed_from: AgentRun | None = None
+    parent_run: AgentRun | None = None
+    starts_fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a run starts with."""
+
+    config: dict[str, Any]
+    #: User turns, the first of which is the prompt of a first run.
+    turns: list[UserTurn] = field(default_factory=list)
+    max_steps: int | None = None
+    title: str = ""
+    labels: list[str] = field(default_factory=list)
+    by: str = ""
+
+
+def create(project: Project, agent: Agent, prompt: UserTurn, *, by: str, **options: Any) -> AgentRun:
+    """A new run of `agent`, queued. Validates everything before anything is written."""
+    check_agent(agent)
+    if not _says_something(prompt):
+        raise MessageEmpty("a run needs a prompt", pointer="/prompt")
+    return open_run(project, agent, Opening(config=agent.frozen(), turns=[prompt], by=by, **options))
+
+
+def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
+    """Write a queued run in one transaction and wake a worker after it. The caller has checked the opening."""
+    origin = origin or Origin()
+    before = origin.resumed_from
+    with transaction.atomic():
+        ledger = Log.objects.create(project=project)
+        now = timezone.now()
+        run = AgentRun(
+            log=ledger,
+            project=project,
+            agent=agent,
+            agent_config=opening.config,
+            root_run_id=before.root_run_id if before else ledger.pk,
+            resumed_from=before,
+            parent_run=origin.parent_run,
+            starts_fresh=origin.starts_fresh,
+            step_base=before.step_count if before else 0,
+            step_count=before.step_count if before else 0,
+            max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
+            prompt=opening.turns[0] if opening.turns else None,
+            title=opening.title or _title(opening.turns),
+            run_kind=RunKind.SESSION,
+            labels=opening.labels,
+            created_at=now,
+            queued_at=now,
+        )
+        run.save(force_insert=True)
+        created = Entry(_created(opening, origin, run), phase=Phase.QUEUED)
+        made = transcript.add_requests(
+            run, _first_messages(opening, origin), step=run.step_base + 1, epoch=None, position=0
+        )
+        log.append(run.pk, [created, *(transcript.added(row) for row, _ in made)], source=Source.WEB)
+        wake(run.pk)
+    return run
+
+
+def check_agent(agent: Agent) -> None:
+    """Raise `InvalidAgent` where a run of this agent could not work."""
+    try:
+        providers.get(agent.provider).check(agent.model, agent.settings)
+        TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
+    except (providers.ProviderUnusable, UnknownTool) as error:
+        raise InvalidAgent(str(error), agent_id=agent.slug) from error
+
+
+def checked_max_steps(value: Any, *, default: int) -> int:
+    """A step budget: a whole number of at least 1 (JSON's true is none), or the default for null."""
+    if value is None:
+        return int(default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+        raise InvalidMaxSteps("max_steps must be a whole number from 1 to 1,000,000", pointer="/max_steps")
+    return value
+
+
+def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRequest]]:
+    """The instructions open a conversation once; a resume goes on in one that has them."""
+    now = timezone.now()
+    rows: list[tuple[str, ModelRequest]] = []
+    instructions = opening.config.get("instructions")
+    if instructions and (origin.resumed_from is None or origin.starts_fresh):
+        rows.append((Role.SYSTEM, request(SystemPromptPart(instructions, timestamp=now))))
+    rows += [(Role.USER, request(UserPromptPart(content_of(turn), timestamp=now))) for turn in opening.turns]
+    return rows
+
+
+def _created(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
+    shown, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", transcript.PREVIEW)
+    return RunCreated(
+        agent=str(opening.config.get("agent_id")),
+        agent_version=opening.config.get("version"),
+        prompt=shown or None,
+        parent_run_id=str(origin.parent_run.pk) if origin.parent_run else None,
+        resumed_from=str(origin.resumed_from.pk) if origin.resumed_from else None,
+        by=opening.by or None,
+    )
+
+
+def text_of_turn(turn: UserTurn) -> str:
+    return text_of({"parts": [{"part_kind": "user-prompt", "content": turn}]})
+
+
+def _title(turns: list[UserTurn]) -> str:
+    lines = text_of_turn(turns[0]).strip().splitlines() if turns else []
+    return lines[0][:200] if lines else ""
+
+
+def _says_something(turn: UserTurn) -> bool:
+    return bool(turn.strip()) if isinstance(turn, str) else bool(turn)

@@ -1,0 +1,59 @@
+"""What the driver of a run does next: one pure function over what is stored.
+
+Pure: may import runs.statuses only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Next(Enum):
+    STOP = auto()  # somebody asked for the end
+    WAIT_FOR_UNKNOWN = auto()  # a call's outcome is unknown and the agent's policy is to ask
+    FINISH_CALLS = auto()  # the last answer asked for tools that have no result yet
+    TAKE_MESSAGES = auto()  # user turns wait in the inbox
+    COMPLETE = auto()
+    PAUSE = auto()  # an operator asked for it
+    PAUSE_MAX_STEPS = auto()
+    HAND_BACK = auto()  # the slice is over, or the worker is ending
+    ASK_MODEL = auto()
+
+
+@dataclass(frozen=True)
+class View:
+    """The facts, all of them stored but the last."""
+
+    #: Types of the commands that wait in the inbox.
+    pending: Set[str]
+    open_calls: bool
+    unknown_calls: bool
+    #: The model's last word asked for nothing, or a recording stops here.
+    answered: bool
+    step_count: int
+    step_limit: int
+    #: The worker wants to let go.
+    let_go: bool
+
+
+def next_action(view: View) -> Next:
+    """The order is the rule: the turn's tools come before a pause, a finished answer before a limit."""
+    if "stop" in view.pending:
+        return Next.STOP
+    if view.unknown_calls:
+        return Next.WAIT_FOR_UNKNOWN
+    if view.open_calls:
+        return Next.HAND_BACK if view.let_go else Next.FINISH_CALLS
+    if view.pending & {"send", "reply"} and "pause" not in view.pending:
+        return Next.TAKE_MESSAGES
+    if view.answered and not view.pending & {"send", "reply"}:
+        return Next.COMPLETE
+    if "pause" in view.pending:
+        return Next.PAUSE
+    if view.step_count >= view.step_limit:
+        return Next.PAUSE_MAX_STEPS
+    if view.let_go:
+        return Next.HAND_BACK
+    return Next.ASK_MODEL

@@ -1,0 +1,42 @@
+"""A commit whose outcome is never guessed: after a broken connection the rows are looked up, then written again.
+
+May import state and parts. Ids are made before the transaction, so a row that landed can be recognised.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from django.db import InterfaceError, OperationalError, connection
+
+from runs.engine.lease import Lease
+
+log = logging.getLogger(__name__)
+FIRST_WAIT_S = 0.1
+MAX_WAIT_S = 2.0
+
+
+def durably(write: Callable[[], None], *, landed: Callable[[], bool], lease: Lease) -> None:
+    """Do `write` until it has committed once, for as long as the lease is ours; raises `LeaseLost` after that.
+
+    `landed` tells, in a fresh connection, whether a write whose answer was cut off has committed.
+    """
+    wait = FIRST_WAIT_S
+    lease.check()
+    try:
+        return write()
+    except (OperationalError, InterfaceError) as error:
+        log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
+    while True:
+        connection.close()
+        time.sleep(wait)
+        wait = min(wait * 2, MAX_WAIT_S)
+        lease.check()
+        try:
+            if not landed():
+                write()
+            return None
+        except (OperationalError, InterfaceError):
+            continue

@@ -1,0 +1,144 @@
+"""A run in the hands of a worker: what it loaded once, and keeps up to date in memory.
+
+May import state and parts, and the engine's lease and loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from runs import transcript
+from runs.engine.commit import durably
+from runs.engine.lease import Lease
+from runs.engine.loop import LoopThread
+from runs.models import AgentRun, AgentRunToolCall, RunError
+from runs.providers import base as providers
+from runs.statuses import ToolStatus
+from runs.tools.catalogue import TOOLS
+from runs.tools.base import Toolset
+from runs.transcript import Conversation
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Source
+
+OPEN = (ToolStatus.PLANNED, ToolStatus.RUNNING, ToolStatus.UNKNOWN)
+
+
+class LetGo(Exception):
+    """The worker is ending and the current await has used up its grace: hand the run back."""
+
+
+@dataclass
+class Stopping:
+    """The process's wish to end. Awaits may go on until `deadline` (monotonic seconds)."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+    deadline: float = float("inf")
+
+    def ask(self, grace_s: float) -> None:
+        self.deadline = time.monotonic() + grace_s
+        self.asked.set()
+
+    @property
+    def over(self) -> bool:
+        return self.asked.is_set() and time.monotonic() >= self.deadline
+
+
+@dataclass
+class Drive:
+    run: AgentRun
+    lease: Lease
+    loop: LoopThread
+    stopping: Stopping
+    provider: providers.Provider
+    toolset: Toolset
+    conversation: Conversation
+    #: The calls of the last answer that have no result yet, in its order.
+    open_calls: list[AgentRunToolCall]
+    slice_end: float
+    #: Calls that this drive has marked running and not made yet: nobody can have seen an effect of them.
+    dispatchable: set[UUID] = field(default_factory=set)
+    #: The last step that has its checkpoint.
+    checkpointed: int = 0
+    #: The call whose outcome somebody has to tell before the run can go on.
+    unknown_call: AgentRunToolCall | None = None
+    #: Attempts of the next model call that earlier holders of the run made.
+    attempts_made: int = 0
+    #: Whether `llm.turn.start` of the next model call is committed already.
+    turn_started: bool = False
+
+    @property
+    def epoch(self) -> int:
+        return self.lease.epoch
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.run.agent_config
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.config.get("settings") or {}
+
+    @property
+    def node(self) -> str:
+        return str(self.config.get("agent_id", "agent"))
+
+    def check(self) -> None:
+        """Between and inside awaits: raises where the lease is gone or the process must end now."""
+        self.lease.check()
+        if self.stopping.over:
+            raise LetGo
+
+    def let_go(self) -> bool:
+        return self.stopping.asked.is_set() or time.monotonic() >= self.slice_end
+
+    def note(self, *entries: Entry, landed: Callable[[], bool] = lambda: False) -> None:
+        """Append events that belong to no row, in a transaction of their own."""
+        durably(partial(self.append, entries), landed=landed, lease=self.lease)
+
+    def note_failure(self, error: RunError, *entries: Entry) -> None:
+        """Commit a failed attempt with the events that speak of it."""
+
+        def write() -> None:
+            with transaction.atomic():
+                error.save(force_insert=True)
+                self.append(entries)
+
+        durably(write, landed=lambda: False, lease=self.lease)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        with transaction.atomic():
+            log.append(self.run.pk, entries, source=Source.WORKER, epoch=self.epoch)
+
+
+def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping) -> Drive:
+    """Load what the run needs, once per claim."""
+    config = run.agent_config
+    tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
+    return Drive(
+        run=run,
+        lease=lease,
+        loop=loop,
+        stopping=stopping,
+        provider=providers.get(config["provider"]),
+        toolset=TOOLS.resolve(config.get("tools") or [], tool_settings),
+        conversation=transcript.load(run),
+        open_calls=list(open_calls(run)),
+        slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
+        checkpointed=transcript.last_checkpoint(run),
+        attempts_made=RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm").count(),
+    )
+
+
+def open_calls(run: AgentRun) -> Sequence[AgentRunToolCall]:
+    """Calls without a result, in the order in which the model asked."""
+    return AgentRunToolCall.objects.filter(run=run, result_message=None, status__in=OPEN).order_by("step_number", "id")

@@ -1,0 +1,140 @@
+"""How a run leaves a worker's hands: done, failed, stopped, paused, waiting, or back to the queue.
+
+May import state, parts and the engine's drive. Every ending is one guarded move of the lifecycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from runs import chaos, inbox, lifecycle, transcript
+from runs.decisions import Next
+from runs.engine.commit import durably
+from runs.engine.drive import Drive
+from runs.engine.model_turn import Cooldown
+from runs.models import AgentRun, AgentRunToolCall, RunCommand
+from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
+from timeline import log
+from timeline.events import Payload
+from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
+from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
+from timeline.log import Entry
+from timeline.models import Source
+
+TURN_TYPES = [payload.event_type for payload in (LlmTurnStart, LlmTurnEnd, LlmTurnAbandoned)]
+
+
+def leave(drive: Drive, action: Next) -> None:
+    """Carry out a decision that ends the drive."""
+    endings: dict[Next, Callable[[Drive], None]] = {
+        Next.COMPLETE: complete,
+        Next.STOP: stop,
+        Next.PAUSE: pause,
+        Next.PAUSE_MAX_STEPS: pause_max_steps,
+        Next.WAIT_FOR_UNKNOWN: wait_for_unknown,
+        Next.HAND_BACK: partial(hand_back, reason="slice_over"),
+    }
+    endings[action](drive)
+
+
+def complete(drive: Drive) -> None:
+    chaos.point("CP25")
+    run = drive.run
+    result = transcript.last_answer(drive.conversation)
+    began = run.started_at or run.created_at
+    payload = RunCompleted(
+        summary=result[:280] or None,
+        steps=run.step_count - run.step_base,
+        duration_ms=max(round((timezone.now() - began).total_seconds() * 1000), 0),
+    )
+    _move(drive, RunStatus.COMPLETED, payload, result=result)
+    chaos.point("CP27")
+
+
+def fail(drive: Drive, error_type: str, error: str) -> None:
+    payload = RunFailed(error_type=error_type, error=error[:2000] or None)
+    word = error_type[:64]
+    _move(drive, RunStatus.FAILED, payload, reason=word, error_type=word, error_message=error)
+
+
+def stop(drive: Drive) -> None:
+    command = _command(drive, inbox.Type.STOP)
+    payload = RunStopped(reason="operator", by=command.created_by)
+    _move(drive, RunStatus.STOPPED, payload, reason="operator", applied=inbox.pending(drive.run.pk))
+
+
+def pause(drive: Drive) -> None:
+    command = _command(drive, inbox.Type.PAUSE)
+    payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
+    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command])
+
+
+def pause_max_steps(drive: Drive) -> None:
+    detail = f"{drive.run.step_count} steps made"
+    payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=detail)
+    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS)
+
+
+def hand_back(drive: Drive, reason: str) -> None:
+    """To the queue: any worker goes on, this one after the others."""
+    payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
+    _move(drive, RunStatus.QUEUED, payload, reason=reason)
+
+
+def cool_down(drive: Drive, wait: Cooldown) -> None:
+    """Wait without a worker; the sweep queues the run when its time has come."""
+    payload = RunWaiting(reason=WaitReason.COOLDOWN, until=wait.until)
+    _move(drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=wait.until)
+
+
+def wait_for_unknown(drive: Drive) -> None:
+    """Leave the call as `unknown`, without a result, until somebody says what came of it."""
+    call = drive.unknown_call
+    assert call is not None
+    unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
+    also = partial(unknown.update, status=ToolStatus.UNKNOWN, finished_at=timezone.now())
+    _move(drive, RunStatus.WAITING, RunWaiting(reason=WaitReason.UNKNOWN_TOOL), reason=WaitReason.UNKNOWN_TOOL, also=also)
+
+
+def abandon_open_turn(drive: Drive) -> None:
+    """Close the model call that an earlier holder of the run started and did not commit an answer of."""
+    last = log.events_of(drive.run.pk).filter(type__in=TURN_TYPES).order_by("-seq").first()
+    if last is None or last.type != LlmTurnStart.event_type:
+        return
+    payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost")
+    drive.note(Entry(payload, step=last.step))
+
+
+def _move(
+    drive: Drive,
+    to: RunStatus,
+    payload: Payload,
+    *,
+    reason: str = "",
+    applied: list[RunCommand] | None = None,
+    also: Callable[[], Any] | None = None,
+    **changes: Any,
+) -> None:
+    def write() -> None:
+        with transaction.atomic():
+            if also is not None:
+                also()
+            lifecycle.move(
+                drive.run, to, payload, source=Source.WORKER, reason=reason, epoch=drive.epoch, **changes
+            )
+            inbox.mark_applied(applied or [])
+
+    def landed() -> bool:
+        return AgentRun.objects.filter(pk=drive.run.pk, status=to, lease_epoch=drive.epoch).exists()
+
+    durably(write, landed=landed, lease=drive.lease)
+
+
+def _command(drive: Drive, kind: str) -> RunCommand:
+    return next(c for c in inbox.pending(drive.run.pk) if c.type == kind)
+

@@ -1,0 +1,252 @@
+"""One model turn: ask, retry, and commit the answer with the calls it plans before any of them is made.
+
+May import state, parts and the engine's drive. No transaction is open while the model is asked.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from django.utils import timezone
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from uuid_utils.compat import uuid7
+
+from runs import chaos, inbox, retries, transcript
+from runs.engine.commit import durably
+from runs.engine.drive import Drive, LetGo
+from runs.engine.stream import Chunk, Deltas, read
+from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
+from runs.providers.base import ModelCall
+from runs.retries import Failure
+from runs.statuses import ToolStatus
+from runs.transcript import Turn
+from timeline.errors import LeaseLost
+from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
+from timeline.events.retry import RetryScheduled
+from timeline.log import Entry
+
+#: More calls than this in one answer are a runaway model: the rest is answered with an error, not run.
+MAX_CALLS = 64
+
+
+class Cooldown(Exception):
+    """The wait before the next attempt is too long to hold a worker for."""
+
+    def __init__(self, failure: Failure, delay_s: float) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.until = timezone.now() + timedelta(seconds=delay_s)
+
+
+class GaveUp(Exception):
+    """The model failed for good; `failure` is the last one."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def turn_start(drive: Drive, attempt: int) -> Entry:
+    step = drive.run.step_count + 1
+    payload = LlmTurnStart(attempt=attempt or None, model=drive.config["model"], call=step)
+    return Entry(payload, step=step)
+
+
+def make(drive: Drive) -> None:
+    """Ask the model until it answers or the attempts are used up, and commit the answer."""
+    attempt = drive.attempts_made
+    while True:
+        if not drive.turn_started:
+            chaos.point("CP06")
+            drive.note(turn_start(drive, attempt))
+        drive.turn_started = False
+        chaos.point("CP07")
+        began = time.monotonic()
+        try:
+            response = _ask(drive)
+        except LeaseLost:
+            raise
+        except LetGo:
+            drive.note(_abandoned(drive, attempt, "worker_ending"))
+            raise
+        except Exception as error:  # whatever a vendor's library raises: classify() names it
+            _failed(drive, attempt, retries.classify(error, datetime.now(UTC)))
+            attempt += 1
+            continue
+        chaos.point("CP09")
+        _commit(drive, response, attempt, round((time.monotonic() - began) * 1000))
+        drive.attempts_made = 0
+        chaos.point("CP12")
+        return
+
+
+def _ask(drive: Drive) -> ModelResponse:
+    """The whole answer, its text logged as it comes."""
+    call = ModelCall(
+        model=drive.config["model"],
+        node=drive.node,
+        number=drive.run.step_count + 1,
+        history=drive.conversation.history,
+        tools=drive.toolset.definitions(),
+        settings=drive.settings,
+    )
+    arrived: SimpleQueue[Chunk | None] = SimpleQueue()
+    future = drive.loop.submit(read(drive.provider.open(call), arrived.put))
+    future.add_done_callback(lambda _: arrived.put(None))
+    deltas = Deltas(step=call.number)
+    try:
+        while True:
+            try:
+                chunk = arrived.get(timeout=deltas.wait_s())
+            except Empty:
+                drive.check()
+            else:
+                if chunk is None:
+                    return future.result()
+                deltas.add(chunk)
+            if deltas.due():
+                drive.check()
+                drive.note(*deltas.take())
+                chaos.point("CP08")
+    finally:
+        future.cancel()
+
+
+def _failed(drive: Drive, attempt: int, failure: Failure) -> None:
+    """Commit the failure, then wait for the next attempt, or raise where there is none here."""
+    step = drive.run.step_count + 1
+    delay = retries.delay_s(attempt, failure, random.random())  # noqa: S311 - spreads load, guards nothing
+    entries = [_abandoned(drive, attempt, failure.error_type)]
+    if delay is not None:
+        retry = RetryScheduled(
+            what="llm", attempt=attempt + 1, max_attempts=retries.MAX_RETRIES + 1, delay_ms=round(delay * 1000),
+            error_type=failure.error_type, error=failure.message[:500],
+        )  # fmt: skip
+        entries.append(Entry(retry, step=step))
+    row = RunError(
+        run=drive.run, step_number=step, context="llm", error_type=failure.error_type[:64],
+        message=failure.message, attempt=attempt, created_at=timezone.now(),
+    )  # fmt: skip
+    drive.note_failure(row, *entries)
+    if delay is None:
+        raise GaveUp(failure)
+    if delay > retries.HOLD_WORKER_S:
+        raise Cooldown(failure, delay)
+    _sleep(drive, delay)
+
+
+def _sleep(drive: Drive, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if drive.stopping.asked.wait(min(left, 0.25)):
+            raise LetGo
+        drive.lease.check()
+
+
+def _abandoned(drive: Drive, attempt: int, reason: str) -> Entry:
+    return Entry(LlmTurnAbandoned(attempt=attempt or None, reason=reason), step=drive.run.step_count + 1)
+
+
+def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: int) -> None:
+    """Persist before act: the answer, its calls, and `running` of the first, in one transaction."""
+    run, step = drive.run, drive.run.step_count + 1
+    _distinct_call_ids(response)
+    row, message = transcript.new_row(
+        run.pk, drive.conversation.position + 1, response,
+        role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch, model=response.model_name or "",
+    )  # fmt: skip
+    calls = _planned(drive, row, response)
+    usage = _usage(run.pk, step, attempt, response, duration_ms)
+    entries = [transcript.added(row), Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id)]
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
+    commands: list[RunCommand] = []
+    if follow_up.user is not None:
+        command, entry = inbox.recorded_turn(run.pk, follow_up.user, number=step)
+        commands.append(command)
+        entries.append(entry)
+    first = calls[0] if calls and drive.toolset.get(calls[0].tool_name) else None
+    if first is not None:
+        chaos.point("CP15")
+        entries.append(transcript.start_call(first, attempt=0))
+    turn = Turn(row, calls, usage, entries, commands)
+    durably(
+        partial(transcript.record_turn, run, drive.epoch, turn),
+        landed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
+        lease=drive.lease,
+    )
+    run.step_count = step
+    drive.conversation.add(row, message)
+    drive.open_calls = calls
+    drive.dispatchable = {first.pk} if first is not None else set()
+
+
+def _distinct_call_ids(response: ModelResponse) -> None:
+    """Two calls of one id could not be told apart in their results: the later ones get a suffix."""
+    seen: set[str] = set()
+    parts = list(response.parts)
+    for index, part in enumerate(parts):
+        if not isinstance(part, ToolCallPart):
+            continue
+        call_id, copy = part.tool_call_id, 1
+        while call_id in seen:
+            copy += 1
+            call_id = f"{part.tool_call_id}-{copy}"
+        seen.add(call_id)
+        if call_id != part.tool_call_id:
+            parts[index] = replace(part, tool_call_id=call_id)
+            response.parts = parts
+
+
+def _planned(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> list[AgentRunToolCall]:
+    calls: list[AgentRunToolCall] = []
+    for part in response.tool_calls:
+        tool = drive.toolset.get(part.tool_name)
+        call = transcript.planned_call(row, part, effect=tool.effect if tool else None)
+        calls.append(call)
+    return calls
+
+
+def _usage(run_id: object, step: int, attempt: int, response: ModelResponse, duration_ms: int) -> TurnUsage:
+    used = response.usage
+    return TurnUsage(
+        run_id=run_id, step_number=step, attempt=attempt, model=(response.model_name or "")[:200],
+        input_tokens=max(used.input_tokens, 0), output_tokens=max(used.output_tokens, 0),
+        cache_read_tokens=max(used.cache_read_tokens, 0), cache_write_tokens=max(used.cache_write_tokens, 0),
+        reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=_cost(response),
+        duration_ms=duration_ms, created_at=timezone.now(),
+    )  # fmt: skip
+
+
+def _cost(response: ModelResponse) -> Decimal | None:
+    """US dollars by the published prices; None where the model has none, so that nobody takes it for free."""
+    if not response.usage.has_values() or not response.model_name:
+        return None
+    try:
+        return round(response.cost().total_price, 8)
+    except (LookupError, AssertionError):
+        return None
+
+
+def _turn_end(usage: TurnUsage, response: ModelResponse, calls: int) -> LlmTurnEnd:
+    return LlmTurnEnd(
+        attempt=usage.attempt or None,
+        model=usage.model or None,
+        finish_reason=response.finish_reason,
+        input_tokens=usage.input_tokens or None,
+        output_tokens=usage.output_tokens or None,
+        cache_read_tokens=usage.cache_read_tokens or None,
+        cache_write_tokens=usage.cache_write_tokens or None,
+        reasoning_tokens=usage.reasoning_tokens or None,
+        cost_usd=str(usage.cost_usd) if usage.cost_usd is not None else None,
+        duration_ms=usage.duration_ms,
+        tool_calls=calls or None,
+    )
+
+

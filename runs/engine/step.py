@@ -1,0 +1,165 @@
+"""The step loop, top to bottom: claim, load, then decide and act until the run waits, ends or is handed back.
+
+May import state, parts and the engine's modules.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+from pydantic_ai.messages import UserPromptPart
+
+from runs import chaos, decisions, inbox, lifecycle, transcript
+from runs.decisions import Next
+from runs.engine import ending, model_turn, tool_turn
+from runs.engine.drive import Drive, LetGo, Stopping, open_drive
+from runs.engine.lease import Keeper, clock
+from runs.engine.loop import LoopThread
+from runs.engine.model_turn import Cooldown, GaveUp
+from runs.messages import content_of, request
+from runs.models import AgentRunMessage, Checkpoint, RunCommand
+from timeline.errors import LeaseLost
+from timeline.log import Entry
+from timeline.models import Source
+
+log = logging.getLogger(__name__)
+MAX_DEATHS = 3
+
+
+def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stopping: Stopping) -> bool:
+    """Claim a run and drive it for a slice; False where there was nothing to claim."""
+    began = clock()
+    claimed = lifecycle.claim(run_id, owner)
+    if claimed is None:
+        return False
+    with keeper.keep(run_id, claimed.epoch, began) as lease:
+        try:
+            drive = open_drive(claimed.run, lease, loop, stopping)
+            if claimed.deaths >= MAX_DEATHS:
+                ending.fail(drive, "poison_step", f"step {drive.run.step_count + 1} ended {claimed.deaths} workers")
+                return True
+            ending.abandon_open_turn(drive)
+            _loop(drive)
+        except LeaseLost:
+            log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
+            lifecycle.note_fenced(run_id, claimed.epoch)
+    return True
+
+
+def _loop(drive: Drive) -> None:
+    """One decision after the other; each act leaves the run in a state from which any worker can go on."""
+    try:
+        while _act(drive, _decide(drive)):
+            drive.check()
+    except LetGo:
+        ending.hand_back(drive, "worker_ending")
+    except Cooldown as wait:
+        ending.cool_down(drive, wait)
+    except GaveUp as error:
+        ending.fail(drive, error.failure.error_type, error.failure.message)
+
+
+def _act(drive: Drive, action: Next) -> bool:
+    """Do one thing; False when the run has left our hands."""
+    match action:
+        case Next.ASK_MODEL:
+            model_turn.make(drive)
+            if drive.open_calls:
+                tool_turn.finish(drive, lambda: _closing(drive))
+        case Next.FINISH_CALLS:
+            tool_turn.finish(drive, lambda: _closing(drive))
+        case Next.TAKE_MESSAGES:
+            _checkpoint_if_missing(drive)
+            _take_messages(drive, inbox.pending(drive.run.pk))
+        case _:
+            _checkpoint_if_missing(drive)
+            ending.leave(drive, action)
+            return False
+    return True
+
+
+def _decide(drive: Drive) -> Next:
+    pending = {command.type for command in inbox.pending(drive.run.pk)}
+    action = decisions.next_action(_view(drive, pending))
+    if action is Next.ASK_MODEL:
+        _checkpoint_if_missing(drive)
+    return action
+
+
+def _view(drive: Drive, pending: set[str]) -> decisions.View:
+    run = drive.run
+    return decisions.View(
+        pending=pending,
+        open_calls=bool(drive.open_calls),
+        unknown_calls=drive.unknown_call is not None,
+        answered=_answered(drive),
+        step_count=run.step_count,
+        step_limit=run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
+        let_go=drive.let_go(),
+    )
+
+
+def _answered(drive: Drive) -> bool:
+    """The model's last word asked for no tool; or the recording it comes from stops here."""
+    if drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT:
+        return not drive.open_calls
+    step = drive.run.step_count
+    if step == drive.run.step_base:
+        return False
+    return drive.provider.follow_up(drive.config["model"], drive.node, step).end
+
+
+def _closing(drive: Drive) -> tuple[Checkpoint, Sequence[Entry]]:
+    """What the last result of a turn is committed with: its checkpoint, and the start of the next turn.
+
+    The next turn's start may share the commit because nothing of the outside world lies between; that holds
+    only where the decision after the result is to ask the model at once.
+    """
+    chaos.point("CP22")
+    position = drive.conversation.position + 1
+    checkpoint = transcript.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
+    drive.checkpointed = drive.run.step_count
+    pending = {command.type for command in inbox.pending(drive.run.pk)}
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
+    view = decisions.View(
+        pending=pending, open_calls=False, unknown_calls=False, answered=follow_up.end,
+        step_count=drive.run.step_count, step_limit=drive.run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
+        let_go=drive.let_go(),
+    )  # fmt: skip
+    if decisions.next_action(view) is not Next.ASK_MODEL:
+        return checkpoint, ()
+    drive.turn_started = True
+    return checkpoint, [model_turn.turn_start(drive, 0)]
+
+
+def _checkpoint_if_missing(drive: Drive) -> None:
+    """The checkpoint of the last finished step, made again from the rows where a worker died before it."""
+    step = drive.run.step_count
+    if drive.checkpointed >= step or drive.open_calls or step == drive.run.step_base:
+        return
+    row = transcript.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
+    chaos.point("CP22")
+    transcript.add_checkpoint(row)
+    drive.checkpointed = step
+    chaos.point("CP24")
+
+
+def _take_messages(drive: Drive, commands: list[RunCommand]) -> None:
+    """Put the user turns of the inbox into the conversation and mark them read, in one transaction."""
+    taken = [c for c in commands if c.type in (inbox.Type.SEND, inbox.Type.REPLY)]
+    turns = [request(UserPromptPart(content_of(c.payload["message"]), timestamp=timezone.now())) for c in taken]
+    run = drive.run
+    with transaction.atomic():
+        made = transcript.add_requests(
+            run, [(AgentRunMessage.Role.USER, turn) for turn in turns],
+            step=run.step_count + 1, epoch=drive.epoch, position=drive.conversation.position,
+        )  # fmt: skip
+        inbox.mark_applied(taken)
+        drive.append([transcript.added(row) for row, _ in made])
+    for row, message in made:
+        drive.conversation.add(row, message)

@@ -1,0 +1,225 @@
+"""The tools of a turn: each is marked running, run, and its result committed, in the order of the answer.
+
+May import state, parts and the engine's drive. No transaction is open while a tool runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.utils import timezone
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
+
+from runs import chaos, transcript
+from runs.engine.commit import durably
+from runs.engine.drive import Drive
+from runs.fixtures.format import UNKNOWN_OUTCOME
+from runs.messages import content_of
+from runs.models import AgentRunToolCall, Checkpoint, RunError
+from runs.statuses import ToolStatus
+from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
+from runs.tools.deadline import run_with_deadline
+from runs.tools.output import MODEL_LIMIT, cut_for_model
+from timeline.events.hook import SafetyBlock
+from timeline.events.retry import RetryScheduled
+from timeline.log import Entry
+
+RETRY_DELAY_S = 0.5
+#: More calls than this in one answer are a runaway model: the rest is answered with an error, not run.
+MAX_CALLS = 64
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call came to, before it is committed."""
+
+    status: ToolStatus
+    output: str | list[Any]
+    #: pydantic-ai's word, by which adapters tell the provider of an error.
+    outcome: str
+    attempts: int
+    duration_ms: int | None
+    events: Sequence[Entry] = ()
+
+
+#: What is committed with the last result of a turn: its checkpoint, and events of what comes next.
+Closing = Callable[[], tuple[Checkpoint, Sequence[Entry]]]
+
+
+def finish(drive: Drive, closing: Closing) -> None:
+    """Run what the last answer asked for and has no result yet. The last result brings `closing()` along.
+
+    Stops at a call whose outcome is unknown, where the agent's policy is to wait for someone who knows.
+    """
+    while drive.open_calls:
+        call = drive.open_calls[0]
+        chaos.point("CP13")
+        outcome = _outcome(drive, call)
+        if outcome.status is ToolStatus.UNKNOWN and not _tell_model(drive):
+            drive.unknown_call = call
+            return
+        last = len(drive.open_calls) == 1
+        _commit(drive, call, outcome, *(closing() if last else (None, ())))
+        drive.open_calls.pop(0)
+        chaos.point("CP20")
+        if not last:
+            chaos.point("CP21")
+        drive.check()
+
+
+def _outcome(drive: Drive, call: AgentRunToolCall) -> Outcome:
+    """Decide by the row's status what may be done, and do it."""
+    tool = drive.toolset.get(call.tool_name)
+    if call.status == ToolStatus.UNKNOWN:
+        return _unknown(call)
+    if call.status == ToolStatus.RUNNING and call.pk not in drive.dispatchable:
+        # Marked running by a worker that died: whether it took effect, nobody knows.
+        if tool is None or tool.effect is Effect.AT_MOST_ONCE:
+            return _unknown(call)
+    if tool is None:
+        return _refused(f"There is no tool named {call.tool_name!r}.")
+    if _index(drive, call) >= MAX_CALLS:
+        return _refused(f"Not run: more than {MAX_CALLS} calls in one answer.")
+    return _run(drive, call, tool)
+
+
+def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Outcome:
+    """Start and run the tool, again after a hard error where its effect allows that."""
+    attempt = 0
+    while True:
+        if call.pk not in drive.dispatchable:
+            _commit_start(drive, call, attempt)
+        drive.dispatchable.discard(call.pk)
+        chaos.point("CP16")
+        transcript.require_epoch(drive.run.pk, drive.epoch)
+        began = time.perf_counter()
+        try:
+            chaos.point("CP17")
+            result = run_with_deadline(tool, _context(drive, call, attempt), _arguments(drive, call))
+        except OutcomeUnknown:
+            return _unknown(call, attempt + 1)
+        except ToolDenied as error:
+            block = SafetyBlock(code=error.code, reason=error.message, call_id=call.call_id, tool_name=tool.name)
+            event = Entry(block, step=call.step_number, ref_id=call.pk)
+            return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began), [event])
+        except ToolFailed as error:
+            if not (error.retryable and attempt < tool.max_retries):
+                _note_failure(drive, call, error, attempt)
+                return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began))
+            _note_failure(drive, call, error, attempt, _retry(call, error, attempt, tool))
+            attempt += 1
+            drive.stopping.asked.wait(RETRY_DELAY_S)
+            drive.check()
+            continue
+        chaos.point("CP18")
+        return _answered(result, attempt + 1, _since(began))
+
+
+def _answered(result: ToolResult, attempts: int, took_ms: int) -> Outcome:
+    status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
+    duration = took_ms if result.duration_ms is None else result.duration_ms
+    return Outcome(status, result.output, "failed" if result.is_error else "success", attempts, duration)
+
+
+def _refused(why: str) -> Outcome:
+    return Outcome(ToolStatus.ERROR, why, "failed", 0, None)
+
+
+def _unknown(call: AgentRunToolCall, attempts: int = 1) -> Outcome:
+    return Outcome(ToolStatus.UNKNOWN, UNKNOWN_OUTCOME, "interrupted", max(attempts, call.attempts), call.duration_ms)
+
+
+def _tell_model(drive: Drive) -> bool:
+    policy = drive.settings.get("on_unknown_tool") or (drive.config.get("policies") or {}).get("on_unknown_tool")
+    return policy == "tell_model"
+
+
+def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
+    chaos.point("CP15")
+    believed = call.status
+    entry = transcript.start_call(call, attempt=attempt)
+    durably(
+        partial(transcript.commit_start, call, entry, drive.epoch, believed=believed),
+        landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
+        lease=drive.lease,
+    )
+
+
+def _commit(
+    drive: Drive, call: AgentRunToolCall, outcome: Outcome, checkpoint: Checkpoint | None, more: Sequence[Entry]
+) -> None:
+    believed, call.status = call.status, outcome.status.value
+    call.attempts, call.duration_ms, call.finished_at = outcome.attempts, outcome.duration_ms, timezone.now()
+    limit = drive.settings.get("tool_output_limit", MODEL_LIMIT)
+    shown, cut = cut_for_model(outcome.output, limit)
+    if cut:
+        call.output = transcript.stored_output(outcome.output)
+    part = ToolReturnPart(call.tool_name, content_of(shown), call.call_id, outcome=outcome.outcome)  # type: ignore[arg-type]
+    row, message = transcript.result_row(
+        call, part, position=drive.conversation.position + 1, epoch=drive.epoch
+    )
+    durably(
+        partial(
+            transcript.record_result, call, row, believed=believed, epoch=drive.epoch,
+            checkpoint=checkpoint, more=[*outcome.events, *more],
+        ),  # fmt: skip
+        landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=row.pk).exists(),
+        lease=drive.lease,
+    )
+    drive.conversation.add(row, message)
+
+
+def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attempt: int, *entries: Entry) -> None:
+    row = RunError(
+        run=drive.run, step_number=call.step_number, context=f"tool:{call.call_id}"[:300],
+        error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=timezone.now(),
+    )  # fmt: skip
+    drive.note_failure(row, *entries)
+
+
+def _retry(call: AgentRunToolCall, error: ToolFailed, attempt: int, tool: Tool) -> Entry:
+    payload = RetryScheduled(
+        what="tool", attempt=attempt + 1, max_attempts=tool.max_retries + 1, delay_ms=round(RETRY_DELAY_S * 1000),
+        error_type=error.error_type[:64], error=error.message[:500], call_id=call.call_id,
+    )  # fmt: skip
+    return Entry(payload, step=call.step_number, ref_id=call.pk)
+
+
+def _context(drive: Drive, call: AgentRunToolCall, attempt: int) -> ToolContext:
+    return ToolContext(
+        run_id=str(drive.run.pk),
+        call_id=call.call_id,
+        tool_call_pk=str(call.pk),
+        idempotency_key=call.idempotency_key or str(call.pk),
+        attempt=attempt,
+        epoch=drive.epoch,
+        model_call=call.step_number,
+        settings=drive.settings,
+        cancelled=lambda: drive.lease.lost.is_set() or drive.stopping.over,
+    )
+
+
+def _answer(drive: Drive) -> ModelResponse:
+    """The model's last answer: open calls always belong to it."""
+    return next(m for m in reversed(drive.conversation.history) if isinstance(m, ModelResponse))
+
+
+def _part(drive: Drive, call: AgentRunToolCall) -> ToolCallPart:
+    return next(part for part in _answer(drive).tool_calls if part.tool_call_id == call.call_id)
+
+
+def _arguments(drive: Drive, call: AgentRunToolCall) -> Any:
+    """From the message, which is never redacted: the row's `input` is for people."""
+    return _part(drive, call).args or {}
+
+
+def _index(drive: Drive, call: AgentRunToolCall) -> int:
+    return [part.tool_call_id for part in _answer(drive).tool_calls].index(call.call_id)
+
+
+def _since(began: float) -> int:
+    return round((time.perf_counter() - began) * 1000)

@@ -1,0 +1,113 @@
+"""The inbox: wishes are recorded here first and acted on by whoever drives the run.
+
+May import the record, runs' models, lifecycle and parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from runs import chaos, lifecycle
+from runs.errors import MessageEmpty, RunNotFound, RunTerminal
+from runs.models import AgentRun, RunCommand
+from runs.statuses import PauseReason, RunStatus
+from runs.wake import wake
+from timeline import log
+from timeline.events.command import CommandReceived
+from timeline.events.run import RunPaused, RunStopped
+from timeline.log import Entry
+from timeline.models import Source
+
+Type = RunCommand.Type
+MAX_MESSAGE = 200_000
+
+
+def pause(run_id: UUID, *, by: str, key: str | None = None) -> AgentRun:
+    """Pause after the tools of the turn; a run that no worker holds pauses at once. Paused already: no event."""
+    return _wish(run_id, Type.PAUSE, {}, by=by, key=key)
+
+
+def stop(run_id: UUID, *, by: str, key: str | None = None) -> AgentRun:
+    """End the run; one that no worker holds ends at once. Stopped already: no event."""
+    return _wish(run_id, Type.STOP, {}, by=by, key=key)
+
+
+def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> AgentRun:
+    """A user turn for the running conversation, delivered once, before the next model call."""
+    if not message.strip():
+        raise MessageEmpty("a message needs some text", pointer="/message")
+    return _wish(run_id, Type.SEND, {"message": message}, by=by, key=key)
+
+
+def pending(run_id: UUID) -> list[RunCommand]:
+    """The unread commands, in the order in which they came."""
+    return list(RunCommand.objects.filter(run_id=run_id, applied_at=None).order_by("id"))
+
+
+def mark_applied(commands: Iterable[RunCommand]) -> None:
+    """Read once: in the transaction of what they led to."""
+    RunCommand.objects.filter(pk__in=[c.pk for c in commands], applied_at=None).update(applied_at=Now())
+
+
+def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> tuple[RunCommand, Entry]:
+    """The user turn that a recording has after call `number`, as a command to commit with the model's answer."""
+    command = RunCommand(
+        run_id=run_id, key=f"recorded:{number}", type=Type.SEND, payload={"message": turn},
+        created_by="fixture", received_at=timezone.now(),
+    )  # fmt: skip
+    return command, received(command)
+
+
+def received(command: RunCommand) -> Entry:
+    text = command.payload.get("message")
+    shown = {"message": text[:280]} if isinstance(text, str) else None
+    return Entry(CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=shown))
+
+
+def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> AgentRun:
+    # Locks the run's row: a worker that moves it at this moment is waited for, and then seen.
+    with transaction.atomic():
+        run = AgentRun.objects.select_for_update().filter(pk=run_id).first()
+        if run is None:
+            raise RunNotFound(f"no run {run_id}")
+        if _granted_already(run, kind):
+            return run
+        if run.state.terminal:
+            raise RunTerminal(f"a {run.status} run takes no commands", run_status=run.status)
+        if key is not None and RunCommand.objects.filter(run=run, key=key).exists():
+            return run
+        command = RunCommand.objects.create(
+            run=run, key=key, type=kind, payload=payload, created_by=by, received_at=timezone.now()
+        )
+        log.append(run.pk, [received(command)], source=Source.WEB)
+        _act_now(run, command)
+        chaos.point("CP29")
+    return run
+
+
+def _granted_already(run: AgentRun, kind: Type) -> bool:
+    wished = {Type.PAUSE: RunStatus.PAUSED, Type.STOP: RunStatus.STOPPED}.get(kind)
+    return run.state is wished
+
+
+def _act_now(run: AgentRun, command: RunCommand) -> None:
+    """What no worker has to do first. A running run is left to its worker, which reads its inbox."""
+    if run.state is RunStatus.RUNNING:
+        return
+    if command.type == Type.STOP:
+        mark_applied([command])
+        stopped = RunStopped(reason="operator", by=command.created_by)
+        lifecycle.move(run, RunStatus.STOPPED, stopped, source=Source.WEB, reason="operator")
+    elif command.type == Type.PAUSE:
+        mark_applied([command])
+        reason = PauseReason.OPERATOR
+        paused = RunPaused(reason=reason, by=command.created_by)
+        lifecycle.move(run, RunStatus.PAUSED, paused, source=Source.WEB, reason=reason)
+    else:
+        wake(run.pk)

@@ -1,0 +1,188 @@
+"""The only place that changes a run's status: one guarded UPDATE and one event, committed together.
+
+May import the record, runs' models and parts; lock order is run row, then log row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Coalesce, Now
+
+from runs import chaos, transcript
+from runs.errors import MoveRefused
+from runs.models import AgentRun, Attempt
+from runs.statuses import MOVES, RunStatus
+from runs.wake import wake
+from timeline import log
+from timeline.errors import LeaseLost
+from timeline.events import Payload
+from timeline.events.run import RunPhase, RunRecovered, RunStarted
+from timeline.log import Entry
+from timeline.models import Phase, Source
+
+PHASES = {
+    RunStatus.QUEUED: Phase.QUEUED,
+    RunStatus.RUNNING: Phase.RUNNING,
+    RunStatus.WAITING: Phase.RUNNING,
+    RunStatus.PAUSED: Phase.RUNNING,
+    RunStatus.RESUMED: Phase.STOPPED,
+    RunStatus.COMPLETED: Phase.COMPLETED,
+    RunStatus.FAILED: Phase.FAILED,
+    RunStatus.STOPPED: Phase.STOPPED,
+}
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """What a claim gives: the fencing token, and how dangerous the step is."""
+
+    run: AgentRun
+    epoch: int
+    #: How many workers died in the step that the run stands at.
+    deaths: int
+
+
+def move(
+    run: AgentRun,
+    to: RunStatus,
+    payload: Payload,
+    *,
+    source: Source,
+    reason: str = "",
+    epoch: int | None = None,
+    **changes: Any,
+) -> None:
+    """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed.
+
+    The UPDATE's WHERE is the rule: a status (or, with `epoch`, a lease) that is not what the caller saw moves
+    nothing and raises `MoveRefused` (`LeaseLost`). Calls that are open in a run that ends, or that leaves its
+    wait for a pause, are closed, so that the conversation stays valid.
+    """
+    if to not in MOVES[run.state]:
+        raise MoveRefused(f"a {run.status} run cannot become {to}", run_status=run.status)
+    with transaction.atomic():
+        believed = AgentRun.objects.filter(pk=run.pk, status=run.status)
+        if epoch is not None:
+            believed = believed.filter(lease_epoch=epoch)
+        if not believed.update(**_columns(to, reason), **changes):
+            raise _lost(run, epoch)
+        if to.terminal or (run.state, to) == (RunStatus.WAITING, RunStatus.PAUSED):
+            transcript.close_open_calls(run, epoch=epoch, source=source)
+        log.append(run.pk, [Entry(payload, phase=PHASES[to])], source=source, epoch=epoch)
+        if run.state is RunStatus.RUNNING:
+            _end_attempt(run, reason or to.value)
+        if to is RunStatus.QUEUED:
+            wake(run.pk)
+        if to.terminal:
+            chaos.point("CP26")
+    run.status, run.status_reason = to.value, reason
+
+
+def claim(run_id: UUID, owner: str) -> Claimed | None:
+    """Take the run's lease; None where there is nothing to claim or someone else is faster.
+
+    Everything is judged by the database's clock. A lapsed lease means that its holder is dead or suspended:
+    the run goes on here under the next epoch, which fences the old holder off.
+    """
+    chaos.point("CP02")
+    with transaction.atomic():
+        run = AgentRun.objects.runnable().select_for_update(skip_locked=True, of=("self",)).filter(pk=run_id).first()
+        if run is None or run.state is RunStatus.WAITING:
+            return None
+        lapsed = run.state is RunStatus.RUNNING
+        if lapsed:
+            chaos.point("CP35")
+            _end_attempt(run, "died")
+        previous, epoch = run.lease_epoch, run.lease_epoch + 1
+        AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status).update(
+            status=RunStatus.RUNNING,
+            status_reason="",
+            lease_owner=owner,
+            lease_epoch=epoch,
+            lease_expires_at=lease_end(),
+            not_before=None,
+            started_at=Coalesce("started_at", Now()),
+        )
+        log.raise_epoch(run.pk, epoch)
+        Attempt.objects.create(
+            run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=Now()
+        )
+        seen = log.last_event_at(run.pk)
+        log.append(
+            run.pk, [Entry(_claimed_event(run, owner, epoch, seen, lapsed=lapsed))], source=Source.WORKER, epoch=epoch
+        )
+    run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
+    chaos.point("CP36" if lapsed else "CP03")
+    return Claimed(run, epoch, deaths=_deaths(run))
+
+
+def note_fenced(run_id: UUID, epoch: int) -> None:
+    """A worker that was taken over lives after all: its attempt did not die, so it counts for no poison step."""
+    Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason="died").update(end_reason="fenced")
+
+
+def renew(run_id: UUID, epoch: int) -> bool:
+    """Push the lease's end on; False means that it is not ours any more."""
+    held = AgentRun.objects.filter(pk=run_id, lease_epoch=epoch, status=RunStatus.RUNNING)
+    return bool(held.update(lease_expires_at=lease_end()))
+
+
+def lease_end() -> Any:
+    return Now() + timedelta(seconds=settings.AGENTOPS_LEASE_S)
+
+
+def end_waits() -> int:
+    """Queue the waiting runs whose time has come; the number of runs that moved."""
+    moved = 0
+    for run in AgentRun.objects.runnable().filter(status=RunStatus.WAITING)[:100]:
+        try:
+            move(run, RunStatus.QUEUED, RunPhase(status="queued", reason="cooldown_over"), source=Source.WORKER,
+                 reason="cooldown_over", not_before=None, queued_at=Now())  # fmt: skip
+            moved += 1
+        except MoveRefused:
+            continue  # another sweep was faster
+    return moved
+
+
+def _columns(to: RunStatus, reason: str) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        "status": to,
+        "status_reason": reason,
+        "lease_owner": None,
+        "lease_expires_at": None,
+    }
+    if to is RunStatus.QUEUED:
+        columns["queued_at"] = Now()
+    if to.terminal:
+        columns["completed_at"] = Now()
+    return columns
+
+
+def _lost(run: AgentRun, epoch: int | None) -> Exception:
+    if epoch is not None:
+        return LeaseLost(f"run {run.pk} was taken over from epoch {epoch}")
+    return MoveRefused(f"run {run.pk} is not {run.status} any more", run_status=run.status)
+
+
+def _end_attempt(run: AgentRun, reason: str) -> None:
+    Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now(), end_reason=reason)
+
+
+def _deaths(run: AgentRun) -> int:
+    return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason="died").count()
+
+
+def _claimed_event(run: AgentRun, owner: str, epoch: int, seen: datetime | None, *, lapsed: bool) -> Payload:
+    if lapsed:
+        return RunRecovered(
+            cause="lease_expired", epoch=epoch, previous_epoch=run.lease_epoch, last_event_at=seen
+        )
+    if run.started_at is None:
+        return RunStarted(worker=owner, epoch=epoch)
+    return RunPhase(status="running", reason="continued")

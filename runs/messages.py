@@ -1,0 +1,90 @@
+"""The stored form of a message: pydantic-ai's own serialisation without what reading it fills in again.
+
+Pure: imports pydantic-ai only. Loading a stored message and dumping it whole gives what the provider gave.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, UserContent
+
+_adapter: TypeAdapter[ModelMessage] = TypeAdapter(
+    ModelMessage, config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
+)
+
+_items: TypeAdapter[list[UserContent]] = TypeAdapter(
+    list[UserContent], config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
+)
+
+
+def dump(message: ModelMessage) -> dict[str, Any]:
+    """`message` as JSON values, without nulls, zero counts and the fields that have their default."""
+    content: dict[str, Any] = _adapter.dump_python(message, mode="json", exclude_none=True)
+    if content.get("state") == "complete":
+        del content["state"]
+    if "usage" in content:
+        content["usage"] = {name: count for name, count in content["usage"].items() if count}
+    for part in content["parts"]:
+        if part.get("content_file_digests") == []:
+            del part["content_file_digests"]
+    return content
+
+
+def load(content: dict[str, Any]) -> ModelMessage:
+    return _adapter.validate_python(content)
+
+
+def canonical(value: Any) -> str:
+    """Sorted keys, no spaces: the one text of a JSON value. jsonb reorders keys, so what is read back does not do."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def sha256(content: dict[str, Any]) -> bytes:
+    return hashlib.sha256(canonical(content).encode()).digest()
+
+
+def request(part: ModelRequestPart) -> ModelRequest:
+    """The request of exactly one part that one row holds."""
+    return ModelRequest(parts=[part])
+
+
+def merge(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """The request's history: neighbouring requests joined into one, as providers want turns to alternate."""
+    merged: list[ModelMessage] = []
+    for message in messages:
+        join(merged, message)
+    return merged
+
+
+def join(merged: list[ModelMessage], message: ModelMessage) -> None:
+    """Add one message to a merged history, in place and without looking at more than its end."""
+    last = merged[-1] if merged else None
+    if isinstance(message, ModelRequest) and isinstance(last, ModelRequest):
+        merged[-1] = ModelRequest(parts=[*last.parts, *message.parts])
+    else:
+        merged.append(message)
+
+
+
+
+def content_of(recorded: str | list[Any]) -> str | list[UserContent]:
+    """Text as it is, or a list of texts and media with the media rebuilt from their dumps."""
+    return recorded if isinstance(recorded, str) else _items.validate_python(recorded)
+
+
+def text_of(content: dict[str, Any]) -> str:
+    """What a person would read of a message; media are named, not shown."""
+    texts: list[str] = []
+    for part in content["parts"]:
+        said = part.get("content") if part["part_kind"] != "thinking" else None
+        for item in said if isinstance(said, list) else [said]:
+            if isinstance(item, str):
+                texts.append(item)
+            elif isinstance(item, dict):
+                texts.append(f"[{item.get('media_type') or item.get('kind', 'media')}]")
+    return "\n".join(texts)

@@ -1,0 +1,18 @@
+from runs.models.agent import Agent
+from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
+from runs.models.command import RunCommand
+from runs.models.message import AgentRunMessage
+from runs.models.run import AgentRun
+from runs.models.tool_call import AgentRunToolCall
+
+__all__ = [
+    "Agent",
+    "AgentRun",
+    "AgentRunMessage",
+    "AgentRunToolCall",
+    "Attempt",
+    "Checkpoint",
+    "RunCommand",
+    "RunError",
+    "TurnUsage",
+]

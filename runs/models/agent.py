@@ -1,0 +1,47 @@
+"""Agents: what a run is started with. May import Django, identity and the pure parts."""
+
+from __future__ import annotations
+
+from django.db import models
+from uuid_utils.compat import uuid7
+
+from agentops.projects.models import SLUG, Project
+
+
+class Agent(models.Model):
+    """The definition of an agent; a run freezes it as JSON when it is created, so edits touch later runs only."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="agents")
+    #: Shown as `agent_id` outside.
+    slug = models.CharField(max_length=63, validators=[SLUG])
+    provider = models.CharField(max_length=63)
+    model = models.CharField(max_length=200)
+    instructions = models.TextField(blank=True, default="")
+    tools = models.JSONField(default=list, blank=True)
+    max_steps = models.PositiveIntegerField(default=50)
+    settings = models.JSONField(default=dict, blank=True)
+    policies = models.JSONField(default=dict, blank=True)
+    version = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "slug"], name="agent_slug_once")]
+
+    def __str__(self) -> str:
+        return self.slug
+
+    def frozen(self) -> dict[str, object]:
+        """The copy that a run keeps as `agent_config`."""
+        return {
+            "agent_id": self.slug,
+            "version": self.version,
+            "provider": self.provider,
+            "model": self.model,
+            "instructions": self.instructions,
+            "tools": self.tools,
+            "max_steps": self.max_steps,
+            "settings": self.settings,
+            "policies": self.policies,
+        }

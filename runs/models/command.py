@@ -1,0 +1,44 @@
+"""The inbox of a run: what people and policies want of it. May import Django and runs.models.run."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from uuid_utils.compat import uuid7
+
+from runs.models.run import AgentRun
+
+
+class RunCommand(models.Model):
+    """A wish, recorded first and acted on by whoever drives the run; read once."""
+
+    class Type(models.TextChoices):
+        PAUSE = "pause"
+        STOP = "stop"
+        SEND = "send"
+        REPLY = "reply"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    run = models.ForeignKey(AgentRun, models.PROTECT, related_name="commands", db_index=False)
+    #: Makes a repeat harmless: the same key posts once.
+    key = models.CharField(max_length=128, null=True)
+    type = models.CharField(max_length=8, choices=Type.choices)
+    payload = models.JSONField(default=dict)
+    created_by = models.CharField(max_length=200)
+    received_at = models.DateTimeField()
+    applied_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "agent_run_commands"
+        indexes = [
+            # inbox.pending: what the driver of a run reads before each turn.
+            models.Index(fields=["run", "id"], name="command_pending", condition=Q(applied_at__isnull=True)),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run", "key"], condition=Q(key__isnull=False), name="command_key_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} for {self.run_id}"

@@ -1,0 +1,63 @@
+"""Messages: the conversation, one provider-neutral message a row.
+
+May import Django and runs.models.run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+from uuid_utils.compat import uuid7
+
+from runs.models.run import AgentRun
+
+
+class AgentRunMessage(models.Model):
+    """One ModelResponse, or one ModelRequest with exactly one part, as pydantic-ai serialises it.
+
+    Positions run 1..n within the run, rolled-back rows included; nothing is ever deleted or rewritten.
+    """
+
+    class Role(models.TextChoices):
+        SYSTEM = "system"
+        USER = "user"
+        ASSISTANT = "assistant"
+        TOOL_RESULT = "tool_result"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    run = models.ForeignKey(AgentRun, models.PROTECT, related_name="messages", db_index=False)
+    position = models.PositiveIntegerField()
+    role = models.CharField(max_length=11, choices=Role.choices)
+    content = models.JSONField()
+    #: The step whose model call first sees or produces it; a tool result has its call's step.
+    step_number = models.PositiveIntegerField()
+    #: Of the worker that wrote it; null when a door did.
+    epoch = models.IntegerField(null=True)
+    model = models.CharField(max_length=200, blank=True, default="")
+    #: Over the canonical JSON of `content`.
+    sha256 = models.BinaryField(max_length=32)
+    rolled_back_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "agent_run_messages"
+        constraints = [
+            # Also serves transcript.load and the messages list.
+            models.UniqueConstraint(fields=["run", "position"], name="message_position_once"),
+            # INV-M2: one answer of the model per step.
+            models.UniqueConstraint(
+                fields=["run", "step_number"],
+                condition=Q(role="assistant", rolled_back_at__isnull=True),
+                name="message_one_answer_per_step",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} {self.position} {self.role}"
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """The tokens of an assistant message, as the provider counted them."""
+        return dict(self.content.get("usage") or {})

@@ -1,0 +1,137 @@
+"""A run: one execution of an agent. Its id is its log's id.
+
+May import Django, identity, the record and the pure parts. Status is written by runs.lifecycle alone.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from django.db import models
+from django.db.models import F, Q
+
+from agentops.projects.models import Project
+from runs.models.agent import Agent
+from runs.querysets import RunQuerySet
+from runs.statuses import LIVE, TERMINAL, RunStatus
+from timeline.models import Log, RunKind
+
+
+def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
+    return [(member.value, member.value) for member in enum]
+
+
+LIVE_VALUES = sorted(status.value for status in LIVE)
+TERMINAL_VALUES = sorted(status.value for status in TERMINAL)
+
+
+class AgentRun(models.Model):
+    class Source(models.TextChoices):
+        """Who executes the run: we do, or we only keep its record."""
+
+        NATIVE = "native"
+        EXTERNAL = "external"
+        IMPORT = "import"
+        OTLP = "otlp"
+
+    class CostSource(models.TextChoices):
+        REPORTED = "reported"
+        COMPUTED = "computed"
+        UNKNOWN = "unknown"
+
+    log = models.OneToOneField(Log, models.PROTECT, primary_key=True, db_column="id", related_name="run")
+    project = models.ForeignKey(Project, models.PROTECT, related_name="runs", db_index=False)
+    agent = models.ForeignKey(Agent, models.SET_NULL, null=True, related_name="runs")
+    #: The agent as it was when the run was created (Agent.frozen).
+    agent_config = models.JSONField(default=dict)
+    #: The first run of the lineage; a run that resumes none, and a fork, are their own root.
+    root_run = models.ForeignKey("self", models.PROTECT, related_name="lineage")
+    parent_run = models.ForeignKey("self", models.PROTECT, null=True, related_name="children")
+    resumed_from = models.OneToOneField("self", models.PROTECT, null=True, related_name="resumed_as")
+    forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
+    #: A resume whose message replaces the conversation: earlier runs of the lineage are not part of it.
+    starts_fresh = models.BooleanField(default=False)
+    forked_at_step = models.PositiveIntegerField(null=True)
+    status = models.CharField(max_length=9, choices=choices(RunStatus), default=RunStatus.QUEUED.value)
+    #: Why it waits, pauses, failed or stopped: a machine word.
+    status_reason = models.CharField(max_length=64, blank=True, default="")
+    run_kind = models.CharField(max_length=8, choices=RunKind.choices, default=RunKind.SESSION)
+    source = models.CharField(max_length=8, choices=Source.choices, default=Source.NATIVE)
+    #: The runner's own id of an external run.
+    external_id = models.TextField(null=True)
+    title = models.CharField(max_length=200, blank=True, default="")
+    summary = models.TextField(blank=True, default="")
+    #: The first user turn: text, or the exact list of texts and media.
+    prompt = models.JSONField(null=True)
+    result = models.TextField(blank=True, default="")
+    structured_output = models.JSONField(null=True)
+    session_id = models.CharField(max_length=128, blank=True, default="")
+    #: Steps of the lineage before this run, and with it.
+    step_base = models.PositiveIntegerField(default=0)
+    step_count = models.PositiveIntegerField(default=0)
+    max_steps = models.PositiveIntegerField(default=50)
+    input_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    cache_read_tokens = models.BigIntegerField(default=0)
+    cache_write_tokens = models.BigIntegerField(default=0)
+    reasoning_tokens = models.BigIntegerField(default=0)
+    cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
+    cost_source = models.CharField(max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN)
+    error_type = models.CharField(max_length=64, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    #: Who holds the lease, until when (database clock), and how often the run was claimed.
+    lease_owner = models.CharField(max_length=128, null=True)
+    lease_epoch = models.IntegerField(default=0)
+    lease_expires_at = models.DateTimeField(null=True)
+    #: A waiting run with a time goes on by itself then.
+    not_before = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+    queued_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+    labels = models.JSONField(default=list, blank=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        db_table = "agent_runs"
+        indexes = [
+            # The runs list of a project, newest first, and with a status filter.
+            models.Index("project", F("created_at").desc(), F("log").desc(), name="run_list"),
+            models.Index("project", "status", F("created_at").desc(), name="run_list_by_status"),
+            # RunQuerySet.runnable, the sweep. Holds no column that a step changes, so steps stay HOT updates.
+            models.Index("queued_at", name="run_live", condition=Q(status__in=LIVE_VALUES)),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"),
+            # INV-R4: a terminal status and its time come together.
+            models.CheckConstraint(
+                condition=Q(status__in=TERMINAL_VALUES, completed_at__isnull=False)
+                | (~Q(status__in=TERMINAL_VALUES) & Q(completed_at__isnull=True)),
+                name="run_terminal_has_completed_at",
+            ),
+            # INV-L1: a lease exactly while running.
+            models.CheckConstraint(
+                condition=Q(source="native", status="running", lease_owner__isnull=False)
+                | (Q(lease_owner__isnull=True) & ~Q(source="native", status="running")),
+                name="run_lease_while_running",
+            ),
+            models.CheckConstraint(condition=Q(step_count__gte=F("step_base")), name="run_steps_grow"),
+            # Also serves the look-up of a runner's own id.
+            models.UniqueConstraint(
+                fields=["project", "external_id"],
+                condition=Q(external_id__isnull=False),
+                name="run_external_id_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+    @property
+    def state(self) -> RunStatus:
+        return RunStatus(self.status)
+
+    def step_limit(self, cap: int) -> int:
+        """The last step (counted over the lineage) that this run may make."""
+        return min(self.step_base + self.max_steps, cap)

@@ -1,0 +1,72 @@
+"""Tool calls: what the model asked for, whether it ran, and what came of it.
+
+May import Django and the runs models before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from django.db.models import Q
+from uuid_utils.compat import uuid7
+
+from runs.models.message import AgentRunMessage
+from runs.models.run import AgentRun, choices
+from runs.statuses import Effect, ToolStatus
+
+
+class AgentRunToolCall(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    run = models.ForeignKey(AgentRun, models.PROTECT, related_name="tool_calls", db_index=False)
+    #: The assistant message that asked for it.
+    message = models.ForeignKey(AgentRunMessage, models.PROTECT, related_name="tool_calls", db_index=False)
+    call_id = models.CharField(max_length=256)
+    tool_name = models.CharField(max_length=256)
+    #: The arguments: an object, or the exact text where it is none.
+    input = models.JSONField(null=True)
+    #: Where the model saw a shortened output, the whole one; else null: it stands in `result_message`.
+    output = models.JSONField(null=True)
+    status = models.CharField(max_length=9, choices=choices(ToolStatus), default=ToolStatus.PLANNED.value)
+    effect = models.CharField(max_length=12, choices=choices(Effect), default=Effect.AT_MOST_ONCE.value)
+    #: Given to an idempotent tool on every attempt, so that the other side can tell a repeat.
+    idempotency_key = models.CharField(max_length=128, null=True, unique=True)
+    #: How often `running` was committed, over all workers; `attempts` counts retries within one start too.
+    starts = models.PositiveSmallIntegerField(default=0)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    #: Wall clock of the tool alone, without the model and without waiting.
+    duration_ms = models.PositiveIntegerField(null=True)
+    step_number = models.PositiveIntegerField()
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    result_message = models.OneToOneField(
+        AgentRunMessage, models.PROTECT, null=True, related_name="answers", db_index=False
+    )
+    child_run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="spawned_by")
+
+    class Meta:
+        db_table = "agent_run_tool_calls"
+        indexes = [
+            # The tool calls of a run in the order of their steps: the API's list and transcript.load.
+            models.Index(fields=["run", "step_number"], name="tool_call_list"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["message", "call_id"], name="tool_call_once"),
+            models.CheckConstraint(condition=Q(status__in=[s.value for s in ToolStatus]), name="tool_call_status_known"),
+            # INV-T3: an effect that may happen once is started once.
+            models.CheckConstraint(
+                condition=~Q(status="planned", starts__gt=0) & ~Q(status__in=["running", "completed"], starts=0),
+                name="tool_call_started_before_running",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool_name} {self.call_id}"
+
+    @property
+    def whole_output(self) -> Any:
+        """The output as the tool gave it, not cut."""
+        if self.output is not None or self.result_message is None:
+            return self.output
+        return self.result_message.content["parts"][0]["content"]

@@ -1,0 +1,77 @@
+"""What the engine asks of a provider, and the closed list of providers.
+
+Pure: imports pydantic-ai only. A provider is picked by its name, so that parts never import the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import StreamedResponse
+from pydantic_ai.tools import ToolDefinition
+
+
+class ProviderUnusable(ValueError):
+    """An agent's provider or model cannot be used; the text says what to do about it."""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """One request: which model, the whole history, the tools it may ask for."""
+
+    model: str
+    #: The name in error texts: the agent, or the node of a flow.
+    node: str
+    #: Of this call in the lineage, from 1: the number of the step it makes.
+    number: int
+    history: list[ModelMessage]
+    tools: Sequence[ToolDefinition] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FollowUp:
+    """What a recording says of the time after a call: the user turn that came, and whether it stops there."""
+
+    user: str | list[Any] | None = None
+    end: bool = False
+
+
+class Provider(Protocol):
+    def check(self, model: str, settings: Mapping[str, Any]) -> None:
+        """Raise `ProviderUnusable` where a run with this model could not start. Asks nobody."""
+        ...
+
+    def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
+        """The streamed request; entered and read on the event loop of the worker."""
+        ...
+
+    def follow_up(self, model: str, node: str, number: int) -> FollowUp:
+        """What follows call `number`; nothing but for recordings."""
+        ...
+
+
+_makers: dict[str, Callable[[], Provider]] = {}
+
+
+def register(name: str) -> Callable[[Callable[[], Provider]], Callable[[], Provider]]:
+    """Put a provider on the list under `name`; two of one name are a programming error."""
+
+    def place(make: Callable[[], Provider]) -> Callable[[], Provider]:
+        if name in _makers:
+            raise ValueError(f"there is already a provider named {name!r}")
+        _makers[name] = make
+        return make
+
+    return place
+
+
+def get(name: str) -> Provider:
+    try:
+        return _makers[name]()
+    except KeyError:
+        raise ProviderUnusable(f"unknown provider {name!r}; there are: {', '.join(sorted(_makers))}") from None

@@ -1,0 +1,65 @@
+"""The `llm` provider: any model that pydantic-ai knows, as "anthropic:claude-…" or "openai:gpt-…".
+
+May import pydantic-ai; the libraries of the vendors are optional extras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import cache
+from typing import Any
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
+from pydantic_ai.providers import infer_provider_class
+from pydantic_ai.settings import ModelSettings
+
+from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
+
+#: What an agent's settings may say to the model; anything else is ours and stays here.
+MODEL_SETTINGS = frozenset(
+    {"max_tokens", "temperature", "top_p", "timeout", "parallel_tool_calls", "seed", "stop_sequences", "thinking"}
+)
+
+
+@cache
+def model_of(name: str) -> Model:
+    """One adapter per model and process: it belongs to the worker's one event loop, and keeps its connections."""
+    return infer_model(name)
+
+
+def extra_of(vendor: str) -> str:
+    return vendor.removesuffix("-responses").removesuffix("-chat")
+
+
+@register("llm")
+@cache
+class LLMProvider:
+    def check(self, model: str, settings: Mapping[str, Any]) -> None:
+        vendor, _, name = model.partition(":")
+        if not name:
+            raise ProviderUnusable(f"a model is named as vendor:model, not {model!r}")
+        try:
+            # Not the model itself: that wants the vendor's key, which only the workers need to have.
+            infer_provider_class(vendor)
+        except ImportError:
+            raise ProviderUnusable(
+                f"model {model!r} needs an optional library: pip install 'pydantic-ai-slim[{extra_of(vendor)}]'"
+            ) from None
+        except ValueError:
+            raise ProviderUnusable(f"unknown vendor {vendor!r} in model {model!r}") from None
+
+    def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
+        chosen = {name: value for name, value in call.settings.items() if name in MODEL_SETTINGS}
+        # Retries are the engine's: the vendors' libraries would hide attempts from the record.
+        settings = ModelSettings(max_retries=0, **chosen)  # type: ignore[typeddict-item]
+        return model_request_stream(
+            model_of(call.model),
+            call.history,
+            model_settings=settings,
+            model_request_parameters=ModelRequestParameters(function_tools=list(call.tools)),
+        )
+
+    def follow_up(self, model: str, node: str, number: int) -> FollowUp:
+        return FollowUp()

@@ -1,0 +1,29 @@
+"""Reads of runs, named for their use. May import Django and the pure parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from runs.statuses import RunStatus
+
+if TYPE_CHECKING:
+    from runs.models import AgentRun
+
+
+class RunQuerySet(models.QuerySet["AgentRun"]):
+    def runnable(self) -> RunQuerySet:
+        """Runs that a worker may claim now, by the database's clock; the longest queued first."""
+        return self.filter(
+            Q(status=RunStatus.QUEUED)
+            | Q(status=RunStatus.RUNNING, lease_expires_at__lt=Now())
+            | Q(status=RunStatus.WAITING, not_before__lte=Now()),
+            source="native",
+        ).order_by("queued_at")
+
+    def lineage_of(self, run: AgentRun) -> RunQuerySet:
+        """The runs of one conversation up to and with `run`, oldest first."""
+        return self.filter(root_run=run.root_run_id, step_base__lte=run.step_base).order_by("created_at", "pk")

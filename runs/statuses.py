@@ -1,0 +1,80 @@
+"""The statuses of runs and tool calls, and which move between them is allowed.
+
+Pure: may import nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"  # any worker may claim it
+    RUNNING = "running"  # a worker holds its lease
+    WAITING = "waiting"  # no worker; the same run goes on by itself or after an answer
+    PAUSED = "paused"  # someone decides whether to resume
+    RESUMED = "resumed"  # went on as another run
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({RunStatus.RESUMED, RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED})
+LIVE = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
+
+S = RunStatus
+MOVES: dict[RunStatus, frozenset[RunStatus]] = {
+    S.QUEUED: frozenset({S.RUNNING, S.PAUSED, S.STOPPED, S.FAILED}),
+    S.RUNNING: frozenset({S.COMPLETED, S.FAILED, S.STOPPED, S.PAUSED, S.WAITING, S.QUEUED}),
+    S.WAITING: frozenset({S.QUEUED, S.PAUSED, S.STOPPED, S.FAILED}),
+    S.PAUSED: frozenset({S.RESUMED, S.STOPPED, S.FAILED}),
+    S.RESUMED: frozenset(),
+    S.COMPLETED: frozenset(),
+    S.FAILED: frozenset(),
+    S.STOPPED: frozenset(),
+}
+
+
+class PauseReason(StrEnum):
+    """Why a paused run waits for someone's decision."""
+
+    MAX_STEPS = "max_steps"
+    OPERATOR = "operator"
+    ESCALATED = "escalated"
+    LOG_LIMIT = "log_limit"
+    BUDGET = "budget"
+    ERROR = "error"
+
+
+class WaitReason(StrEnum):
+    """What a waiting run waits for."""
+
+    APPROVAL = "approval"
+    UNKNOWN_TOOL = "unknown_tool"
+    INPUT = "input"
+    CHILDREN = "children"
+    COOLDOWN = "cooldown"
+
+
+class Effect(StrEnum):
+    """What may happen to a tool call whose outcome a crash has hidden; a tool declares it."""
+
+    READ = "read"  # it changes nothing: run it again
+    IDEMPOTENT = "idempotent"  # it is given a key by which a repeat is known: run it again
+    AT_MOST_ONCE = "at_most_once"  # never again by itself: its outcome is unknown
+
+
+class ToolStatus(StrEnum):
+    PLANNED = "planned"  # committed with the assistant message, not started
+    RUNNING = "running"  # committed before the call was made
+    COMPLETED = "completed"
+    ERROR = "error"
+    DENIED = "denied"  # never started: a hook, an operator or the end of the run said no
+    UNKNOWN = "unknown"  # started by a worker that died: nobody knows whether it took effect
+
+
+RESOLVED = frozenset({ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN})

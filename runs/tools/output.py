@@ -1,0 +1,150 @@
+"""A tool's return value as text: what is kept of it, and what of that the model is shown.
+May import libraries only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+from pydantic import JsonValue as JSON
+
+Output = str | list[JSON]
+
+#: Default of `cut_for_model`, in characters.
+MODEL_LIMIT = 8_000
+#: More than this is not kept either: the note at its end says how much there was, and its hash.
+MAX_OUTPUT = 16 * 1024 * 1024
+MAX_MESSAGE = 2_000
+
+# Types whose str() is their value. Anything else would show an address in memory.
+_SPELLED = (Decimal, UUID, PurePath, timedelta)
+
+
+class _NoText(Exception):
+    """The value has no text form."""
+
+
+def as_output(value: object) -> tuple[str, bool]:
+    """The value as text, and whether it could be told: one without a text form becomes a note about it."""
+    try:
+        return _kept(_text(value)), True
+    except _NoText as error:
+        return f"[the tool returned {error}]", False
+    except Exception as error:
+        # A property, __str__ or model_dump of the value failed. The tool itself has run.
+        return f"[the tool returned {_kind(value)} that cannot be read: {type(error).__name__}]", False
+
+
+def cut_for_model(output: Output, limit: int | None = MODEL_LIMIT) -> tuple[Output, bool]:
+    """The output as the model sees it, and whether some is missing. Each text of a list is cut on its own."""
+    if limit is None:
+        return output, False
+    if isinstance(output, str):
+        return _cut(output, limit)
+    items = [_cut(item, limit) if isinstance(item, str) else (item, False) for item in output]
+    return [item for item, _ in items], any(cut for _, cut in items)
+
+
+def bounded(output: Output) -> Output:
+    """The output as it is kept, the very object when nothing is too long."""
+    if isinstance(output, str):
+        return _kept(output)
+    if all(len(item) <= MAX_OUTPUT for item in output if isinstance(item, str)):
+        return output
+    return [_kept(item) if isinstance(item, str) else item for item in output]
+
+
+def clip(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _cut(text: str, limit: int) -> tuple[str, bool]:
+    if len(text) <= limit:
+        return text, False
+    # Two halves that came in as separate surrogates stay together.
+    end = limit - 1 if limit and _is_pair(text[limit - 1], text[limit]) else limit
+    return f"{text[:end]}\n… [cut: {end} of {len(text)} characters shown]", True
+
+
+def _is_pair(left: str, right: str) -> bool:
+    return "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff"
+
+
+def _kept(text: str) -> str:
+    if len(text) <= MAX_OUTPUT:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[:MAX_OUTPUT]}\n… [cut: {MAX_OUTPUT} of {len(text)} characters kept, sha256 {digest}]"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _decoded(bytes(value))
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, _SPELLED):
+        return str(value)
+    return _json(value)
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode(errors="replace")
+    # More than one unreadable byte in ten, or a NUL, is not text in another encoding.
+    if "\0" in text or text.count("\ufffd") * 10 > len(text):
+        return f"[{len(data)} bytes that are not text, sha256 {hashlib.sha256(data).hexdigest()}]"
+    return text
+
+
+def _json(value: object) -> str:
+    try:
+        try:
+            return _ENCODER.encode(value)
+        except ValueError:
+            # NaN and Infinity are not JSON: they are spelled as strings.
+            return _ENCODER.encode(json.loads(_LOOSE_ENCODER.encode(value), parse_constant=str))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _NoText(f"{_kind(value)} without a JSON form: {clip(str(error), 200)}") from error
+
+
+def _plain(value: Any) -> object:
+    """One value that the JSON encoder does not know. Iterators are never run: they may not end."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    if isinstance(value, deque):
+        return list(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (bytes, bytearray, memoryview, date, time, *_SPELLED)):
+        return _text(value)
+    if isinstance(value, Iterator):
+        raise _NoText(f"{_kind(value)}; a tool has to return its values, not an iterator over them")
+    raise _NoText(f"{_kind(value)}, which has no text form")
+
+
+def _kind(value: object) -> str:
+    return f"a value of type {type(value).__name__!r}"
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)
+_LOOSE_ENCODER = json.JSONEncoder(ensure_ascii=False, default=_plain)

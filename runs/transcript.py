@@ -1,0 +1,343 @@
+"""The conversation of a run: its rows, and the history that a request is built from.
+
+May import the record, runs' models and the pure parts. Rows are added, never changed; what a tool came to is
+written into its call's row, with its result message and its event, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Max
+from django.utils import timezone
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from uuid_utils.compat import uuid7
+
+from runs import chaos, messages
+from runs.fixtures.format import UNKNOWN_OUTCOME
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
+from runs.statuses import ToolStatus
+from runs.tools.base import Effect
+from timeline import log
+from timeline.errors import LeaseLost
+from timeline.events import preview
+from timeline.events.message import MessageAdded
+from timeline.events.tool import ToolEnd, ToolStart
+from timeline.fast import insert, pipelined
+from timeline.log import Entry
+from timeline.models import Source
+from timeline.redact import BARE
+from timeline.redact import DEFAULT as REDACTOR
+
+Role = AgentRunMessage.Role
+#: Bytes of a message or an output that its event repeats; the row holds the whole.
+PREVIEW = 280
+NOT_RUN = "not run: the run was ended before this call"
+
+
+@dataclass
+class Conversation:
+    """The history as the next request sees it, kept in memory by the worker that holds the run."""
+
+    history: list[ModelMessage] = field(default_factory=list)
+    #: Of the last row of this run.
+    position: int = 0
+    last_role: str = ""
+
+    def add(self, row: AgentRunMessage, message: ModelMessage) -> None:
+        messages.join(self.history, message)
+        self.position = row.position
+        self.last_role = row.role
+
+
+def load(run: AgentRun) -> Conversation:
+    """Everything said in the lineage up to `run`, rolled-back rows left out; two queries."""
+    conversation = Conversation()
+    lineage = _lineage(run)
+    rows = AgentRunMessage.objects.filter(run__in=lineage).order_by("position")
+    by_run: dict[UUID, list[AgentRunMessage]] = {run_id: [] for run_id in lineage}
+    for row in rows:
+        by_run[row.run_id].append(row)
+    for run_id in lineage:
+        for row in by_run[run_id]:
+            if row.rolled_back_at is None:
+                conversation.add(row, messages.load(row.content))
+    conversation.position = len(by_run[run.pk])
+    return conversation
+
+
+def _lineage(run: AgentRun) -> list[UUID]:
+    """The ids of the runs whose messages `run` continues, oldest first, back to the newest fresh start."""
+    runs = AgentRun.objects.filter(root_run=run.root_run_id).values_list("pk", "resumed_from", "starts_fresh")
+    links = {pk: (resumed_from, fresh) for pk, resumed_from, fresh in runs}
+    chain: list[UUID] = [run.pk]
+    while True:
+        earlier, fresh = links[chain[-1]]
+        if earlier is None or fresh:
+            return chain[::-1]
+        chain.append(earlier)
+
+
+def new_row(
+    run_id: UUID, position: int, message: ModelMessage, *, role: str, step: int, epoch: int | None, model: str = ""
+) -> tuple[AgentRunMessage, ModelMessage]:
+    """A row for `message`, and the message as the row has it, which is what requests are built from.
+
+    Text that we send is redacted here, so what is stored is what is sent; what the model said is kept as it is,
+    but for NUL and lone surrogates, which no jsonb column takes.
+    """
+    content = messages.dump(message)
+    redactor = BARE if role == Role.ASSISTANT else REDACTOR
+    content, changed = redactor.clean(content)
+    row = AgentRunMessage(
+        id=uuid7(),
+        run_id=run_id,
+        position=position,
+        role=role,
+        content=content,
+        step_number=step,
+        epoch=epoch,
+        model=model[:200],
+        sha256=messages.sha256(content),
+        created_at=timezone.now(),
+    )
+    return row, messages.load(content) if changed else message
+
+
+def added(row: AgentRunMessage) -> Entry:
+    """The event of a message. A tool result has its preview in `tool.end`."""
+    text = messages.text_of(row.content)
+    shown, cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, PREVIEW)
+    payload = MessageAdded(
+        role=row.role, position=row.position, preview=shown or None, truncated=cut, bytes=len(text.encode(errors="replace"))
+    )
+    return Entry(payload, step=row.step_number, ref_id=row.id)
+
+
+def add_requests(
+    run: AgentRun, requests: Iterable[tuple[str, ModelRequest]], *, step: int, epoch: int | None, position: int
+) -> list[tuple[AgentRunMessage, ModelMessage]]:
+    """Insert system and user messages after `position`; their events (`added`) are the caller's to append."""
+    made = [
+        new_row(run.pk, position + i, message, role=role, step=step, epoch=epoch)
+        for i, (role, message) in enumerate(requests, start=1)
+    ]
+    with connection.cursor() as cursor:
+        insert(cursor, [row for row, _ in made])
+    return made
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A model turn as it is committed: the answer, the calls it plans, what it used, and its events."""
+
+    message: AgentRunMessage
+    calls: Sequence[AgentRunToolCall]
+    usage: TurnUsage
+    events: Sequence[Entry]
+    #: What a recording says the user typed then.
+    commands: Sequence[RunCommand] = ()
+
+
+def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
+    """The row of a call that the model asked for; its tool may not exist (no effect is known then)."""
+    pk = uuid7()
+    try:
+        arguments: Any = part.args_as_dict(raise_if_invalid=True) if part.args else {}
+    except (ValueError, AssertionError):
+        arguments = part.args
+    return AgentRunToolCall(
+        id=pk,
+        run_id=asked_by.run_id,
+        message_id=asked_by.id,
+        call_id=part.tool_call_id[:256],
+        tool_name=part.tool_name[:256],
+        input=REDACTOR.clean(arguments)[0],
+        effect=(effect or Effect.READ).value,
+        idempotency_key=str(pk) if effect is Effect.IDEMPOTENT else None,
+        step_number=asked_by.step_number,
+        created_at=asked_by.created_at,
+    )
+
+
+_COUNT_STEP = """
+UPDATE agent_runs SET step_count = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,
+    cache_read_tokens = cache_read_tokens + %s, cache_write_tokens = cache_write_tokens + %s,
+    reasoning_tokens = reasoning_tokens + %s, cost_usd = CASE WHEN %s THEN COALESCE(cost_usd, 0) + %s ELSE cost_usd END,
+    cost_source = CASE WHEN %s THEN 'computed' ELSE cost_source END
+WHERE id = %s AND lease_epoch = %s AND status = 'running'
+"""
+
+
+def record_turn(run: AgentRun, epoch: int, turn: Turn) -> None:
+    """Commit a model turn: message, planned calls, usage, counters and events, before anything of it is acted on.
+
+    Raises `LeaseLost` and writes nothing where the run was taken over.
+    """
+    used = turn.usage
+    priced = used.cost_usd is not None
+    pk = AgentRun._meta.pk.get_db_prep_value(run.pk, connection)
+    cost = connection.ops.adapt_decimalfield_value(used.cost_usd or 0, 16, 8) if priced else 0
+    with transaction.atomic(), pipelined() as cursor:
+        cursor.execute(
+            _COUNT_STEP,
+            [used.step_number, used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens,
+             used.reasoning_tokens, priced, cost, priced, pk, epoch],
+        )  # fmt: skip
+        insert(cursor, [turn.message])
+        insert(cursor, turn.calls)
+        insert(cursor, [used])
+        insert(cursor, turn.commands)
+        chaos.point("CP10")
+        log.append(run.pk, turn.events, source=Source.WORKER, epoch=epoch)
+
+
+def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
+    """Mark `call` running in memory and give the event to commit with its row."""
+    call.status = ToolStatus.RUNNING.value
+    call.starts += 1
+    call.started_at = timezone.now()
+    shown, _ = preview(call.input if isinstance(call.input, str) else messages.canonical(call.input), PREVIEW)
+    payload = ToolStart(
+        call_id=call.call_id, tool_name=call.tool_name, attempt=attempt or None, effect=call.effect, arguments=shown
+    )
+    return Entry(payload, step=call.step_number, ref_id=call.id)
+
+
+def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, believed: str) -> None:
+    """Commit `running` (see `start_call`) before the call is made."""
+    with transaction.atomic():
+        AgentRunToolCall.objects.filter(pk=call.pk, status=believed).update(
+            status=call.status, starts=call.starts, started_at=call.started_at
+        )
+        log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
+
+
+def stored_output(output: str | list[Any]) -> Any:
+    """The whole output as the row keeps it beside what the model saw."""
+    return REDACTOR.clean(output)[0]
+
+
+_FINISH_CALL = """
+UPDATE agent_run_tool_calls SET status = %s, output = %s, attempts = %s, duration_ms = %s, finished_at = %s,
+    result_message_id = %s WHERE id = %s AND status = %s
+"""
+
+
+def result_row(
+    call: AgentRunToolCall, part: ToolReturnPart, *, position: int, epoch: int | None
+) -> tuple[AgentRunMessage, ModelMessage]:
+    row, message = new_row(
+        call.run_id, position, messages.request(part), role=Role.TOOL_RESULT, step=call.step_number, epoch=epoch
+    )
+    call.result_message_id = row.id
+    return row, message
+
+
+def ended(call: AgentRunToolCall, text: str) -> Entry:
+    """The event that completes the card of a call."""
+    shown, cut = preview(text, PREVIEW)
+    failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)
+    payload = ToolEnd(
+        call_id=call.call_id, tool_name=call.tool_name, status=call.status, duration_ms=call.duration_ms,
+        preview=None if failed else shown, truncated=cut, error=shown if failed else None,
+        bytes=len(text.encode(errors="replace")),
+    )  # fmt: skip
+    return Entry(payload, step=call.step_number, ref_id=call.id)
+
+
+def record_result(
+    call: AgentRunToolCall,
+    row: AgentRunMessage,
+    *,
+    believed: str,
+    epoch: int | None,
+    source: Source = Source.WORKER,
+    checkpoint: Checkpoint | None = None,
+    more: Sequence[Entry] = (),
+) -> None:
+    """Commit what a call came to: its row, its result message, its events, and the checkpoint where it is the last."""
+    fields = AgentRunToolCall._meta
+    entries = [ended(call, messages.text_of(row.content)), added(row)]
+    values = [
+        fields.get_field(name).get_db_prep_save(getattr(call, name), connection)
+        for name in ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id", "id")
+    ]
+    with transaction.atomic(), pipelined() as cursor:
+        insert(cursor, [row])
+        cursor.execute(_FINISH_CALL, [*values, believed])
+        if checkpoint is not None:
+            insert(cursor, [checkpoint])
+        chaos.point("CP19")
+        log.append(call.run_id, [*entries, *more], source=source, epoch=epoch)
+
+
+def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:
+    return Checkpoint(
+        id=uuid7(), run_id=run_id, step_number=step, last_message_position=position, epoch=epoch,
+        created_at=timezone.now(),
+    )  # fmt: skip
+
+
+def add_checkpoint(row: Checkpoint) -> None:
+    """A checkpoint by itself, after a turn without tools or after a crash; an existing one is left as it is.
+
+    A pure function of the tables, so it needs no fence: whoever makes it makes the same.
+    """
+    Checkpoint.objects.get_or_create(
+        run_id=row.run_id, step_number=row.step_number,
+        defaults={"id": row.id, "last_message_position": row.last_message_position, "epoch": row.epoch,
+                  "created_at": row.created_at},
+    )  # fmt: skip
+
+
+def last_checkpoint(run: AgentRun) -> int:
+    """The last step of `run` that has a checkpoint; 0 where none has."""
+    return Checkpoint.objects.filter(run=run).aggregate(last=Max("step_number"))["last"] or 0
+
+
+def last_answer(conversation: Conversation) -> str:
+    """The text of the model's last word; empty where it said none."""
+    for message in reversed(conversation.history):
+        if isinstance(message, ModelResponse):
+            return "".join(part.content for part in message.parts if isinstance(part, TextPart))
+    return ""
+
+
+def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> None:
+    """Give every open call of `run` its end and its result: planned ones are denied, running ones unknown.
+
+    Providers refuse a history in which a call has no result, and a later resume sends this one.
+    """
+    calls = list(
+        AgentRunToolCall.objects.filter(run=run, result_message=None)
+        .exclude(status__in=[ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED])
+        .order_by("step_number", "id")
+    )
+    if not calls:
+        return
+    position = AgentRunMessage.objects.filter(run=run).aggregate(Max("position"))["position__max"]
+    for position_of_result, call in enumerate(calls, start=position + 1):
+        believed = call.status
+        started = believed != ToolStatus.PLANNED
+        call.status = (ToolStatus.UNKNOWN if started else ToolStatus.DENIED).value
+        call.finished_at = timezone.now()
+        part = ToolReturnPart(
+            call.tool_name, UNKNOWN_OUTCOME if started else NOT_RUN, call.call_id,
+            outcome="interrupted" if started else "denied",
+        )  # fmt: skip
+        row, _ = result_row(call, part, position=position_of_result, epoch=epoch)
+        record_result(call, row, believed=believed, epoch=epoch, source=source)
+
+
+def require_epoch(run_id: UUID, epoch: int) -> None:
+    """The look right before a tool is dispatched: raises `LeaseLost` where someone else has the run."""
+    current = log.epoch_of(run_id)
+    if current != epoch:
+        raise LeaseLost(f"run {run_id} was taken over from epoch {epoch} by {current}")
+
+

@@ -1,0 +1,199 @@
+"""What the whole suite stands on: real databases, no model requests, services that may be missing.
+
+The environment is prepared here, before the settings load; nothing of ours may be imported above that.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import django
+import hypothesis
+import pydantic_ai.models
+import pytest
+import redis
+from django.conf import settings as django_settings
+
+ROOT = Path(__file__).resolve().parent.parent
+#: "gw0", "gw1", …; empty where pytest-xdist does not distribute, and in the process that distributes.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+REQUIRE_SERVICES = os.environ.get("REQUIRE_SERVICES") == "1"
+TEST_REDIS_URL = os.environ.get("TEST_REDIS_URL") or "redis://127.0.0.1:6379/15"
+#: Not for a developer's shell to decide.
+OURS = ("AGENTOPS_", "ALLOWED_HOSTS", "DEBUG", "LOG_LEVEL", "SECRET_KEY")
+DOOR = "timeline_maintenancedoor"
+
+
+# --- Environment and settings -----------------------------------------------------------------------------------
+
+
+def make_home() -> Path:
+    """A directory of this process alone; those of xdist's workers lie in that of the process that started them."""
+    if WORKER:
+        home = Path(os.environ["AGENTOPS_HOME"]) / WORKER
+        home.mkdir(mode=0o700)
+        return home
+    return Path(tempfile.mkdtemp(prefix="agentops-tests-"))
+
+
+def own_redis_database(url: str) -> str:
+    """The same server, another database for each worker, counted down from the one that `url` names."""
+    parts = urlsplit(url)
+    number = int(parts.path.strip("/") or 0) - int(WORKER.removeprefix("gw") or 0)
+    return urlunsplit(parts._replace(path=f"/{number % 16}"))
+
+
+def prepare(home: Path) -> None:
+    """Fill the environment, load the settings and name the databases that tests run on."""
+    if django_settings.configured:
+        raise pytest.UsageError("Unset DJANGO_SETTINGS_MODULE: the suite prepares the settings' environment itself.")
+    for name in [name for name in os.environ if name.startswith(OURS)]:
+        del os.environ[name]
+    os.environ |= {
+        "AGENTOPS_HOME": str(home),
+        "AGENTOPS_TESTING": "1",
+        "DJANGO_SETTINGS_MODULE": "agentops.settings",
+        "SECRET_KEY": "for-the-test-suite-and-nothing-else-0123456789-abcdef",
+    }
+    if os.environ.get("REDIS_URL"):
+        os.environ["REDIS_URL"] = own_redis_database(os.environ["REDIS_URL"])
+    database = django_settings.DATABASES["default"]
+    if database["ENGINE"].endswith("sqlite3"):
+        # A file: other threads and other processes must reach it.
+        name = str(home / "test.sqlite3")
+    else:
+        # A name of its own for each run, so that two runs can share a server; pytest-django adds the worker.
+        name = f"test_{(home.parent if WORKER else home).name}".replace("-", "_")
+    database.setdefault("TEST", {})["NAME"] = name
+
+
+HOME = make_home()
+prepare(HOME)
+django.setup()
+pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
+# Hypothesis itself loads its profile "ci" where CI is set. Deadlines measure the machine, not the code.
+hypothesis.settings.register_profile("agentops", deadline=None)
+if not os.environ.get("CI"):
+    hypothesis.settings.load_profile("agentops")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Workers prepare themselves; finding this variable, pytest-django would load their settings before that."""
+    del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
+def pytest_report_header() -> str:
+    engine = django_settings.DATABASES["default"]["ENGINE"].rpartition(".")[2]
+    broker = "Redis" if django_settings.REDIS_URL else "in memory"
+    return f"agentops: database {engine}, broker {broker}{', services required' if REQUIRE_SERVICES else ''}"
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+# --- Flushing a log that refuses to be changed ------------------------------------------------------------------
+
+
+def through_the_door(vendor: str, statements: Sequence[str]) -> list[str]:
+    """The flush as maintenance, which the append-only triggers let pass; see timeline/maintenance.py."""
+    if vendor == "postgresql":
+        return ["SET LOCAL agentops.maintenance = 'on'", *statements]
+    door = [sql for sql in statements if DOOR in sql]
+    if not door:
+        return list(statements)
+    # The door's own row goes last: with it gone, the triggers refuse again.
+    others = [sql for sql in statements if DOOR not in sql]
+    return [f"INSERT INTO {DOOR} (reason, opened_at) VALUES ('test flush', CURRENT_TIMESTAMP)", *others, *door]
+
+
+def wrap_flush() -> None:
+    """Tests with real commits (transactional_db) are cleaned up by Django's flush: let it pass the triggers."""
+    from django.db.backends.base.operations import BaseDatabaseOperations
+
+    plain_flush = BaseDatabaseOperations.execute_sql_flush
+
+    @functools.wraps(plain_flush)
+    def flush(self: BaseDatabaseOperations, sql_list: Sequence[str]) -> None:
+        plain_flush(self, through_the_door(self.connection.vendor, sql_list) if sql_list else sql_list)
+
+    BaseDatabaseOperations.execute_sql_flush = flush
+
+
+wrap_flush()
+
+
+# --- Services and data that may be missing ----------------------------------------------------------------------
+
+
+def missing(what: str) -> None:
+    """Skips the test; fails it where REQUIRE_SERVICES=1 says that nothing may be missing."""
+    if REQUIRE_SERVICES:
+        pytest.fail(f"{what}, and REQUIRE_SERVICES=1 forbids skipping", pytrace=False)
+    pytest.skip(what)
+
+
+def redis_target() -> str:
+    """Where tests find Redis, also in a run whose settings name none."""
+    return os.environ.get("REDIS_URL") or own_redis_database(TEST_REDIS_URL)
+
+
+@functools.cache
+def redis_answers() -> bool:
+    with redis.Redis.from_url(redis_target(), socket_connect_timeout=3, socket_timeout=3) as client:
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    engine = django_settings.DATABASES["default"]["ENGINE"]
+    if item.get_closest_marker("postgres") and not engine.endswith("postgresql"):
+        pytest.skip("the database under test is not PostgreSQL")
+    if item.get_closest_marker("redis") and not redis_answers():
+        missing("Redis does not answer")
+
+
+@pytest.fixture
+def redis_url(settings: Any) -> str:
+    """An empty Redis database of this worker alone, put into the settings too; mark the test `redis`."""
+    if not redis_answers():
+        missing("Redis does not answer")
+    url = redis_target()
+    if urlsplit(url).path.strip("/") in {"", "0"}:
+        pytest.fail("The suite does not empty Redis database 0: name another one in TEST_REDIS_URL or REDIS_URL")
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
+    settings.REDIS_URL = url
+    return url
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The directory `shared` beside the project: recorded material that is not part of it."""
+    path = ROOT.parent / "shared"
+    if not path.is_dir():
+        missing(f"there is no directory {path.name!r} beside the project")
+    return path
+
+
+@pytest.fixture
+def process_env(transactional_db: None) -> dict[str, str]:
+    """The environment for a process of its own (a worker, say) that works on the database of this test."""
+    from django.db import connection
+
+    name = str(connection.settings_dict["NAME"])
+    if connection.vendor == "sqlite":
+        url = f"sqlite:///{name}"
+    else:
+        url = urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
+    return os.environ | {"DATABASE_URL": url, "AGENTOPS_HOME": str(HOME), "AGENTOPS_TESTING": "1"}

@@ -1,0 +1,127 @@
+"""Every right of everyone, in their own project and in a foreign one, read off a copy of the security page."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentops.projects.access import SYSTEM, Action, Principal, may, project_for, projects_for, scoped
+from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound
+from agentops.projects.models import Membership, Project
+
+MATRIX = """
+| Action | anon | viewer | operator | admin | key:ingest | key:read | key:write | superuser |
+|---|---|---|---|---|---|---|---|---|
+| healthz / login page | Y | Y | Y | Y | Y | Y | Y | Y |
+| list/read runs, messages, tool calls, events, SSE | - | Y | Y | Y | - | Y | Y | Y |
+| reveal redaction originals | never stored, nobody | | | | | | | |
+| ingest events | - | - | - | - | Y | - | - | - |
+| create run, send/reply | - | - | Y | Y | - | - | Y | Y |
+| pause / resume / stop | - | - | Y | Y | - | - | Y | Y |
+| bulk resume by ids | - | - | Y | Y | - | - | Y | Y |
+| kill live agent, resume --all | - | - | - | Y | - | - | - | Y |
+| approve guarded tool | - | - | Y (not own run if 4-eyes on) | Y | - | - | Y (actor = key) | Y |
+| export CSV/JSONL | - | Y | Y | Y | - | Y | Y | Y |
+| edit agents, policies, hooks, sinks, webhooks | - | - | - | Y | - | - | - | Y |
+| manage keys, members, retention | - | - | - | Y | - | - | - | Y |
+| create project, Django admin, check-invariants, replay outbox | - | - | - | - | - | - | - | S |
+"""
+#: No action of a project: open to all, or impossible for all.
+OUTSIDE = {"healthz / login page", "reveal redaction originals"}
+ACTIONS = {
+    "list/read runs, messages, tool calls, events, SSE": Action.READ,
+    "ingest events": Action.INGEST,
+    "create run, send/reply": Action.OPERATE,
+    "pause / resume / stop": Action.OPERATE,
+    "bulk resume by ids": Action.OPERATE,
+    "kill live agent, resume --all": Action.KILL,
+    "approve guarded tool": Action.APPROVE,
+    "export CSV/JSONL": Action.EXPORT,
+    "edit agents, policies, hooks, sinks, webhooks": Action.CONFIGURE,
+    "manage keys, members, retention": Action.MANAGE,
+    "create project, Django admin, check-invariants, replay outbox": Action.SUPER,
+}
+
+
+def cells() -> list[tuple[str, str, bool]]:
+    """(row, column, allowed) of every cell that is an action."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in MATRIX.strip().splitlines()]
+    [_, *columns], _, *rows = lines
+    return [
+        (label, column, cell[:1] in {"Y", "S"})
+        for label, *answers in rows
+        if label not in OUTSIDE
+        for column, cell in zip(columns, answers, strict=True)
+    ]
+
+
+CELLS = cells()
+Cast = dict[str, Principal]
+
+
+def test_the_table_is_read_whole() -> None:
+    assert len(CELLS) == 11 * 8
+    assert {label for label, _, _ in CELLS} == set(ACTIONS)
+    assert set(ACTIONS.values()) == set(Action)
+
+
+@pytest.mark.parametrize(("label", "who", "allowed"), CELLS)
+def test_own_project(label: str, who: str, *, allowed: bool, cast: Cast, project: Project) -> None:
+    assert may(cast[who], ACTIONS[label], project.pk) is allowed
+
+
+@pytest.mark.parametrize(("label", "who", "allowed"), CELLS)
+def test_foreign_project(label: str, who: str, *, allowed: bool, cast: Cast, foreign: Project) -> None:
+    assert may(cast[who], ACTIONS[label], foreign.pk) is (allowed and who == "superuser")
+
+
+@pytest.mark.parametrize(("label", "who", "allowed"), CELLS)
+def test_the_way_to_the_own_project(label: str, who: str, *, allowed: bool, cast: Cast, project: Project) -> None:
+    if allowed:
+        assert project_for(cast[who], "alpha", ACTIONS[label]) == project
+        return
+    with pytest.raises(AuthRequired if who == "anon" else Forbidden) as refusal:
+        project_for(cast[who], "alpha", ACTIONS[label])
+    expected = {"anon": "auth_required", "key": "scope_required"}.get(who.partition(":")[0], "role_required")
+    assert refusal.value.code == expected
+
+
+@pytest.mark.parametrize("action", Action)
+@pytest.mark.parametrize("who", ["viewer", "operator", "admin", "key:ingest", "key:read", "key:write"])
+def test_a_foreign_project_is_an_unknown_one(who: str, action: Action, cast: Cast, foreign: Project) -> None:
+    refusals = []
+    for name in ("beta", str(foreign.pk), foreign.pk, "nowhere", "00000000-0000-7000-8000-000000000000"):
+        with pytest.raises(ProjectNotFound) as refusal:
+            project_for(cast[who], name, action)
+        refusals.append((str(refusal.value), refusal.value.code, refusal.value.status))
+
+    assert len(set(refusals)) == 1
+
+
+@pytest.mark.parametrize("action", Action)
+def test_the_system_may_do_everything(action: Action, project: Project) -> None:
+    assert may(SYSTEM, action, project.pk)
+    assert project_for(SYSTEM, "alpha", action) == project
+
+
+@pytest.mark.parametrize(
+    ("who", "seen", "rows"),
+    [
+        ("anon", set(), set()),
+        ("viewer", {"alpha"}, {"alpha"}),
+        ("operator", {"alpha"}, {"alpha"}),
+        ("admin", {"alpha"}, {"alpha"}),
+        # It knows the project that it reports to, and reads nothing in it.
+        ("key:ingest", {"alpha"}, set()),
+        ("key:read", {"alpha"}, {"alpha"}),
+        ("key:write", {"alpha"}, {"alpha"}),
+        ("superuser", {"alpha", "beta"}, {"alpha", "beta"}),
+    ],
+)
+def test_lists_hold_only_what_may_be_read(who: str, seen: set[str], rows: set[str], cast: Cast) -> None:
+    everything = Membership.objects.select_related("project")
+    mine = scoped(everything, cast[who])
+
+    assert {project.slug for project in projects_for(cast[who])} == seen
+    assert {row.project.slug for row in mine} == rows
+    # Each row once: alpha has three members.
+    assert mine.count() == everything.filter(project__slug__in=rows).count()

@@ -1,0 +1,36 @@
+"""What the tests of the tools share: a context as the engine hands it out.
+Plain pytest; no database, no network beyond loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from runs.tools.base import ToolContext
+
+MakeContext = Callable[..., ToolContext]
+
+
+@pytest.fixture
+def make_ctx() -> MakeContext:
+    def make(**changes) -> ToolContext:
+        settings = changes.pop("settings", {})
+        fields = {
+            "run_id": "run-1",
+            "call_id": "call-1",
+            "tool_call_pk": "pk-1",
+            "idempotency_key": "key-1",
+            "attempt": 0,
+            "epoch": 1,
+            "model_call": 1,
+            "cancelled": lambda: False,
+        }
+        return ToolContext(**{**fields, **changes}, settings=settings)
+
+    return make
+
+
+@pytest.fixture
+def ctx(make_ctx: MakeContext) -> ToolContext:
+    return make_ctx()

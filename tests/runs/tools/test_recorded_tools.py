@@ -1,0 +1,87 @@
+"""Recorded tools answer what was recorded, as fast as they are asked to.
+May import runs.tools."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from runs.tools.base import Effect, OutcomeUnknown, ToolFailed, ToolResult
+from runs.tools.deadline import run_with_deadline
+from runs.tools.recorded import RecordedTools
+
+
+@dataclass(frozen=True)
+class Recorded:
+    output: str | list
+    error: bool = False
+    duration_ms: int | None = None
+    unknown: bool = False
+
+
+RECORDING = {
+    "call-1": Recorded("plain", duration_ms=1500),
+    "call-2": Recorded(["text", {"kind": "image"}]),
+    "call-3": Recorded("it broke", error=True),
+    "call-4": Recorded("", unknown=True),
+}
+
+
+def answer(make_ctx, call_id: str, arguments="{}", **options) -> ToolResult:
+    tools = RecordedTools(RECORDING.get, **options)
+    return run_with_deadline(tools.get("any name"), make_ctx(call_id=call_id), arguments)
+
+
+def test_it_answers_by_call_id(make_ctx):
+    assert answer(make_ctx, "call-1") == ToolResult("plain", duration_ms=1500)
+    assert answer(make_ctx, "call-2") == ToolResult(["text", {"kind": "image"}])
+    assert answer(make_ctx, "call-3") == ToolResult("it broke", is_error=True)
+
+
+def test_it_answers_whatever_the_arguments_were(make_ctx):
+    for arguments in ("{", "[]", {"a": 1}, ""):
+        assert answer(make_ctx, "call-1", arguments).output == "plain"
+
+
+def test_an_unknown_outcome_stays_unknown(make_ctx):
+    with pytest.raises(OutcomeUnknown, match="call-4"):
+        answer(make_ctx, "call-4")
+
+
+def test_a_call_without_a_recording_fails_for_good(make_ctx):
+    with pytest.raises(ToolFailed, match="call-9") as caught:
+        answer(make_ctx, "call-9")
+
+    assert (caught.value.error_type, caught.value.retryable) == ("no_recording", False)
+
+
+def test_effect_is_read_unless_the_agent_says_otherwise():
+    assert RecordedTools(RECORDING.get).get("t").effect is Effect.READ
+    settings = {"recorded_effect": "at_most_once"}
+    assert RecordedTools(RECORDING.get, settings=settings).get("t").effect is Effect.AT_MOST_ONCE
+    with pytest.raises(ValueError, match="sometimes"):
+        RecordedTools(RECORDING.get, settings={"recorded_effect": "sometimes"})
+
+
+def test_pace_decides_whether_it_takes_its_time(make_ctx):
+    assert RecordedTools(RECORDING.get).get("t").inline
+    assert not RecordedTools(RECORDING.get, pace=1).get("t").inline
+
+    started = time.monotonic()
+    answer(make_ctx, "call-1", pace=0.1)
+    assert 0.15 <= time.monotonic() - started < 1
+
+
+def test_a_paced_call_wakes_when_nobody_waits_any_more(make_ctx):
+    stopped = threading.Event()
+    threading.Timer(0.1, stopped.set).start()
+    tools = RecordedTools({"call-1": Recorded("late", duration_ms=60_000)}.get, pace=1)
+
+    started = time.monotonic()
+    result = run_with_deadline(tools.get("t"), make_ctx(cancelled=stopped.is_set), "{}")
+
+    assert time.monotonic() - started < 2
+    assert result.output == "late"

@@ -1,0 +1,284 @@
+"""The file tools read below their root and nowhere else.
+May import runs.tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from runs.tools.base import ToolContext, ToolDenied
+from runs.tools.builtin import list_dir, read_file
+from runs.tools.rooted_files import parts_of
+
+OUTSIDE = "outside the root"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "docs" / "deep").mkdir(parents=True)
+    (root / "docs" / "a.txt").write_text("alpha")
+    (root / "docs" / "deep" / "b.txt").write_text("beta")
+    (root / "~odd").write_text("a file of that name")
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / ".git" / "hooks" / "pre-commit").write_text("#!/bin/sh")
+    (tmp_path / "secret.txt").write_text(OUTSIDE)
+    return root
+
+
+@pytest.fixture
+def ctx(make_ctx, root: Path) -> ToolContext:
+    return make_ctx(settings={"root": str(root)})
+
+
+def names(result) -> list[str]:
+    return [entry["name"] for entry in json.loads(result.output)["entries"]]
+
+
+@pytest.mark.parametrize("path", ["docs/a.txt", "./docs/a.txt", "docs//a.txt", "docs/./a.txt", "docs/a.txt/"])
+def test_it_reads_a_file(ctx, path):
+    assert read_file.run(ctx, {"path": path}).output == "alpha"
+
+
+def test_it_lists_a_directory(ctx, root):
+    os.symlink("a.txt", root / "docs" / "link")
+    os.mkfifo(root / "docs" / "pipe")
+
+    result = list_dir.run(ctx, {"path": "docs"})
+
+    assert json.loads(result.output) == {
+        "entries": [
+            {"name": "a.txt", "type": "file", "size": 5},
+            {"name": "deep", "type": "directory", "size": None},
+            {"name": "link", "type": "link", "size": None},
+            {"name": "pipe", "type": "other", "size": None},
+        ],
+        "left_out": 0,
+    }
+    assert names(list_dir.run(ctx, {})) == [".git", "docs", "~odd"]
+
+
+def test_a_long_directory_says_what_it_leaves_out(ctx, root, monkeypatch):
+    monkeypatch.setattr("runs.tools.builtin.MAX_ENTRIES", 2)
+    for number in range(5):
+        (root / "docs" / "deep" / f"{number}").touch()
+
+    found = json.loads(list_dir.run(ctx, {"path": "docs/deep"}).output)
+
+    assert (len(found["entries"]), found["left_out"]) == (2, 4)
+
+
+def test_names_that_are_no_text_are_listed(ctx, root):
+    os.close(os.open(os.fsencode(root / "docs" / "deep") + b"/\xff", os.O_CREAT))
+
+    assert names(list_dir.run(ctx, {"path": "docs/deep"})) == ["b.txt", "\ufffd"]
+
+
+def test_a_part_of_a_file_names_the_next_offset(ctx, root):
+    text = "🙂" * 30
+    (root / "smile").write_text(text)
+
+    first = read_file.run(ctx, {"path": "smile", "limit": 18}).output
+    assert first == "🙂" * 4 + "\n[bytes 0 to 16 of 120]"
+    second = read_file.run(ctx, {"path": "smile", "offset": 16}).output
+    assert second == "🙂" * 26 + "\n[bytes 16 to 120 of 120]"
+    assert read_file.run(ctx, {"path": "smile", "offset": 500}).output == "\n[bytes 500 to 500 of 120]"
+
+
+def test_a_binary_file_is_a_note(ctx, root):
+    (root / "bin").write_bytes(bytes(range(256)))
+
+    assert read_file.run(ctx, {"path": "bin"}).output.startswith("[256 bytes that are not text, sha256 ")
+
+
+@pytest.mark.parametrize(
+    ("read", "path", "said"),
+    [
+        (read_file, "docs/none.txt", "There is no 'docs/none.txt'."),
+        (read_file, "none/none.txt", "There is no 'none/none.txt'."),
+        (read_file, "docs", "'docs' is a directory."),
+        (read_file, "", "'' is a directory."),
+        (read_file, "docs/a.txt/b", "is not a directory, or leads through a file."),
+        (list_dir, "docs/a.txt", "is not a directory"),
+        (list_dir, "none", "There is no 'none'."),
+    ],
+)
+def test_what_is_not_there_is_a_soft_error(ctx, read, path, said):
+    result = read.run(ctx, {"path": path})
+
+    assert result.is_error
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../etc/passwd", "..", "docs/../../secret.txt", "a/../../b", "docs/..", "docs/../docs/a.txt",
+        "/etc/passwd", "//etc/passwd", "/proc/self/environ", "/", "~", "~/x", "~root/x", "~odd",
+        "C:\\", "C:\\Windows", "c:/windows", "docs\\a.txt", "..\\secret.txt",
+        "docs/a.txt\0", "\0", "docs/\0/../../secret.txt",
+        "x" * 4097, "docs/" * 819 + "ab", "ä" * 2049, "x" * 300,
+        ".git", ".git/hooks", ".git/hooks/pre-commit", "docs/.GIT/config",
+    ],
+    ids=lambda path: path[:30].encode("unicode_escape").decode(),
+)  # fmt: skip
+@pytest.mark.parametrize("read", [read_file, list_dir], ids=["read", "list"])
+def test_it_refuses_paths_that_lead_outside(ctx, read, path):
+    with pytest.raises(ToolDenied) as caught:
+        read.run(ctx, {"path": path})
+
+    assert caught.value.code == "path_denied"
+    assert len(caught.value.message) < 400
+
+
+def test_it_refuses_text_that_is_no_path(ctx):
+    with pytest.raises(ToolDenied, match="valid text"):
+        parts_of("\ud800")
+
+
+def test_it_refuses_links_wherever_they_lead(ctx, root, tmp_path):
+    os.symlink("/", root / "slash")
+    os.symlink("docs/a.txt", root / "inside")
+    os.symlink("docs", root / "inside-dir")
+    os.symlink(tmp_path / "secret.txt", root / "outside")
+    os.symlink("loop", root / "loop")
+    os.symlink("nowhere", root / "dangling")
+
+    for path in ("slash", "slash/etc/passwd", "inside", "inside-dir/a.txt", "outside", "loop", "dangling"):
+        for read in (read_file, list_dir):
+            with pytest.raises(ToolDenied, match="goes through a symbolic link"):
+                read.run(ctx, {"path": path})
+
+
+def test_it_refuses_a_second_name_of_a_file(ctx, root, tmp_path):
+    os.link(tmp_path / "secret.txt", root / "hard")
+
+    with pytest.raises(ToolDenied, match="hard link"):
+        read_file.run(ctx, {"path": "hard"})
+
+
+def test_it_refuses_pipes_sockets_and_devices_without_waiting_for_them(ctx, root):
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as unix:
+        here = os.open(root, os.O_RDONLY)
+        unix.bind(f"/proc/self/fd/{here}/socket")
+        os.close(here)
+
+    for name in ("pipe", "socket"):
+        with pytest.raises(ToolDenied, match="not a plain file"):
+            read_file.run(ctx, {"path": name})
+
+
+def test_it_refuses_devices(make_ctx):
+    with pytest.raises(ToolDenied, match="not a plain file"):
+        read_file.run(make_ctx(settings={"root": "/dev"}), {"path": "zero"})
+
+
+@pytest.mark.parametrize("root", [None, "", "relative", 5, ["/"], "/no/such/directory", "/etc/passwd", "/a\0b"])
+def test_it_refuses_everything_without_a_root(make_ctx, root):
+    settings = {} if root is None else {"root": root}
+
+    with pytest.raises(ToolDenied, match="file root") as caught:
+        read_file.run(make_ctx(settings=settings), {"path": "docs/a.txt"})
+
+    assert caught.value.code == "path_denied"
+
+
+def test_a_file_that_may_not_be_read_is_refused(ctx, root):
+    (root / "docs" / "a.txt").chmod(0)
+    if os.access(root / "docs" / "a.txt", os.R_OK):
+        pytest.skip("this user may read everything")
+
+    with pytest.raises(ToolDenied, match="Permission denied"):
+        read_file.run(ctx, {"path": "docs/a.txt"})
+
+
+@pytest.mark.parametrize("swapped", ["docs", "docs/a.txt"])
+def test_a_link_that_appears_between_looking_and_opening_is_not_followed(ctx, root, tmp_path, monkeypatch, swapped):
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "a.txt").write_text(OUTSIDE)
+    real = os.stat
+
+    def stat_then_swap(path, *args, **kwargs):
+        found = real(path, *args, **kwargs)
+        if path == Path(swapped).name and not (root / swapped).is_symlink():
+            os.rename(root / swapped, tmp_path / "aside")
+            os.symlink(outside if swapped == "docs" else outside / "a.txt", root / swapped)
+        return found
+
+    monkeypatch.setattr("runs.tools.rooted_files.os.stat", stat_then_swap)
+    with pytest.raises(ToolDenied, match="cannot be opened"):
+        read_file.run(ctx, {"path": "docs/a.txt"})
+
+
+def test_a_pipe_that_appears_between_looking_and_opening_is_refused_at_once(ctx, root, monkeypatch):
+    real = os.stat
+
+    def stat_then_swap(path, *args, **kwargs):
+        found = real(path, *args, **kwargs)
+        if path == "a.txt":
+            os.unlink(root / "docs" / "a.txt")
+            os.mkfifo(root / "docs" / "a.txt")
+        return found
+
+    monkeypatch.setattr("runs.tools.rooted_files.os.stat", stat_then_swap)
+    with pytest.raises(ToolDenied, match="not a plain file"):
+        read_file.run(ctx, {"path": "docs/a.txt"})
+
+
+@pytest.mark.parametrize("target", ["directory", "file"])
+def test_swapping_a_step_for_a_link_meanwhile_never_leads_outside(ctx, root, tmp_path, target):
+    """Someone flips `docs` (or `docs/a.txt`) between the real thing and a link, thousands of times."""
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "a.txt").write_text(OUTSIDE)
+    real = root / "docs" if target == "directory" else root / "docs" / "a.txt"
+    aside, link = tmp_path / "aside", tmp_path / "link"
+    os.symlink(outside if target == "directory" else outside / "a.txt", link)
+    done = threading.Event()
+
+    def flip() -> None:
+        while not done.is_set():
+            os.rename(real, aside)
+            os.rename(link, real)
+            os.rename(real, link)
+            os.rename(aside, real)
+
+    flipping = threading.Thread(target=flip)
+    flipping.start()
+    answers: dict[str, int] = {}
+    try:
+        for _ in range(4000):
+            try:
+                answer = read_file.run(ctx, {"path": "docs/a.txt"}).output
+            except ToolDenied as error:
+                answer = error.code
+            answers[answer] = answers.get(answer, 0) + 1
+    finally:
+        done.set()
+        flipping.join()
+
+    assert OUTSIDE not in answers
+    assert set(answers) <= {"alpha", "path_denied", "There is no 'docs/a.txt'."}
+    assert answers["alpha"]
+    assert len(answers) > 1
+
+
+def test_no_descriptor_is_left_open(ctx, root):
+    os.symlink("/", root / "slash")
+    before = len(os.listdir("/proc/self/fd"))
+
+    for path in ("docs/a.txt", "docs/deep/b.txt", "docs/none", "slash/etc", "docs", "docs/a.txt/b"):
+        for read in (read_file, list_dir):
+            try:
+                read.run(ctx, {"path": path})
+            except ToolDenied:
+                continue
+
+    assert len(os.listdir("/proc/self/fd")) == before

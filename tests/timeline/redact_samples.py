@@ -1,0 +1,204 @@
+"""Texts with a secret in them, and texts that only look as if: made at random, but the same ones each time.
+May import: the standard library."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import string
+import uuid
+from collections.abc import Callable
+
+RNG = random.Random(20)
+ALNUM = string.ascii_letters + string.digits
+B64URL = ALNUM + "-_"
+
+
+def pick(alphabet: str, count: int) -> str:
+    """Random, and like every real key with a digit and a letter in it."""
+    while True:
+        made = "".join(RNG.choices(alphabet, k=count))
+        if any(c.isdigit() for c in made) and any(c.isalpha() for c in made) and made[-1] not in "-_":
+            return made
+
+
+def jwt() -> str:
+    parts = [{"alg": "HS256", "typ": "JWT"}, {"sub": pick(ALNUM, 12), "iat": RNG.randrange(10**9)}]
+    head = [base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in parts]
+    return ".".join([*head, pick(B64URL, 43)])
+
+
+def pem(label: str, gap: str = "\n") -> str:
+    body = base64.b64encode(RNG.randbytes(1200)).decode()
+    lines = [body[i : i + 64] for i in range(0, len(body), 64)]
+    return gap.join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----"])
+
+
+TOKENS: dict[str, Callable[[], str]] = {
+    "openai": lambda: "sk-" + pick(ALNUM, 48),
+    "openai_project": lambda: "sk-proj-" + pick(B64URL, 120),
+    "anthropic": lambda: "sk-ant-api03-" + pick(B64URL, 93),
+    "langfuse_secret": lambda: f"sk-lf-{uuid.UUID(int=RNG.getrandbits(128))}",
+    "langfuse_public": lambda: f"pk-lf-{uuid.UUID(int=RNG.getrandbits(128))}",
+    "github": lambda: RNG.choice(["ghp_", "gho_", "ghs_", "ghu_", "ghr_"]) + pick(ALNUM, 36),
+    "github_pat": lambda: f"github_pat_{pick(ALNUM, 22)}_{pick(ALNUM, 59)}",
+    "gitlab": lambda: "glpat-" + pick(B64URL, 20),
+    "slack": lambda: (
+        f"xox{RNG.choice('abprs')}-{RNG.randrange(10**11)}-{RNG.randrange(10**12)}-{pick(ALNUM, 24)}"
+    ),
+    "aws": lambda: RNG.choice(["AKIA", "ASIA"]) + pick(string.ascii_uppercase + string.digits, 16),
+    "google": lambda: "AIza" + pick(B64URL, 35),
+    "jwt": jwt,
+    "agentops": lambda: "aok_" + pick(B64URL, 40),
+}
+SETTINGS: dict[str, Callable[[], tuple[str, str]]] = {
+    "bearer": lambda: _around("Authorization: Bearer {}", pick(B64URL, 32)),
+    "bearer_alone": lambda: _around("curl -H 'authorization:bearer {}'", pick(B64URL, 24)),
+    "bearer_json": lambda: _around('{{"headers": {{"Authorization": "Bearer {}"}}}}', pick(B64URL, 24)),
+    "basic": lambda: _around(
+        "Authorization: Basic {}", base64.b64encode(f"ada:{pick(ALNUM, 10)}".encode()).decode()
+    ),
+    "url": lambda: _around("postgres://app:{}@db.internal:5432/app", pick(ALNUM + "!$%*", 12)),
+    "redis": lambda: _around("redis://:{}@cache:6379/0", pick(ALNUM, 12)),
+    "password_tight": lambda: _around("password={}", pick(ALNUM, 10)),
+    "password_env": lambda: _around("DB_PASSWORD={}", pick(ALNUM + "!#%", 14)),
+    "password_json": lambda: _around('"password": "{}"', pick(ALNUM + "!#%", 12)),
+    "password_escaped": lambda: _around('{{\\"password\\": \\"{}\\"}}', pick(ALNUM, 12)),
+    "password_yaml": lambda: _around("password: {}", pick(ALNUM, 12)),
+    "password_url": lambda: _around("/login?user=ada&password={}&next=home", pick(ALNUM, 12)),
+    "password_flag": lambda: _around("mysql --password {} -h db", pick(ALNUM, 12)),
+    "smtp_pass": lambda: _around("SMTP_PASS='{}'", pick(ALNUM, 12)),
+    "api_key_env": lambda: _around("export SERVICE_API_KEY={}", pick(ALNUM, 32)),
+    "api_key_json": lambda: _around('{{"apiKey": "{}"}}', pick(ALNUM, 32)),
+    "aws_secret": lambda: _around("aws_secret_access_key = {}", "k" + pick(ALNUM + "/+", 38) + "Z"),
+    "client_secret": lambda: _around('client_secret: "{}"', pick(ALNUM, 24)),
+    "token_env": lambda: _around("NPM_TOKEN={}", pick(ALNUM, 36)),
+    "token_url": lambda: _around("https://x.example/hook?access_token={}", pick(ALNUM, 36)),
+}
+FRAMES: list[str] = [
+    "{}",
+    "The agent printed {} and went on.",
+    "first line\n{}\nlast line",
+    "(see {})",
+    "Überprüfung → {} 😀",
+]
+TOKEN_FRAMES: list[str] = [
+    *FRAMES,
+    "KEY={}",
+    'export X="{}"',
+    '{{"value": "{}"}}',
+    "line\\n{}\\nnext",
+    "https://x.example/?k={}&a=1",
+    "https://x.example/%3D{}%26",
+    "a,{},b",
+    "{}.",
+]
+
+
+def _around(frame: str, value: str) -> tuple[str, str]:
+    return frame.format(value), value
+
+
+def _true_samples() -> list[tuple[str, str, str]]:
+    samples = []
+    for name, make in TOKENS.items():
+        for frame in TOKEN_FRAMES * 3:
+            token = make()
+            samples.append((name, frame.format(token), token))
+    for name, make_setting in SETTINGS.items():
+        for frame in FRAMES * 3:
+            line, value = make_setting()
+            samples.append((name, frame.format(line), value))
+    for label in ("RSA PRIVATE KEY", "PRIVATE KEY", "EC PRIVATE KEY", "OPENSSH PRIVATE KEY"):
+        for frame in FRAMES:
+            for gap in ("\n", "\\n", "\r\n"):
+                key = pem(label, gap)
+                samples.append((label, frame.format(key), key.split(gap)[7]))
+                cut = key[: RNG.randrange(200, 900)]
+                samples.append((f"{label} cut", frame.format(cut), key.split(gap)[1]))
+    return samples
+
+
+TRUE = _true_samples()
+PROSE = [
+    "The password must be at least 8 characters long.",
+    "Password: required",
+    '{"errors": {"password": ["This field is required."], "token": "invalid"}}',
+    '{"password": "This password is too short."}',
+    "Enter your password: ",
+    'password = getpass.getpass("Password: ")',
+    "def login(user: str, password: str = None) -> Token:",
+    "login(user=user, password=password)",
+    "password = request.POST.get('password1')",
+    "password=settings.DB.password",
+    'password = os.environ["DB_PASSWORD"]',
+    "DB_PASSWORD=${DB_PASSWORD}",
+    "PASSWORD=$1",
+    "password: {{ vault.password }}",
+    "password: <your password>",
+    "password=********",
+    'url = "https://x/?password=" + quote(password) + "&user=" + user',
+    'print("password:", password)',
+    "pwd=/home/ada/projects/app",
+    "mysql --password --host db.internal",
+    "$ pwd\n/home/ada",
+    "The tests pass: 12 of 12",
+    "pass: 12, fail: 0",
+    "token_count: 4096, max_tokens=8192, tokens: 17",
+    '{"token": " the", "logprob": -0.1234567}',
+    'next_page_token: "CAUQAA1234567890abcdef"',
+    "token = tokenizer.next_token_v2(stream)",
+    "token: the smallest unit of text",
+    "secret: /run/secrets/db_password_1",
+    "secretName: my-tls-secret-2",
+    "primary_key=True, foreign_key='users.id', cache_key='run:12:detail:v3'",
+    "key: value, keys: [a1, b2]",
+    "api_key = config.get_api_key_v2()",
+    "api_key = settings.api_key_2",
+    'OPENAI_API_KEY="sk-..."',
+    "Authorization: required for every request",
+    "Authorization: Bearer <token>",
+    "Authorization: Bearer YOUR_TOKEN",
+    "Authorization: Bearer $TOKEN",
+    "Bearer authentication is described in RFC 6750",
+    "Basic authentication is described in RFC 7617",
+    "Basic programming skills: none needed",
+    "from sklearn: sk-estimator-doc-link-container, sk-toggleable__content-arrow",
+    "the task-sk-learn-contrib-imbalanced-learn-2 package",
+    "risk-adjusted-returns-of-2024-and-2025-compared",
+    "https://example.com:8080/path?email=ada@example.com",
+    "http://localhost:8000/a@b",
+    "git@github.com:acme/app.git and ssh://git@github.com/acme/app.git",
+    "postgres://app:${DB_PASSWORD}@db/app",
+    'Look for "-----BEGIN PRIVATE KEY-----" and "-----END PRIVATE KEY-----" in the file.',
+    "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADB\n-----END CERTIFICATE-----",
+    "-----BEGIN PUBLIC KEY-----\nMFwwDQYJKoZIhvcNAQEBBQADSwAwSAJBAKj34GkxFhD90vcN\n-----END PUBLIC KEY-----",
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ2Q2l8eVJkY3Jqb2Zpd2Z4eHl6MTIz ada@laptop",
+    "AKIA is a prefix, ASIA another, AIza a third, ghp_ a fourth",
+    "eyJ starts base64 of an object",
+    '"integrity": "sha512-' + base64.b64encode(bytes(range(64))).decode() + '"',
+    "GET /api/projects/demo/agent-runs?limit=50&cursor=cD0yMDI1LTAxLTAx HTTP/1.1",
+    "Set max_steps to 50 and on_idle to nudge; attempts: forever, cooldown: 60s",
+    "secret santa, token ring, keyboard, monkey=banana1, turkey: 12kg",
+]
+
+
+def _false_samples() -> list[str]:
+    samples = list(PROSE)
+    for _ in range(40):
+        data = RNG.randbytes(400)
+        samples += [
+            f"commit {hashlib.sha1(data).hexdigest()}",
+            f"sha256:{hashlib.sha256(data).hexdigest()}",
+            f"run_id={uuid.UUID(bytes=data[:16])}",
+            f"data:image/png;base64,{base64.b64encode(data).decode()}",
+            base64.urlsafe_b64encode(data).decode(),
+            f'{{"id": "call_{pick(ALNUM, 24)}", "type": "function"}}',
+            f"request req_{pick(ALNUM, 24)} took {RNG.random():.6f}s",
+        ]
+    return samples
+
+
+FALSE = _false_samples()

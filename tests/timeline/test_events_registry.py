@@ -1,0 +1,283 @@
+"""The registry of event types: closed, strict, lean, and every payload can say what it means.
+May import: timeline.events; no database."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from timeline import events
+from timeline.events import EVENT_TYPES, REGISTRY, EventType, InvalidPayload, UnknownEventType
+from timeline.events.llm import LlmTurnEnd, LlmTurnStart
+from timeline.events.message import MessageAdded
+from timeline.events.run import RunPaused, RunWaiting
+
+# As the design writes them down, typed again so that a slip in the registry shows.
+TYPES = """
+run.created run.started run.phase run.waiting run.paused run.resumed run.recovered run.rolled_back
+run.completed run.failed run.stopped message.added llm.turn.start llm.text.delta llm.thinking.delta
+llm.text llm.thinking llm.turn.end llm.turn.abandoned retry.scheduled tool.start tool.output
+tool.end hook.decided safety.block approval.requested approval.resolved command.received
+policy.applied error budget.warning context.trimmed file.changed git.commit deploy.triggered
+deploy.status handoff child_run.started child_run.completed flow.started flow.resumed flow.completed
+node.started node.completed node.failed node.skipped edge.fired edge.skipped loop.iterated
+""".split()
+
+REQUIRED: dict[str, dict[str, object]] = {
+    "run.phase": {"status": "running"},
+    "run.waiting": {"reason": "approval"},
+    "run.paused": {"reason": "operator"},
+    "run.resumed": {"run_id": "r2"},
+    "run.recovered": {"cause": "worker_dead"},
+    "run.failed": {"error_type": "ProviderError"},
+    "message.added": {"role": "user"},
+    "llm.text.delta": {"text": "Hel"},
+    "llm.thinking.delta": {"text": "Hm"},
+    "tool.start": {"call_id": "c1", "tool_name": "read_file"},
+    "tool.end": {"call_id": "c1"},
+    "command.received": {"type": "send"},
+    "file.changed": {"path": "src/app.py"},
+    "deploy.status": {"status": "live"},
+}
+
+
+def test_the_registry_holds_exactly_the_types_of_the_design() -> None:
+    assert len(TYPES) == len(set(TYPES))
+    assert set(TYPES) == EVENT_TYPES == REGISTRY.keys() == {member.value for member in EventType}
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_every_type_takes_a_minimal_payload_and_describes_itself(type_: str) -> None:
+    payload = REQUIRED.get(type_, {})
+    assert events.validate(type_, payload) == payload
+    sentence = events.describe(type_, payload)
+    assert sentence
+    assert len(sentence) < 100
+    assert "None" not in sentence
+    assert events.describe(type_, {**payload, "message": "As told"}) == "As told"
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_every_type_refuses_an_extra_key(type_: str) -> None:
+    with pytest.raises(InvalidPayload) as caught:
+        events.validate(type_, {**REQUIRED.get(type_, {}), "surprise": None})
+    assert [(p.pointer, p.code) for p in caught.value.problems] == [("/surprise", "unknown_field")]
+
+
+@pytest.mark.parametrize("type_", REQUIRED)
+def test_every_type_refuses_a_payload_without_what_it_needs(type_: str) -> None:
+    with pytest.raises(InvalidPayload) as caught:
+        events.validate(type_, {})
+    assert {p.pointer for p in caught.value.problems} == {f"/{name}" for name in REQUIRED[type_]}
+    assert {p.code for p in caught.value.problems} == {"required"}
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_every_field_survives_once_and_twice_and_none_is_not_stored(type_: str) -> None:
+    cls = REGISTRY[type_]
+    full = _filled(cls)
+    once = events.validate(type_, full)
+    assert events.validate(type_, once) == once
+    assert json.loads(json.dumps(once)) == once
+    assert set(once) == set(full)
+    assert events.describe(type_, once)
+    silent = {name: value for name, value in full.items() if name in REQUIRED.get(type_, {})}
+    defaults = {name: field.default for name, field in cls.model_fields.items() if not field.is_required()}
+    assert set(events.validate(type_, {**defaults, **silent})) == set(silent)
+
+
+def _filled(cls: type[events.Payload]) -> dict[str, object]:
+    """A value for every field, found by trying."""
+    tries: list[object] = ["user", 3, True, {"a": [None, 1.5]}, ["n1"], [3], "2031-05-06T07:08:09Z", "llm"]
+    full: dict[str, object] = {}
+    for name in cls.model_fields:
+        for value in tries:
+            try:
+                events.validate(cls.event_type, {**REQUIRED.get(cls.event_type, {}), name: value})
+            except InvalidPayload:
+                continue
+            full[name] = value
+            break
+        else:
+            raise AssertionError(f"no value fits {cls.__name__}.{name}")
+    return full
+
+
+def test_zero_is_stored_where_absence_means_unknown() -> None:
+    assert events.dump(LlmTurnStart(attempt=0, model="m")) == ("llm.turn.start", {"attempt": 0, "model": "m"})
+
+
+def test_dump_is_validate_for_built_payloads() -> None:
+    built = MessageAdded(role="assistant", position=2, preview="Hi", bytes=2)
+    assert events.dump(built) == (
+        "message.added",
+        {"role": "assistant", "position": 2, "preview": "Hi", "bytes": 2},
+    )
+    type_, lean = events.dump(RunPaused(reason="operator", message="Paused by Ada"))
+    assert events.validate(type_, lean) == lean
+
+
+def test_camel_case_is_understood_and_snake_case_stored() -> None:
+    sent = {"callId": "c1", "toolName": "grep", "durationMs": 12.6, "error": None}
+    assert events.validate("tool.end", sent) == {"call_id": "c1", "tool_name": "grep", "duration_ms": 13}
+    turn = {
+        "text": "Done",
+        "toolCalls": [{"id": "c1", "name": "grep", "arguments": {"q": None}}],
+        "usage": {"inputTokens": 3},
+        "inputTokens": 3,
+        "costUsd": 0.25,
+    }
+    stored = events.validate("llm.turn.end", turn)
+    assert stored["tool_calls"] == [{"id": "c1", "name": "grep", "arguments": {"q": None}}]
+    assert (stored["input_tokens"], stored["cost_usd"]) == (3, "0.25")
+
+
+def test_one_field_in_both_spellings_is_refused() -> None:
+    with pytest.raises(InvalidPayload):
+        events.validate("tool.end", {"callId": "a", "call_id": "b"})
+
+
+def test_turn_end_takes_a_number_or_the_calls_themselves() -> None:
+    assert LlmTurnEnd(tool_calls=2).describe() == "Model answered with 2 tool calls"
+    with pytest.raises(InvalidPayload) as caught:
+        events.validate("llm.turn.end", {"toolCalls": [{"id": "c1", "name": 5}]})
+    assert "/toolCalls/0/name" in [p.pointer for p in caught.value.problems]
+
+
+def test_time_is_stored_as_text_with_a_zone() -> None:
+    stored = events.validate("run.waiting", {"reason": "cooldown", "until": "2031-05-06T07:08:09.5+00:00"})
+    assert stored["until"] == "2031-05-06T07:08:09.500000Z"
+    assert events.validate("run.waiting", stored) == stored
+    assert "2031-05-06 07:08:09" in RunWaiting.model_validate(stored).describe()
+    with pytest.raises(InvalidPayload):
+        events.validate("run.waiting", {"reason": "cooldown", "until": "2031-05-06T07:08:09"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("attempt", True),
+        ("attempt", "1"),
+        ("attempt", -1),
+        ("attempt", 2**63),
+        ("model", 5),
+        ("message", None),
+    ],
+)
+def test_it_refuses_wrong_values(field: str, value: object) -> None:
+    with pytest.raises(InvalidPayload) as caught:
+        events.validate("llm.turn.start", {field: value})
+    assert caught.value.code == "invalid_payload"
+    assert caught.value.problems[0].pointer == f"/{field}"
+
+
+@pytest.mark.parametrize("payload", [None, [], "text", 5])
+def test_it_refuses_what_is_no_object(payload: object) -> None:
+    with pytest.raises(InvalidPayload) as caught:
+        events.validate("error", payload)  # type: ignore[arg-type]
+    assert caught.value.problems[0].code == "object_expected"
+
+
+@pytest.mark.parametrize("value", [{1, 2}, float("nan"), float("inf"), object()])
+def test_it_refuses_what_is_no_json(value: object) -> None:
+    with pytest.raises(InvalidPayload):
+        events.validate("message.added", {"role": "user", "content": value})
+
+
+def test_it_survives_depth_and_many_problems() -> None:
+    deep: object = "x"
+    for _ in range(5000):
+        deep = [deep]
+    for type_, payload in (("x.deep", {"a": deep}), ("message.added", {"role": "user", "content": deep})):
+        with pytest.raises(InvalidPayload):
+            events.validate(type_, payload)
+    with pytest.raises(InvalidPayload) as caught:
+        events.validate("error", {f"{'k' * 300}{n}": n for n in range(1000)})
+    assert len(caught.value.problems) == 20
+    assert len(caught.value.problems[0].pointer) <= 64
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        "",
+        "nope",
+        "RUN.CREATED",
+        "run.created ",
+        "x",
+        "x.",
+        "x.A",
+        "x.1a",
+        "x.a.",
+        "x.a\n",
+        "x.ä",
+        "y.a",
+        "r" * 10_000,
+    ],
+)
+def test_it_refuses_unknown_types(type_: str) -> None:
+    with pytest.raises(UnknownEventType) as caught:
+        events.validate(type_, {})
+    assert caught.value.code == "unknown_event_type"
+    assert len(str(caught.value)) < 120
+
+
+def test_custom_types_take_any_object() -> None:
+    payload: dict[str, object] = {"a": None, "b": [1, {"c": 2.5}], "describe": "mine", "model_config": {}}
+    assert events.validate("x.acme.build_done", payload) == payload
+    assert events.describe("x.acme.build_done", payload) == "Custom event x.acme.build_done"
+    assert events.describe("x.acme", {"message": "Built"}) == "Built"
+    assert events.validate("x." + "a" * 126, {}) == {}
+    with pytest.raises(UnknownEventType):
+        events.validate("x." + "a" * 127, {})
+    with pytest.raises(InvalidPayload):
+        events.validate("x.acme", {"message": 5})
+
+
+def test_describe_never_raises_on_what_is_stored() -> None:
+    assert events.describe("gone.type", {"message": "Old"}) == "Old"
+    assert events.describe("gone.type", {"a": 1}) == "gone.type"
+    assert events.describe("run.paused", {"reasons": 1}) == "run.paused"
+
+
+def test_the_special_sets_are_types() -> None:
+    assert {"run.completed", "run.failed", "run.stopped", "run.resumed"} == events.TERMINAL_TYPES
+    assert events.RESERVED_TYPES == {
+        "run.recovered",
+        "run.rolled_back",
+        "run.resumed",
+        "policy.applied",
+        "hook.decided",
+    }
+
+
+def test_preview_cuts_at_a_character_border() -> None:
+    assert events.preview("short") == ("short", False)
+    assert events.preview("a" * 2048) == ("a" * 2048, False)
+    assert events.preview("a" * 2049) == ("a" * 2048, True)
+    for text in ("ä" * 3000, "€" * 3000, "😀" * 3000, "a" + "😀" * 3000):
+        for limit in range(2040, 2049):
+            kept, cut = events.preview(text, limit)
+            assert cut
+            assert text.startswith(kept)
+            assert limit - 4 < len(kept.encode()) <= limit
+    assert events.preview("€€", 6) == ("€€", False)
+    assert events.preview("", 0) == ("", False)
+
+
+def test_preview_leaves_no_lone_surrogate() -> None:
+    assert events.preview("a\ud800b") == ("a\ufffdb", False)
+    kept, cut = events.preview("\udfff" * 3000)
+    assert cut
+    assert len(kept.encode()) <= events.PREVIEW_BYTES
+
+
+def test_the_registry_needs_no_django() -> None:
+    code = (
+        "import sys, timeline.events, timeline.redact;"
+        " sys.exit('django' in sys.modules or 'runs' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

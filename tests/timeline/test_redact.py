@@ -1,0 +1,278 @@
+"""Redaction: what is a secret goes, what is not stays, in bounded time, also across the pieces of a stream.
+May import: timeline.redact and its samples; no database."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
+
+import pytest
+
+from tests.timeline.redact_samples import FALSE, RNG, TRUE
+from timeline.redact import DEFAULT, JSON, Redactor, Stream
+
+
+def test_it_finds_secrets_in_all_their_shapes() -> None:
+    assert len(TRUE) >= 300
+    missed = [(name, text) for name, text, secret in TRUE if secret in DEFAULT.clean_text(text)[0]]
+    assert len(missed) <= len(TRUE) // 100, missed
+
+
+def test_it_leaves_ordinary_text_alone() -> None:
+    assert len(FALSE) >= 300
+    wrong = [(text, DEFAULT.clean_text(text)[0]) for text in FALSE if DEFAULT.clean_text(text)[0] != text]
+    assert len(wrong) <= len(FALSE) // 100, wrong
+
+
+def test_what_surrounds_a_secret_stays() -> None:
+    text = "KEY=ghp_" + "a1" * 18 + " # the deploy key"
+    token = text[4:44]
+    digest = hashlib.sha256(token.encode()).hexdigest()[:8]
+    expected = f"KEY=[REDACTED:github_token:{digest}] # the deploy key"
+    assert DEFAULT.clean_text(text) == (expected, frozenset({"redacted"}))
+
+
+def test_cleaning_twice_changes_nothing_more() -> None:
+    redactor = Redactor(["hunter2-hunter2", "REDACTED:password"])
+    texts = [text for _, text, _ in TRUE] + FALSE
+    texts += [" ".join(RNG.sample(texts, 3)) for _ in range(200)]
+    texts += ["".join(RNG.sample(texts, 2)) for _ in range(200)]
+    for text in texts:
+        cleaned = redactor.clean_text(text)[0]
+        assert redactor.clean_text(cleaned) == (cleaned, frozenset())
+
+
+SECRET = 'p&ss/w0rd "x" +ä=\\n1'
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET,
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+        base64.b64encode(SECRET.encode()).decode().rstrip("="),
+        quote(SECRET, safe=""),
+        re.sub("%..", lambda m: m[0].lower(), quote(SECRET, safe="")),
+        json.dumps(SECRET)[1:-1],
+        json.dumps(SECRET, ensure_ascii=False)[1:-1],
+        json.dumps(json.dumps(SECRET)[1:-1])[1:-1],
+        json.dumps(SECRET)[1:-1].replace("/", "\\/"),
+    ],
+)
+def test_a_registered_secret_goes_in_every_spelling(form: str) -> None:
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()[:8]
+    text = f"before {form} after"
+    assert Redactor([SECRET]).clean_text(text)[0] == f"before [REDACTED:secret:{digest}] after"
+    assert DEFAULT.clean_text("nothing is registered here") == ("nothing is registered here", frozenset())
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc", "user:"])
+def test_a_registered_secret_goes_inside_longer_base64(before: str) -> None:
+    secret = "correct-horse-battery"
+    encoded = base64.b64encode(f"{before}{secret} and more".encode()).decode()
+    cleaned = Redactor([secret]).clean_text(encoded)[0]
+    assert "[REDACTED:secret:" in cleaned
+    assert len(cleaned.replace("[REDACTED:secret:00000000]", "")) <= len(encoded)
+
+
+def test_short_and_odd_registered_secrets_do_no_harm() -> None:
+    redactor = Redactor(["", "a", "abc", "12345", "\ud800" * 8])
+    assert redactor.clean_text("abc 12345 a") == ("abc 12345 a", frozenset())
+
+
+def test_nul_and_surrogates_become_replacement_characters() -> None:
+    assert DEFAULT.clean_text("a\0b") == ("a\ufffdb", frozenset({"nul"}))
+    assert DEFAULT.clean_text("a\ud800b\udc00") == ("a\ufffdb\ufffd", frozenset({"surrogate"}))
+    assert DEFAULT.clean_text("\0\udfff😀")[1] == frozenset({"nul", "surrogate"})
+
+
+def test_json_is_cleaned_everywhere_keys_too() -> None:
+    key = "ghp_" + "b2" * 18
+    value: dict[str, JSON] = {
+        "a\0": [1, None, {"x\ud800": "y\0", key: True}],
+        "a\ufffd": "kept",
+        "t": (t := f"see {key}"),
+    }
+    cleaned, found = DEFAULT.clean(value)
+    assert found == {"nul", "surrogate", "redacted"}
+    assert key not in json.dumps(cleaned)
+    assert isinstance(cleaned, dict)
+    assert sorted(cleaned) == ["a\ufffd", "a\ufffd~2", "t"]
+    assert cleaned["a\ufffd"] == "kept"
+    assert json.loads(json.dumps(cleaned))["a\ufffd~2"][1] is None
+    assert value["t"] == t
+    json.dumps(cleaned, ensure_ascii=False).encode()
+    assert DEFAULT.clean(cleaned) == (cleaned, frozenset())
+
+
+def test_json_without_anything_to_do_is_the_same_object() -> None:
+    value: JSON = {"a": [1, 2.5, None, True, {"b": "plain"}], "token": "Hello", "password": None}
+    assert DEFAULT.clean(value)[0] is value
+    for scalar in (None, 5, True, "text"):
+        assert DEFAULT.clean(scalar) == (scalar, frozenset())
+
+
+def test_a_key_gives_its_value_away() -> None:
+    value: dict[str, JSON] = {
+        "password": "correct horse 9",
+        "dbPassword": "hunter2",
+        "api_key": "0123456789abcdef0123",
+        "headers": {"Authorization": "Token abcdef123456", "X-Api-Key": "zyxwvu9876543210"},
+        "schema": {"password": "string", "token": "a word", "nextPageToken": "CAUQAA1234567890"},
+    }
+    cleaned, found = DEFAULT.clean(value)
+    text = json.dumps(cleaned)
+    assert found == {"redacted"}
+    assert text.count("[REDACTED:") == 5
+    for secret in ("horse", "hunter2", "0123456789abcdef", "abcdef123456", "zyxwvu"):
+        assert secret not in text
+    assert isinstance(cleaned, dict)
+    assert cleaned["schema"] == value["schema"]
+    assert DEFAULT.clean(cleaned) == (cleaned, frozenset())
+
+
+def test_images_pass_untouched() -> None:
+    data = base64.urlsafe_b64encode(RNG.randbytes(300_000)).decode()
+    value: JSON = {"kind": "binary", "media_type": "image/png", "data": data}
+    assert DEFAULT.clean(value)[0] is value
+
+
+def test_depth_is_no_danger() -> None:
+    deep: JSON = "password=hunter2"
+    for _ in range(20_000):
+        deep = [deep]
+    cleaned, found = DEFAULT.clean(deep)
+    assert found == {"redacted"}
+    while isinstance(cleaned, list):
+        cleaned = cleaned[0]
+    assert cleaned == "password=[REDACTED:password:f52fbd32]"
+
+
+ATTACKS = [
+    "sk-",
+    "sk-ant-",
+    "sk-a",
+    "\\nsk-a1",
+    "ghp_",
+    "github_pat_a",
+    "glpat-aaaaaaaaaaaaaaaa.",
+    "xoxb-",
+    "xoxb-a",
+    "AKIA",
+    "AIza",
+    "eyJ",
+    "eyJaaaaaaaaa.",
+    "eyJaaaaaaaaa.eyJ",
+    "%20eyJaaaaaaaaaa..",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n",
+    "-----BEGIN RSA PRIVATE KEY-----\nA-b: c\n",
+    "-----BEGIN ",
+    "-",
+    "----- ",
+    "://",
+    "://a:",
+    "://a:b",
+    "://@",
+    "bearer ",
+    "bearer " * 3 + "a" * 20,
+    "basic ",
+    "basic YTpi",
+    "authorization",
+    "authorization: ",
+    "authorization: a b",
+    "password",
+    "password=",
+    "password=a(",
+    "password=$",
+    'password="',
+    "password='\\",
+    'password=\\"a',
+    "password: a-",
+    "--password ",
+    "token=",
+    "token=a1",
+    "token:a_",
+    "api_key=a1a1.",
+    "_key" * 3,
+    "secret=a/",
+    "secret: /a",
+    "[REDACTED:",
+    "[REDACTED:a:00000000]",
+    "password=[REDACTED:a:00000000]x",
+    "a",
+    "A1",
+    "\\",
+    '"',
+    " ",
+    "\n",
+    "\0",
+    "\ud800",
+    "İ",
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_it_takes_linear_time(attack: str) -> None:
+    text = (attack * (100_000 // len(attack) + 1))[:100_000]
+    for sample in (text, text + "!", "password=" + text, "-----BEGIN PRIVATE KEY-----" + text):
+        started = time.process_time()
+        DEFAULT.clean_text(sample)
+        assert time.process_time() - started < 0.5  # 50 ms on a quiet machine; the rest is patience
+
+
+def _streamed(text: str, redactor: Redactor = DEFAULT) -> str:
+    stream, given, at = Stream(redactor), "", 0
+    while at < len(text):
+        size = RNG.choice([1, 2, 5, 20, 100])
+        given += stream.feed(text[at : at + size])
+        at += size
+    return given + stream.flush()
+
+
+def test_a_stream_gives_what_the_whole_text_would() -> None:
+    filler = "The agent reads the next file and thinks about it, step by step. " * 12
+    for name, text, secret in RNG.sample(TRUE, 250):
+        whole = f"{filler[: RNG.randrange(len(filler))]} {text} {filler}"
+        streamed = _streamed(whole)
+        if secret not in DEFAULT.clean_text(whole)[0]:
+            assert secret not in streamed, name
+        assert streamed == DEFAULT.clean_text(whole)[0], name
+    for text in FALSE:
+        whole = f"{filler}\n{text}\n{filler}"
+        assert _streamed(whole) == DEFAULT.clean_text(whole)[0]
+
+
+def test_a_stream_catches_a_registered_secret_longer_than_its_hold() -> None:
+    secret = "x".join(str(n) for n in range(300))
+    streamed = _streamed("a" * 500 + secret + "b" * 500, Redactor([secret]))
+    assert streamed.startswith("a" * 500 + "[REDACTED:secret:")
+    assert streamed.endswith("]" + "b" * 500)
+
+
+def test_a_stream_holds_no_more_than_it_must() -> None:
+    stream = Stream()
+    assert stream.feed("short") == ""
+    assert stream.feed("word " * 100) == ("short" + "word " * 100)[:-256]
+    assert stream.flush() == ("word " * 100)[-256:]
+    assert (stream.flush(), stream.found) == ("", frozenset())
+    endless = Stream()
+    given = "".join(
+        endless.feed("-----BEGIN PRIVATE KEY-----\n" if n == 0 else "A" * 64 + "\n") for n in range(3000)
+    )
+    assert len(given) > 100_000
+    assert endless.found == {"redacted"}
+
+
+def test_one_redactor_serves_many_threads() -> None:
+    redactor = Redactor([f"secret-number-{n}" for n in range(20)])
+    texts = [f"{text} secret-number-{n % 20}" for n, (_, text, _) in enumerate(TRUE[:300])]
+    alone = [redactor.clean_text(text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(redactor.clean_text, texts)) == alone

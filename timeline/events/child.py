@@ -1,0 +1,55 @@
+"""Payloads of work given to others: handoffs and child runs.
+May import: this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from timeline.events.base import Count, Millis, Money, Payload, because, register, seconds, sentence
+from timeline.events.vocabulary import EventType
+
+
+@register(EventType.HANDOFF)
+class Handoff(Payload):
+    from_agent: str | None = None
+    to_agent: str | None = None
+    run_id: str | None = None
+    call_id: str | None = None
+    reason: str | None = None
+    prompt: str | None = None
+
+    def describe(self) -> str:
+        return sentence(
+            "Handed off",
+            self.from_agent and f"from {self.from_agent}",
+            self.to_agent and f"to {self.to_agent}",
+            because(self.reason),
+        )
+
+
+class _ChildRun(Payload):
+    """`index` is the place among the children asked for together: results come back in that order."""
+
+    run_id: str | None = None
+    agent: str | None = None
+    call_id: str | None = None
+    index: Count | None = None
+
+
+@register(EventType.CHILD_RUN_STARTED)
+class ChildRunStarted(_ChildRun):
+    prompt: str | None = None
+
+    def describe(self) -> str:
+        return sentence("Child run", self.run_id, "started", self.agent and f"for agent {self.agent}")
+
+
+@register(EventType.CHILD_RUN_COMPLETED)
+class ChildRunCompleted(_ChildRun):
+    status: str | None = None
+    summary: str | None = None
+    error: str | None = None
+    steps: Count | None = None
+    cost_usd: Money | None = None
+    duration_ms: Millis | None = None
+
+    def describe(self) -> str:
+        return sentence("Child run", self.run_id, self.status or "completed", seconds(self.duration_ms))

@@ -1,0 +1,137 @@
+"""Payloads of a flow: the graph as a whole, its nodes, its edges, its loops.
+May import: pydantic's JSON type, this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from timeline.events.base import Count, Millis, Payload, because, number, register, seconds, sentence
+from timeline.events.vocabulary import EventType
+
+
+@register(EventType.FLOW_STARTED)
+class FlowStarted(Payload):
+    flow: str | None = None
+    flow_version: Count | None = None
+    nodes: Count | None = None
+    inputs: JsonValue = None
+    by: str | None = None
+
+    def describe(self) -> str:
+        nodes = number(self.nodes, "node")
+        return sentence(f"Flow {self.flow or 'unnamed'} started", nodes and f"with {nodes}")
+
+
+@register(EventType.FLOW_RESUMED)
+class FlowResumed(Payload):
+    """`nodes` are those that were running and are entered again."""
+
+    nodes: list[str] | None = None
+    by: str | None = None
+
+    def describe(self) -> str:
+        return sentence("Flow resumed", f"at {', '.join(self.nodes)}" if self.nodes else None)
+
+
+@register(EventType.FLOW_COMPLETED)
+class FlowCompleted(Payload):
+    status: str | None = None
+    outputs: JsonValue = None
+    duration_ms: Millis | None = None
+
+    def describe(self) -> str:
+        return sentence(f"Flow {self.status or 'completed'}", seconds(self.duration_ms))
+
+
+class _Node(Payload):
+    """`item` is the index of a forEach, `iteration` the round of a loop."""
+
+    node: str | None = None
+    kind: str | None = None
+    item: Count | None = None
+    iteration: Count | None = None
+
+    def name(self) -> str:
+        place = f"Node {self.node or 'unnamed'}"
+        return place if self.item is None else f"{place}[{self.item}]"
+
+
+@register(EventType.NODE_STARTED)
+class NodeStarted(_Node):
+    run_id: str | None = None
+    session_id: str | None = None
+    resumed: bool = False
+
+    def describe(self) -> str:
+        return f"{self.name()} {'resumed' if self.resumed else 'started'}"
+
+
+@register(EventType.NODE_COMPLETED)
+class NodeCompleted(_Node):
+    run_id: str | None = None
+    output: JsonValue = None
+    truncated: bool = False
+    duration_ms: Millis | None = None
+
+    def describe(self) -> str:
+        return sentence(f"{self.name()} completed", seconds(self.duration_ms))
+
+
+@register(EventType.NODE_FAILED)
+class NodeFailed(_Node):
+    """`continued`: the node's policy lets the flow go on without it."""
+
+    run_id: str | None = None
+    error_type: str | None = None
+    error: str | None = None
+    continued: bool = False
+
+    def describe(self) -> str:
+        return f"{self.name()} failed: {self.error or self.error_type or 'no details'}"
+
+
+@register(EventType.NODE_SKIPPED)
+class NodeSkipped(_Node):
+    reason: str | None = None
+
+    def describe(self) -> str:
+        return sentence(f"{self.name()} skipped", because(self.reason))
+
+
+class _Edge(Payload):
+    edge: str | None = None
+    source: str | None = None
+    target: str | None = None
+
+    def name(self) -> str:
+        if self.source and self.target:
+            return f"Edge {self.source} to {self.target}"
+        return f"Edge {self.edge or 'unnamed'}"
+
+
+@register(EventType.EDGE_FIRED)
+class EdgeFired(_Edge):
+    def describe(self) -> str:
+        return f"{self.name()} fired"
+
+
+@register(EventType.EDGE_SKIPPED)
+class EdgeSkipped(_Edge):
+    reason: str | None = None
+
+    def describe(self) -> str:
+        return sentence(f"{self.name()} skipped", because(self.reason))
+
+
+@register(EventType.LOOP_ITERATED)
+class LoopIterated(Payload):
+    edge: str | None = None
+    node: str | None = None
+    iteration: Count | None = None
+    max_iterations: Count | None = None
+
+    def describe(self) -> str:
+        bound = f"of {self.max_iterations}" if self.max_iterations is not None else None
+        place = self.node or self.edge
+        rounds = None if self.iteration is None else str(self.iteration)
+        return sentence("Loop", place and f"at {place}", "went round", rounds and f"{rounds}", bound)

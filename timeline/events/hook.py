@@ -1,0 +1,63 @@
+"""Payloads of verdicts: what a hook, a safety rule or a person said about a call.
+May import: pydantic's JSON type, this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from timeline.events.base import Millis, Payload, because, by, register, sentence
+from timeline.events.vocabulary import EventType
+
+
+@register(EventType.HOOK_DECIDED)
+class HookDecided(Payload):
+    """`diff` is what the hook changed in the arguments."""
+
+    hook: str | None = None
+    event: str | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    duration_ms: Millis | None = None
+    diff: JsonValue = None
+
+    def describe(self) -> str:
+        verdict = self.verdict or "a verdict"
+        return sentence(f"Hook {self.hook or 'unnamed'} said {verdict}", because(self.reason))
+
+
+@register(EventType.SAFETY_BLOCK)
+class SafetyBlock(Payload):
+    code: str | None = None
+    reason: str | None = None
+    call_id: str | None = None
+    tool_name: str | None = None
+
+    def describe(self) -> str:
+        return sentence("Blocked", self.tool_name or "a call", because(self.reason or self.code))
+
+
+class _Approval(Payload):
+    """`arguments` are the exact ones the approver sees, never the model's prose about them."""
+
+    call_id: str | None = None
+    tool_name: str | None = None
+    decision: str | None = None
+    by: str | None = None
+    reason: str | None = None
+    arguments: JsonValue = None
+
+
+@register(EventType.APPROVAL_REQUESTED)
+class ApprovalRequested(_Approval):
+    def describe(self) -> str:
+        return sentence(
+            "Approval requested", self.tool_name and f"for {self.tool_name}", because(self.reason)
+        )
+
+
+@register(EventType.APPROVAL_RESOLVED)
+class ApprovalResolved(_Approval):
+    def describe(self) -> str:
+        return sentence(
+            self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason)
+        )

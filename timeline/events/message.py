@@ -1,0 +1,34 @@
+"""Payload of a message that joined the conversation.
+May import: pydantic's JSON type, this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from timeline.events.base import Count, Payload, number, register, sentence
+from timeline.events.vocabulary import EventType
+
+_SPEAKERS = {
+    "system": "System message",
+    "user": "User message",
+    "assistant": "Assistant message",
+    "tool_result": "Tool result",
+}
+
+
+@register(EventType.MESSAGE_ADDED)
+class MessageAdded(Payload):
+    """Our engine sends a preview of its row; external runners send the content their row is made from."""
+
+    role: Literal["system", "user", "assistant", "tool_result"]
+    position: Count | None = None
+    preview: str | None = None
+    truncated: bool = False
+    bytes: Count | None = None
+    content: JsonValue = None
+
+    def describe(self) -> str:
+        size = number(self.bytes, "byte")
+        return sentence(_SPEAKERS[self.role], "added", size and f"({size})")

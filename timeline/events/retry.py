@@ -1,0 +1,27 @@
+"""Payload of a retry that will come.
+May import: this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from timeline.events.base import Count, Millis, Payload, register, seconds, sentence
+from timeline.events.vocabulary import EventType
+
+_SUBJECTS = {"llm": "the model call", "tool": "the tool call"}
+
+
+@register(EventType.RETRY_SCHEDULED)
+class RetryScheduled(Payload):
+    what: Literal["llm", "tool"] | None = None
+    attempt: Count | None = None
+    max_attempts: Count | None = None
+    delay_ms: Millis | None = None
+    error_type: str | None = None
+    error: str | None = None
+    call_id: str | None = None
+
+    def describe(self) -> str:
+        cause = self.error_type or self.error
+        subject = _SUBJECTS[self.what] if self.what else None
+        return sentence("Will retry", subject, seconds(self.delay_ms), cause and f"after {cause}")

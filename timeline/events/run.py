@@ -1,0 +1,154 @@
+"""Payloads of the life of a run: created, moved from status to status, recovered, ended.
+May import: pydantic's JSON type, this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from timeline.events.base import (
+    Count,
+    Millis,
+    Moment,
+    Money,
+    Name,
+    Payload,
+    because,
+    by,
+    number,
+    register,
+    seconds,
+    sentence,
+)
+from timeline.events.vocabulary import EventType
+
+
+@register(EventType.RUN_CREATED)
+class RunCreated(Payload):
+    agent: str | None = None
+    agent_version: Count | None = None
+    prompt: str | None = None
+    parent_run_id: str | None = None
+    resumed_from: str | None = None
+    forked_from: str | None = None
+    by: str | None = None
+
+    def describe(self) -> str:
+        origin = None
+        if self.resumed_from:
+            origin = f"to resume {self.resumed_from}"
+        elif self.forked_from:
+            origin = f"as a fork of {self.forked_from}"
+        elif self.parent_run_id:
+            origin = f"as a child of {self.parent_run_id}"
+        return sentence("Run created", self.agent and f"for agent {self.agent}", origin, by(self.by))
+
+
+@register(EventType.RUN_STARTED)
+class RunStarted(Payload):
+    """Ours says which worker; an external runner says what it started, which opens the run here."""
+
+    worker: str | None = None
+    epoch: Count | None = None
+    agent: str | None = None
+    session_id: str | None = None
+    model: str | None = None
+    prompt: str | None = None
+    title: str | None = None
+
+    def describe(self) -> str:
+        return sentence("Run started", self.worker and f"on {self.worker}")
+
+
+@register(EventType.RUN_PHASE)
+class RunPhase(Payload):
+    status: Name
+    reason: str | None = None
+
+    def describe(self) -> str:
+        return sentence(f"Run is {self.status}", because(self.reason))
+
+
+@register(EventType.RUN_WAITING)
+class RunWaiting(Payload):
+    reason: Name
+    until: Moment | None = None
+
+    def describe(self) -> str:
+        until = None if self.until is None else f"until {self.until:%Y-%m-%d %H:%M:%S %Z}"
+        return sentence(f"Waiting for {self.reason}", until)
+
+
+@register(EventType.RUN_PAUSED)
+class RunPaused(Payload):
+    reason: Name
+    by: str | None = None
+    detail: str | None = None
+
+    def describe(self) -> str:
+        return sentence("Paused", by(self.by), because(self.reason), self.detail)
+
+
+@register(EventType.RUN_RESUMED)
+class RunResumed(Payload):
+    run_id: Name
+    by: str | None = None
+
+    def describe(self) -> str:
+        return sentence(f"Went on as run {self.run_id}", self.by and f"(resumed by {self.by})")
+
+
+@register(EventType.RUN_RECOVERED)
+class RunRecovered(Payload):
+    cause: Name
+    epoch: Count | None = None
+    previous_epoch: Count | None = None
+    last_event_at: Moment | None = None
+
+    def describe(self) -> str:
+        return f"Recovered by another worker ({self.cause})"
+
+
+@register(EventType.RUN_ROLLED_BACK)
+class RunRolledBack(Payload):
+    reason: str | None = None
+    positions: list[Count] | None = None
+
+    def describe(self) -> str:
+        count = number(len(self.positions), "message") if self.positions else None
+        return sentence("Rolled back", count, because(self.reason))
+
+
+@register(EventType.RUN_COMPLETED)
+class RunCompleted(Payload):
+    """The last five are an external runner's, whose run has no other place to say them."""
+
+    summary: str | None = None
+    steps: Count | None = None
+    duration_ms: Millis | None = None
+    result: JsonValue = None
+    structured_output: JsonValue = None
+    usage: dict[str, JsonValue] | None = None
+    model_usage: dict[str, JsonValue] | None = None
+    cost_usd: Money | None = None
+
+    def describe(self) -> str:
+        steps = number(self.steps, "step")
+        return sentence("Run completed", steps and f"after {steps}", seconds(self.duration_ms))
+
+
+@register(EventType.RUN_FAILED)
+class RunFailed(Payload):
+    error_type: Name
+    error: str | None = None
+
+    def describe(self) -> str:
+        return f"Run failed: {self.error or self.error_type}"
+
+
+@register(EventType.RUN_STOPPED)
+class RunStopped(Payload):
+    reason: str | None = None
+    by: str | None = None
+
+    def describe(self) -> str:
+        return sentence("Run stopped", by(self.by), because(self.reason))

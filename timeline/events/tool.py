@@ -1,0 +1,59 @@
+"""Payloads of a tool call: its start, its output while it works, its end.
+May import: pydantic's JSON type, this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from timeline.events.base import Count, Millis, Name, Payload, register, seconds, sentence
+from timeline.events.vocabulary import EventType
+
+
+@register(EventType.TOOL_START)
+class ToolStart(Payload):
+    """`arguments` is a preview text from our engine, and the arguments themselves from an external runner."""
+
+    call_id: Name
+    tool_name: Name
+    attempt: Count | None = None
+    effect: str | None = None
+    arguments: JsonValue = None
+
+    def describe(self) -> str:
+        return sentence(
+            f"Started {self.tool_name}", f"(attempt {self.attempt + 1})" if self.attempt else None
+        )
+
+
+@register(EventType.TOOL_OUTPUT)
+class ToolOutput(Payload):
+    """`late`: the tool answered after another worker had taken the run over, so this is no result."""
+
+    call_id: str | None = None
+    stream: str | None = None
+    text: str | None = None
+    late: bool = False
+
+    def describe(self) -> str:
+        return sentence(
+            "Late tool output" if self.late else "Tool output", self.stream and f"on {self.stream}"
+        )
+
+
+@register(EventType.TOOL_END)
+class ToolEnd(Payload):
+    """Our engine sends a preview of its row; external runners send the output their row is made from."""
+
+    call_id: Name
+    tool_name: str | None = None
+    status: str | None = None
+    duration_ms: Millis | None = None
+    preview: str | None = None
+    truncated: bool = False
+    bytes: Count | None = None
+    error: str | None = None
+    output: JsonValue = None
+
+    def describe(self) -> str:
+        outcome = "failed" if self.error else self.status or "ended"
+        return sentence(self.tool_name or "Tool", outcome, seconds(self.duration_ms))

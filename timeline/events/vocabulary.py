@@ -1,0 +1,86 @@
+"""The closed list of words a log may speak: every event type, and the sets the rest of the code asks about.
+May import: the standard library."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+
+class EventType(StrEnum):
+    RUN_CREATED = "run.created"
+    RUN_STARTED = "run.started"
+    RUN_PHASE = "run.phase"
+    RUN_WAITING = "run.waiting"
+    RUN_PAUSED = "run.paused"
+    RUN_RESUMED = "run.resumed"
+    RUN_RECOVERED = "run.recovered"
+    RUN_ROLLED_BACK = "run.rolled_back"
+    RUN_COMPLETED = "run.completed"
+    RUN_FAILED = "run.failed"
+    RUN_STOPPED = "run.stopped"
+    MESSAGE_ADDED = "message.added"
+    LLM_TURN_START = "llm.turn.start"
+    LLM_TEXT_DELTA = "llm.text.delta"
+    LLM_THINKING_DELTA = "llm.thinking.delta"
+    LLM_TEXT = "llm.text"
+    LLM_THINKING = "llm.thinking"
+    LLM_TURN_END = "llm.turn.end"
+    LLM_TURN_ABANDONED = "llm.turn.abandoned"
+    RETRY_SCHEDULED = "retry.scheduled"
+    TOOL_START = "tool.start"
+    TOOL_OUTPUT = "tool.output"
+    TOOL_END = "tool.end"
+    HOOK_DECIDED = "hook.decided"
+    SAFETY_BLOCK = "safety.block"
+    APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_RESOLVED = "approval.resolved"
+    COMMAND_RECEIVED = "command.received"
+    POLICY_APPLIED = "policy.applied"
+    ERROR = "error"
+    BUDGET_WARNING = "budget.warning"
+    CONTEXT_TRIMMED = "context.trimmed"
+    FILE_CHANGED = "file.changed"
+    GIT_COMMIT = "git.commit"
+    DEPLOY_TRIGGERED = "deploy.triggered"
+    DEPLOY_STATUS = "deploy.status"
+    HANDOFF = "handoff"
+    CHILD_RUN_STARTED = "child_run.started"
+    CHILD_RUN_COMPLETED = "child_run.completed"
+    FLOW_STARTED = "flow.started"
+    FLOW_RESUMED = "flow.resumed"
+    FLOW_COMPLETED = "flow.completed"
+    NODE_STARTED = "node.started"
+    NODE_COMPLETED = "node.completed"
+    NODE_FAILED = "node.failed"
+    NODE_SKIPPED = "node.skipped"
+    EDGE_FIRED = "edge.fired"
+    EDGE_SKIPPED = "edge.skipped"
+    LOOP_ITERATED = "loop.iterated"
+
+
+EVENT_TYPES: frozenset[str] = frozenset(member.value for member in EventType)
+
+# After one of these a log takes only late events, and a live stream ends.
+TERMINAL_TYPES: frozenset[str] = frozenset(
+    {EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED, EventType.RUN_RESUMED}
+)
+
+# Only this program may say these: a runner that could send them could forge its own history.
+RESERVED_TYPES: frozenset[str] = frozenset(
+    {
+        EventType.RUN_RECOVERED,
+        EventType.RUN_ROLLED_BACK,
+        EventType.RUN_RESUMED,
+        EventType.POLICY_APPLIED,
+        EventType.HOOK_DECIDED,
+    }
+)
+
+MAX_TYPE_LENGTH = 128
+_CUSTOM = re.compile(r"x(?:\.[a-z][a-z0-9_]*)+", re.ASCII)
+
+
+def is_custom(type_: str) -> bool:
+    """`x.` names are the senders' own: any object is a valid payload for them."""
+    return len(type_) <= MAX_TYPE_LENGTH and _CUSTOM.fullmatch(type_) is not None

@@ -1,0 +1,73 @@
+"""Payloads of the work an agent does on the world: files, commits, deployments.
+May import: this package's base and vocabulary."""
+
+from __future__ import annotations
+
+from timeline.events.base import Count, Name, Payload, register, sentence
+from timeline.events.vocabulary import EventType
+
+
+@register(EventType.FILE_CHANGED)
+class FileChanged(Payload):
+    path: Name
+    change: str | None = None
+    old_path: str | None = None
+    additions: Count | None = None
+    deletions: Count | None = None
+    diff: str | None = None
+
+    def describe(self) -> str:
+        lines = None
+        if self.additions is not None or self.deletions is not None:
+            lines = f"(+{self.additions or 0} -{self.deletions or 0})"
+        return sentence(f"{self.path} {self.change or 'changed'}", lines)
+
+
+@register(EventType.GIT_COMMIT)
+class GitCommit(Payload):
+    """`subject` is the commit's own text, because `message` is the event's."""
+
+    sha: str | None = None
+    branch: str | None = None
+    subject: str | None = None
+    author: str | None = None
+    repository: str | None = None
+    url: str | None = None
+    files: Count | None = None
+
+    def describe(self) -> str:
+        commit = sentence("Committed", self.sha and self.sha[:10], self.branch and f"on {self.branch}")
+        return f"{commit}: {self.subject}" if self.subject else commit
+
+
+class _Deploy(Payload):
+    deploy_id: str | None = None
+    environment: str | None = None
+    service: str | None = None
+    ref: str | None = None
+    url: str | None = None
+
+
+@register(EventType.DEPLOY_TRIGGERED)
+class DeployTriggered(_Deploy):
+    by: str | None = None
+
+    def describe(self) -> str:
+        return sentence(
+            "Deployment", self.service and f"of {self.service}", "triggered", _to(self.environment)
+        )
+
+
+@register(EventType.DEPLOY_STATUS)
+class DeployStatus(_Deploy):
+    status: Name
+    error: str | None = None
+
+    def describe(self) -> str:
+        return sentence(
+            "Deployment", self.service and f"of {self.service}", _to(self.environment), f"is {self.status}"
+        )
+
+
+def _to(environment: str | None) -> str | None:
+    return f"to {environment}" if environment else None

@@ -1,0 +1,235 @@
+"""The only writer of events, and the plain read. Everything that happens to a run goes through `append`.
+
+May import timeline's record modules; must never import runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from timeline import doorbell, events
+from timeline.errors import LeaseLost, LogNotFound
+from timeline.models import Event, Log, Phase, RunKind, Source
+from timeline.redact import DEFAULT as REDACTOR
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event to append: a typed payload, or a mapping from outside that is validated as `type`."""
+
+    payload: events.Payload | Mapping[str, Any] = field(default_factory=dict)
+    type: str = ""
+    step: int | None = None
+    ref_id: UUID | None = None
+    node_id: str = ""
+    phase: Phase = Phase.RUNNING
+    ts: datetime | None = None
+    late: bool = False
+    #: Chosen by the sender to make a repeat harmless; without one the event is always new.
+    event_id: str | None = None
+    #: SHA-256 of the body as sent: tells a repeat from another event under the same id.
+    body_sha256: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an entry stands. A duplicate has the seq of the one stored first; a conflict has another body."""
+
+    seq: int
+    duplicate: bool = False
+    conflict: bool = False
+
+
+def append(
+    log_id: UUID,
+    entries: Sequence[Entry],
+    *,
+    source: Source,
+    epoch: int | None = None,
+    run_kind: RunKind = RunKind.SESSION,
+) -> list[Appended]:
+    """Number and store `entries` inside the caller's transaction; listeners are told after its commit.
+
+    The log's row stays locked until the commit, so seq order is commit order and a reader that has seen k
+    has everything below k. Known `event_id`s are not stored again. `epoch` is the writer's fencing token: a
+    lower one than the log's raises `LeaseLost`, and the caller's transaction must roll back.
+    """
+    if not connection.in_atomic_block:
+        raise transaction.TransactionManagementError("append belongs into the transaction of what it reports")
+    if not entries:
+        return []
+    rows = [_row(entry) for entry in entries]
+    store = _append_postgres if connection.vendor == "postgresql" else _append_portable
+    results = store(log_id, rows, source, epoch, run_kind)
+    newest = max((r.seq for r in results if not r.duplicate), default=0)
+    if newest:
+        transaction.on_commit(partial(doorbell.ring, log_id, newest), robust=True)
+    return results
+
+
+def read(log_id: UUID, *, after: int = 0, limit: int = 200) -> list[Event]:
+    """The next events with seq > `after`, in order; fewer than `limit` means the end was reached."""
+    return list(events_of(log_id).filter(seq__gt=after)[:limit])
+
+
+def events_of(log_id: UUID) -> QuerySet[Event]:
+    return Event.objects.filter(log_id=log_id).order_by("seq")
+
+
+def raise_epoch(log_id: UUID, epoch: int) -> None:
+    """Fence the log: from this transaction's commit on, only `epoch` and higher may append.
+
+    The caller has locked the run's row first (lock order: run, then log).
+    """
+    if not Log.objects.filter(pk=log_id, epoch__lt=epoch).update(epoch=epoch):
+        raise LeaseLost(f"log {log_id} is at epoch {epoch} or later already")
+
+
+def epoch_of(log_id: UUID) -> int:
+    """The lowest epoch that may append now."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT epoch FROM timeline_log WHERE id = %s", [Log._meta.pk.get_db_prep_value(log_id, connection)])
+        found = cursor.fetchone()
+    if found is None:
+        raise LogNotFound(f"no log {log_id}")
+    return int(found[0])
+
+
+def last_event_at(log_id: UUID) -> datetime | None:
+    """When the newest event was stored: the last sign of life of whoever writes the log."""
+    return Log.objects.filter(pk=log_id).values_list("last_event_at", flat=True).get()
+
+
+def wire(event: Event) -> dict[str, Any]:
+    """The event as it travels: the shape of DESIGN section 7, with a human `message` in the payload."""
+    payload = dict(event.payload)
+    payload.setdefault("message", events.describe(event.type, event.payload))
+    return {
+        "seq": event.seq,
+        "event_id": event.event_id,
+        "runId": str(event.log_id),
+        "runKind": event.run_kind,
+        "phase": event.phase,
+        "type": event.type,
+        "ts": event.ts.isoformat().replace("+00:00", "Z"),
+        "step": event.step,
+        "nodeId": event.node_id or None,
+        "payload": payload,
+        "source": event.source,
+    }
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    """The stored columns of an entry: validated, then redacted, so that nothing else can reach the table."""
+    if isinstance(entry.payload, events.Payload):
+        type_, payload = events.dump(entry.payload)
+    else:
+        type_, payload = entry.type, events.validate(entry.type, entry.payload)
+    payload, found = REDACTOR.clean(payload)
+    return {
+        "event_id": entry.event_id,
+        "type": type_,
+        "phase": entry.phase,
+        "ts": entry.ts,
+        "step": entry.step,
+        "node_id": entry.node_id,
+        "ref_id": entry.ref_id,
+        "payload": payload,
+        "late": entry.late,
+        "sanitized": ",".join(sorted(found)) if found else "",
+        "sha256": entry.body_sha256.hex() if entry.body_sha256 else None,
+    }
+
+
+def _append_postgres(
+    log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
+) -> list[Appended]:
+    document = json.dumps(rows, cls=_Encoder, separators=(",", ":"))
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb)",
+                [log_id, epoch, source.value, run_kind.value, document],
+            )
+            found = cursor.fetchall()
+    except Exception as error:
+        raise _named(error) from error
+    return [_appended(row, seq, dup, sha) for row, (seq, dup, sha) in zip(rows, found, strict=True)]
+
+
+def _append_portable(
+    log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
+) -> list[Appended]:
+    """The same by the ORM. A SQLite transaction is IMMEDIATE: nobody else writes between these statements."""
+    counter = Log.objects.select_for_update().filter(pk=log_id).values_list("last_seq", "epoch").first()
+    if counter is None:
+        raise LogNotFound(f"no log {log_id}")
+    last, fence = counter
+    if epoch is not None and epoch < fence:
+        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {fence}")
+    known = _known(log_id, rows)
+    fresh: list[Event] = []
+    results: list[Appended] = []
+    now = timezone.now()
+    for row in rows:
+        if row["event_id"] in known:
+            results.append(_appended(row, known[row["event_id"]][0], True, known[row["event_id"]][1]))
+            continue
+        last += 1
+        sha = bytes.fromhex(row["sha256"]) if row["sha256"] else None
+        if row["event_id"] is not None:
+            known[row["event_id"]] = (last, sha)
+        columns = {k: v for k, v in row.items() if k != "sha256"} | {
+            "event_id": row["event_id"] or f"~{last}",
+            "ts": row["ts"] or now,
+        }
+        fresh.append(
+            Event(log_id=log_id, seq=last, source=source, epoch=epoch, run_kind=run_kind,
+                  body_sha256=sha, created_at=now, **columns)
+        )  # fmt: skip
+        results.append(Appended(last))
+    if fresh:
+        Log.objects.filter(pk=log_id).update(last_seq=last, last_event_at=now)
+        Event.objects.bulk_create(fresh)
+    return results
+
+
+def _known(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, bytes | None]]:
+    ids = [row["event_id"] for row in rows if row["event_id"] is not None]
+    if not ids:
+        return {}
+    found = Event.objects.filter(log_id=log_id, event_id__in=ids).values_list("event_id", "seq", "body_sha256")
+    return {event_id: (seq, sha) for event_id, seq, sha in found}
+
+
+def _appended(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes | memoryview | None) -> Appended:
+    theirs = bytes(stored).hex() if stored is not None else None
+    return Appended(seq, duplicate, conflict=duplicate and theirs != row["sha256"])
+
+
+class _Encoder(DjangoJSONEncoder):
+    def default(self, o: Any) -> Any:
+        # DjangoJSONEncoder cuts datetimes to milliseconds.
+        return o.isoformat() if isinstance(o, datetime) else super().default(o)
+
+
+def _named(error: Exception) -> Exception:
+    """The domain error that the function's SQLSTATE stands for; anything else stays what it is."""
+    cause = error.__cause__ if error.__cause__ is not None else error
+    if isinstance(cause, psycopg.Error) and cause.sqlstate == "AO409":
+        return LeaseLost(str(cause).splitlines()[0])
+    if isinstance(cause, psycopg.Error) and cause.sqlstate == "AO404":
+        return LogNotFound(str(cause).splitlines()[0])
+    return error
