@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -48,6 +48,14 @@ def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Agen
 def pending(run_id: UUID) -> list[RunCommand]:
     """The unread commands, in the order in which they came."""
     return list(RunCommand.objects.filter(run_id=run_id, applied_at=None).order_by("id"))
+
+
+def waiting(run_id: UUID) -> set[str]:
+    """The types of the unread commands: asked before each model call, so without the ORM's compiler."""
+    key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT type FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL", [key])
+        return {row[0] for row in cursor.fetchall()}
 
 
 def mark_applied(commands: Iterable[RunCommand]) -> None:

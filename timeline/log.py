@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from timeline import doorbell, events
 from timeline.errors import LeaseLost, LogNotFound
+from timeline.fast import insert
 from timeline.models import Event, Log, Phase, RunKind, Source
 from timeline.redact import DEFAULT as REDACTOR
 
@@ -99,12 +100,7 @@ def raise_epoch(log_id: UUID, epoch: int) -> None:
 
 def epoch_of(log_id: UUID) -> int:
     """The lowest epoch that may append now."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT epoch FROM timeline_log WHERE id = %s", [Log._meta.pk.get_db_prep_value(log_id, connection)])
-        found = cursor.fetchone()
-    if found is None:
-        raise LogNotFound(f"no log {log_id}")
-    return int(found[0])
+    return _counter(log_id)[1]
 
 
 def last_event_at(log_id: UUID) -> datetime | None:
@@ -157,11 +153,12 @@ def _append_postgres(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[Appended]:
     document = json.dumps(rows, cls=_Encoder, separators=(",", ":"))
+    keyed = any(row["event_id"] is not None for row in rows)
     try:
         with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb)",
-                [log_id, epoch, source.value, run_kind.value, document],
+                "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb, %s)",
+                [log_id, epoch, source.value, run_kind.value, document, keyed],
             )
             found = cursor.fetchall()
     except Exception as error:
@@ -172,11 +169,8 @@ def _append_postgres(
 def _append_portable(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[Appended]:
-    """The same by the ORM. A SQLite transaction is IMMEDIATE: nobody else writes between these statements."""
-    counter = Log.objects.select_for_update().filter(pk=log_id).values_list("last_seq", "epoch").first()
-    if counter is None:
-        raise LogNotFound(f"no log {log_id}")
-    last, fence = counter
+    """The same in Python. A SQLite transaction is IMMEDIATE: nobody else writes between these statements."""
+    last, fence = _counter(log_id)
     if epoch is not None and epoch < fence:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {fence}")
     known = _known(log_id, rows)
@@ -184,26 +178,46 @@ def _append_portable(
     results: list[Appended] = []
     now = timezone.now()
     for row in rows:
-        if row["event_id"] in known:
-            results.append(_appended(row, known[row["event_id"]][0], True, known[row["event_id"]][1]))
+        stored = known.get(row["event_id"])
+        if stored is not None:
+            results.append(_appended(row, stored[0], True, stored[1]))
             continue
         last += 1
         sha = bytes.fromhex(row["sha256"]) if row["sha256"] else None
         if row["event_id"] is not None:
             known[row["event_id"]] = (last, sha)
-        columns = {k: v for k, v in row.items() if k != "sha256"} | {
-            "event_id": row["event_id"] or f"~{last}",
-            "ts": row["ts"] or now,
-        }
-        fresh.append(
-            Event(log_id=log_id, seq=last, source=source, epoch=epoch, run_kind=run_kind,
-                  body_sha256=sha, created_at=now, **columns)
-        )  # fmt: skip
+        columns = {name: value for name, value in row.items() if name != "sha256"}
+        columns |= {"event_id": row["event_id"] or f"~{last}", "ts": row["ts"] or now}
+        event = Event(log_id=log_id, seq=last, source=source, epoch=epoch, run_kind=run_kind, **columns)
+        event.body_sha256, event.created_at = sha, now
+        fresh.append(event)
         results.append(Appended(last))
     if fresh:
-        Log.objects.filter(pk=log_id).update(last_seq=last, last_event_at=now)
-        Event.objects.bulk_create(fresh)
+        _store(log_id, last, now, fresh)
     return results
+
+
+def _counter(log_id: UUID) -> tuple[int, int]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT last_seq, epoch FROM timeline_log WHERE id = %s", [_key(log_id)])
+        found = cursor.fetchone()
+    if found is None:
+        raise LogNotFound(f"no log {log_id}")
+    return found[0], found[1]
+
+
+def _store(log_id: UUID, last: int, now: datetime, fresh: list[Event]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE timeline_log SET last_seq = %s, last_event_at = %s WHERE id = %s",
+            [last, connection.ops.adapt_datetimefield_value(now), _key(log_id)],
+        )
+        insert(cursor, fresh)
+
+
+def _key(log_id: UUID) -> Any:
+    """A log's id as the database's driver wants it."""
+    return Log._meta.pk.get_db_prep_value(log_id, connection)
 
 
 def _known(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, bytes | None]]:

@@ -43,7 +43,7 @@ def mark(kind: str, original: str) -> str:
 
 
 class Redactor:
-    """Immutable once built, so threads may share it."""
+    """Immutable once built, so threads may share it. With `shapes` off only NUL and lone surrogates are replaced."""
 
     def __init__(self, secrets: Iterable[str] = (), *, shapes: bool = True) -> None:
         self._shapes = shapes
@@ -60,7 +60,7 @@ class Redactor:
 
         What stands before and after it is looked at, not given back."""
         text, found = _legible(text)
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if self._shapes else 0):
             spans = self.spans(text, before, after)
             if not spans:
                 break
@@ -108,7 +108,7 @@ class Redactor:
     def _note(self, fixed: dict[str, str], text: str, name: str = "") -> frozenset[str]:
         """Put the cleaned form of a string into `fixed` if it differs."""
         cleaned, found = self.clean_text(text)
-        if name and REDACTED not in found and "[REDACTED:" not in text:
+        if name and self._shapes and REDACTED not in found and "[REDACTED:" not in text:
             cleaned, found = self._clean_member(name, cleaned, found)
         if found:
             fixed[text] = cleaned

@@ -20,7 +20,7 @@ class Span(NamedTuple):
 # After "pass…" almost any value is a secret; after the weak names it must look random as well.
 STRONG = ("pass", "pwd")
 WEAK = ("secret", "token", "key")
-PASSWORD = "password"
+PASSWORD = "password"  # noqa: S105 (a kind of secret)
 # Shorter values behind the weak names are words, numbers and indexes.
 MIN_LENGTH = {"secret": 8, "key": 8, "token": 12}
 
@@ -59,8 +59,36 @@ _BARE_END = ")]}.:|"  # the sentence or the code around it, not the value
 _BARE = 4
 
 _NO_PASSWORD = frozenset(
-    "none null nil true false undefined str string text bool int bytes any optional required invalid password"
-    " passwd pwd hidden redacted masked unset empty input field char varchar".split()
+    [
+        "none",
+        "null",
+        "nil",
+        "true",
+        "false",
+        "undefined",
+        "str",
+        "string",
+        "text",
+        "bool",
+        "int",
+        "bytes",
+        "any",
+        "optional",
+        "required",
+        "invalid",
+        "password",
+        "passwd",
+        "pwd",
+        "hidden",
+        "redacted",
+        "masked",
+        "unset",
+        "empty",
+        "input",
+        "field",
+        "char",
+        "varchar",
+    ]
 )
 _SENTENCE = re.compile(
     r"\b(?:an?|and|are|at|be|is|must|not|of|or|please|the|this|too?|with|your|field|password|required)\b",

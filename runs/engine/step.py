@@ -84,20 +84,21 @@ def _act(drive: Drive, action: Next) -> bool:
 
 
 def _decide(drive: Drive) -> Next:
-    pending = {command.type for command in inbox.pending(drive.run.pk)}
-    action = decisions.next_action(_view(drive, pending))
+    if drive.turn_started:
+        return Next.ASK_MODEL  # decided with the last result, whose commit says so
+    action = decisions.next_action(_view(drive, inbox.waiting(drive.run.pk), answered=_answered(drive)))
     if action is Next.ASK_MODEL:
         _checkpoint_if_missing(drive)
     return action
 
 
-def _view(drive: Drive, pending: set[str]) -> decisions.View:
+def _view(drive: Drive, pending: set[str], *, answered: bool, open_calls: bool | None = None) -> decisions.View:
     run = drive.run
     return decisions.View(
         pending=pending,
-        open_calls=bool(drive.open_calls),
+        open_calls=bool(drive.open_calls) if open_calls is None else open_calls,
         unknown_calls=drive.unknown_call is not None,
-        answered=_answered(drive),
+        answered=answered,
         step_count=run.step_count,
         step_limit=run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
         let_go=drive.let_go(),
@@ -124,13 +125,8 @@ def _closing(drive: Drive) -> tuple[Checkpoint, Sequence[Entry]]:
     position = drive.conversation.position + 1
     checkpoint = transcript.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
     drive.checkpointed = drive.run.step_count
-    pending = {command.type for command in inbox.pending(drive.run.pk)}
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
-    view = decisions.View(
-        pending=pending, open_calls=False, unknown_calls=False, answered=follow_up.end,
-        step_count=drive.run.step_count, step_limit=drive.run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
-        let_go=drive.let_go(),
-    )  # fmt: skip
+    view = _view(drive, inbox.waiting(drive.run.pk), answered=follow_up.end, open_calls=False)
     if decisions.next_action(view) is not Next.ASK_MODEL:
         return checkpoint, ()
     drive.turn_started = True

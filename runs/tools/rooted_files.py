@@ -73,7 +73,7 @@ def _step(parent: int, name: str, path: str, *, directory: bool) -> int:
     try:
         # Looked at before it is opened: opening a device or a pipe can already do something.
         _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path, directory=directory)
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         found = os.open(name, flags, dir_fd=parent)
     except FileNotFoundError:
         raise NotThere(f"There is no {path!r}") from None

@@ -16,15 +16,57 @@ from timeline.events.message import MessageAdded
 from timeline.events.run import RunPaused, RunWaiting
 
 # As the design writes them down, typed again so that a slip in the registry shows.
-TYPES = """
-run.created run.started run.phase run.waiting run.paused run.resumed run.recovered run.rolled_back
-run.completed run.failed run.stopped message.added llm.turn.start llm.text.delta llm.thinking.delta
-llm.text llm.thinking llm.turn.end llm.turn.abandoned retry.scheduled tool.start tool.output
-tool.end hook.decided safety.block approval.requested approval.resolved command.received
-policy.applied error budget.warning context.trimmed file.changed git.commit deploy.triggered
-deploy.status handoff child_run.started child_run.completed flow.started flow.resumed flow.completed
-node.started node.completed node.failed node.skipped edge.fired edge.skipped loop.iterated
-""".split()
+TYPES = [
+    "run.created",
+    "run.started",
+    "run.phase",
+    "run.waiting",
+    "run.paused",
+    "run.resumed",
+    "run.recovered",
+    "run.rolled_back",
+    "run.completed",
+    "run.failed",
+    "run.stopped",
+    "message.added",
+    "llm.turn.start",
+    "llm.text.delta",
+    "llm.thinking.delta",
+    "llm.text",
+    "llm.thinking",
+    "llm.turn.end",
+    "llm.turn.abandoned",
+    "retry.scheduled",
+    "tool.start",
+    "tool.output",
+    "tool.end",
+    "hook.decided",
+    "safety.block",
+    "approval.requested",
+    "approval.resolved",
+    "command.received",
+    "policy.applied",
+    "error",
+    "budget.warning",
+    "context.trimmed",
+    "file.changed",
+    "git.commit",
+    "deploy.triggered",
+    "deploy.status",
+    "handoff",
+    "child_run.started",
+    "child_run.completed",
+    "flow.started",
+    "flow.resumed",
+    "flow.completed",
+    "node.started",
+    "node.completed",
+    "node.failed",
+    "node.skipped",
+    "edge.fired",
+    "edge.skipped",
+    "loop.iterated",
+]
 
 REQUIRED: dict[str, dict[str, object]] = {
     "run.phase": {"status": "running"},
@@ -244,14 +286,15 @@ def test_describe_never_raises_on_what_is_stored() -> None:
 
 
 def test_the_special_sets_are_types() -> None:
-    assert {"run.completed", "run.failed", "run.stopped", "run.resumed"} == events.TERMINAL_TYPES
-    assert events.RESERVED_TYPES == {
+    terminal = events.TERMINAL_TYPES
+    assert terminal == {"run.completed", "run.failed", "run.stopped", "run.resumed"}
+    assert {
         "run.recovered",
         "run.rolled_back",
         "run.resumed",
         "policy.applied",
         "hook.decided",
-    }
+    } == events.RESERVED_TYPES
 
 
 def test_preview_cuts_at_a_character_border() -> None:

@@ -143,13 +143,13 @@ def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetai
     path: list[str] = []
     here: object = payload
     for step in item["loc"]:
-        if isinstance(here, Mapping) and step in here:
-            here = here[step]
-        elif isinstance(here, list) and isinstance(step, int):
-            here = here[step]
+        if isinstance(here, list):
+            known = isinstance(step, int)
         else:
-            continue
-        path.append(str(step))
+            known = isinstance(here, Mapping) and step in here
+        if known:
+            here = here[step]  # type: ignore[index]
+            path.append(str(step))
     if item["type"] == "missing":
         # It is named by its alias there; the field's own name is what we document.
         names = {field.alias: name for name, field in cls.model_fields.items()}

@@ -14,8 +14,9 @@ FILLFACTOR = "ALTER TABLE timeline_log SET (fillfactor = 50)"
 
 # enable_*: the cached plan must stay an index scan when the table was empty as the session first planned it.
 FUNCTION = """
-CREATE FUNCTION timeline_append(p_log uuid, p_epoch int, p_source text, p_run_kind text, p_entries jsonb)
-RETURNS TABLE (ord bigint, seq bigint, duplicate boolean, stored_sha256 bytea)
+CREATE FUNCTION timeline_append(
+  p_log uuid, p_epoch int, p_source text, p_run_kind text, p_entries jsonb, p_keyed boolean)
+RETURNS TABLE (seq bigint, duplicate boolean, stored_sha256 bytea)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -29,22 +30,43 @@ BEGIN
   IF p_epoch < v_epoch THEN
     RAISE EXCEPTION 'epoch % of log % was superseded by %', p_epoch, p_log, v_epoch USING ERRCODE = 'AO409';
   END IF;
+
+  -- No entry has an id of its sender's: all are new.
+  IF NOT p_keyed THEN
+    UPDATE timeline_log l SET last_seq = v_last + jsonb_array_length(p_entries), last_event_at = clock_timestamp()
+     WHERE l.id = p_log;
+    RETURN QUERY
+    INSERT INTO agent_run_events (log_id, seq, ref_id, event_id, run_kind, phase, type, ts, step, node_id,
+        payload, source, epoch, late, sanitized, body_sha256, created_at)
+    SELECT p_log, v_last + g.ord, g.ref_id, '~' || (v_last + g.ord), p_run_kind, g.phase, g.type,
+        coalesce(g.ts, clock_timestamp()), g.step, g.node_id, g.payload, p_source, p_epoch, g.late,
+        g.sanitized, NULL, clock_timestamp()
+      FROM ROWS FROM (jsonb_to_recordset(p_entries) AS (phase text, type text, ts timestamptz, step int,
+        node_id text, ref_id uuid, payload jsonb, late boolean, sanitized text)) WITH ORDINALITY AS g(
+        phase, type, ts, step, node_id, ref_id, payload, late, sanitized, ord)
+    RETURNING agent_run_events.seq, false, NULL::bytea;
+    RETURN;
+  END IF;
+
   RETURN QUERY
   WITH given AS MATERIALIZED (
-    SELECT * FROM ROWS FROM (jsonb_to_recordset(p_entries) AS (
-      event_id text, type text, phase text, ts timestamptz, step int, node_id text, ref_id uuid,
-      payload jsonb, late boolean, sanitized text, sha256 text)) WITH ORDINALITY AS g(
-      event_id, type, phase, ts, step, node_id, ref_id, payload, late, sanitized, sha256, ord)
-  ), known AS MATERIALIZED (
-    SELECT g.ord, e.seq, e.body_sha256 FROM given g
-      JOIN agent_run_events e ON e.log_id = p_log AND e.event_id = g.event_id
+    SELECT g.*, k.seq AS known_seq, k.body_sha256 AS known_sha256
+      FROM ROWS FROM (jsonb_to_recordset(p_entries) AS (
+        event_id text, type text, phase text, ts timestamptz, step int, node_id text, ref_id uuid,
+        payload jsonb, late boolean, sanitized text, sha256 text)) WITH ORDINALITY AS g(
+        event_id, type, phase, ts, step, node_id, ref_id, payload, late, sanitized, sha256, ord)
+      LEFT JOIN LATERAL (
+        -- LIMIT keeps this a look-up per id: joined, it could become a walk through the whole log.
+        SELECT e.seq, e.body_sha256 FROM agent_run_events e
+         WHERE e.log_id = p_log AND e.event_id = g.event_id LIMIT 1) k ON true
   ), fresh AS MATERIALIZED (
     SELECT g.*, v_last + row_number() OVER (ORDER BY g.ord) AS seq FROM given g
      WHERE g.event_id IS NULL
-        OR (NOT EXISTS (SELECT 1 FROM known k WHERE k.ord = g.ord)
+        OR (g.known_seq IS NULL
             AND NOT EXISTS (SELECT 1 FROM given b WHERE b.event_id = g.event_id AND b.ord < g.ord))
   ), counted AS (
-    UPDATE timeline_log l SET last_seq = v_last + (SELECT count(*) FROM fresh), last_event_at = clock_timestamp()
+    UPDATE timeline_log l
+       SET last_seq = v_last + (SELECT count(*) FROM fresh), last_event_at = clock_timestamp()
      WHERE l.id = p_log AND EXISTS (SELECT 1 FROM fresh)
   ), inserted AS (
     INSERT INTO agent_run_events (log_id, seq, ref_id, event_id, run_kind, phase, type, ts, step, node_id,
@@ -54,11 +76,10 @@ BEGIN
         f.sanitized, decode(f.sha256, 'hex'), clock_timestamp()
       FROM fresh f
   )
-  SELECT g.ord, coalesce(f.seq, k.seq, first.seq), f.seq IS NULL,
-         coalesce(k.body_sha256, decode(first.sha256, 'hex'))
+  SELECT coalesce(f.seq, g.known_seq, first.seq), f.seq IS NULL,
+         coalesce(g.known_sha256, decode(first.sha256, 'hex'))
     FROM given g
     LEFT JOIN fresh f ON f.ord = g.ord
-    LEFT JOIN known k ON k.ord = g.ord
     LEFT JOIN fresh first ON f.seq IS NULL AND first.event_id = g.event_id
    ORDER BY g.ord;
 END $$;
@@ -73,7 +94,7 @@ def create(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
 
 def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
     if editor.connection.vendor == "postgresql":
-        editor.execute("DROP FUNCTION timeline_append(uuid, int, text, text, jsonb)", params=None)
+        editor.execute("DROP FUNCTION timeline_append(uuid, int, text, text, jsonb, boolean)", params=None)
         editor.execute("ALTER TABLE timeline_log RESET (fillfactor)", params=None)
 
 
