@@ -151,7 +151,10 @@ if REDIS_URL:
 CELERY_BEAT_SCHEDULE = {"sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}}}
 
 # --- Identity, time, static files -----------------------------------------------------------------------
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher", "django.contrib.auth.hashers.ScryptPasswordHasher"]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.ScryptPasswordHasher",
+]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},

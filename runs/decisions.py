@@ -43,7 +43,7 @@ def next_action(view: View) -> Next:
     if "stop" in view.pending:
         return Next.STOP
     if view.unknown_calls:
-        return Next.WAIT_FOR_UNKNOWN
+        return Next.PAUSE if "pause" in view.pending else Next.WAIT_FOR_UNKNOWN
     if view.open_calls:
         return Next.HAND_BACK if view.let_go else Next.FINISH_CALLS
     if view.pending & {"send", "reply"} and "pause" not in view.pending:

@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
+from pydantic import JsonValue
 
 from runs import chaos, lifecycle
 from runs.errors import MessageEmpty, RunNotFound, RunTerminal
@@ -74,7 +75,7 @@ def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> tuple[RunCommand, 
 
 def received(command: RunCommand) -> Entry:
     text = command.payload.get("message")
-    shown = {"message": text[:280]} if isinstance(text, str) else None
+    shown: JsonValue = {"message": text[:280]} if isinstance(text, str) else None
     return Entry(CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=shown))
 
 

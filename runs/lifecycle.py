@@ -61,8 +61,8 @@ def move(
     """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed.
 
     The UPDATE's WHERE is the rule: a status (or, with `epoch`, a lease) that is not what the caller saw moves
-    nothing and raises `MoveRefused` (`LeaseLost`). Calls that are open in a run that ends, or that leaves its
-    wait for a pause, are closed, so that the conversation stays valid.
+    nothing and raises `MoveRefused` (`LeaseLost`). Calls that are open in a run that ends or pauses are closed,
+    so that the conversation stays valid.
     """
     if to not in MOVES[run.state]:
         raise MoveRefused(f"a {run.status} run cannot become {to}", run_status=run.status)
@@ -72,7 +72,7 @@ def move(
             believed = believed.filter(lease_epoch=epoch)
         if not believed.update(**_columns(to, reason), **changes):
             raise _lost(run, epoch)
-        if to.terminal or (run.state, to) == (RunStatus.WAITING, RunStatus.PAUSED):
+        if to.terminal or to is RunStatus.PAUSED:
             transcript.close_open_calls(run, epoch=epoch, source=source)
         log.append(run.pk, [Entry(payload, phase=PHASES[to])], source=source, epoch=epoch)
         if run.state is RunStatus.RUNNING:
@@ -98,7 +98,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         lapsed = run.state is RunStatus.RUNNING
         if lapsed:
             chaos.point("CP35")
-            _end_attempt(run, "died")
+            _end_attempt(run, "died", step_number=run.step_count + 1)
         previous, epoch = run.lease_epoch, run.lease_epoch + 1
         AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status).update(
             status=RunStatus.RUNNING,
@@ -110,9 +110,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
             started_at=Coalesce("started_at", Now()),
         )
         log.raise_epoch(run.pk, epoch)
-        Attempt.objects.create(
-            run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=Now()
-        )
+        Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=Now())
         seen = log.last_event_at(run.pk)
         log.append(
             run.pk, [Entry(_claimed_event(run, owner, epoch, seen, lapsed=lapsed))], source=Source.WORKER, epoch=epoch
@@ -170,8 +168,8 @@ def _lost(run: AgentRun, epoch: int | None) -> Exception:
     return MoveRefused(f"run {run.pk} is not {run.status} any more", run_status=run.status)
 
 
-def _end_attempt(run: AgentRun, reason: str) -> None:
-    Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now(), end_reason=reason)
+def _end_attempt(run: AgentRun, reason: str, **changes: Any) -> None:
+    Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now(), end_reason=reason, **changes)
 
 
 def _deaths(run: AgentRun) -> int:
@@ -180,9 +178,7 @@ def _deaths(run: AgentRun) -> int:
 
 def _claimed_event(run: AgentRun, owner: str, epoch: int, seen: datetime | None, *, lapsed: bool) -> Payload:
     if lapsed:
-        return RunRecovered(
-            cause="lease_expired", epoch=epoch, previous_epoch=run.lease_epoch, last_event_at=seen
-        )
+        return RunRecovered(cause="lease_expired", epoch=epoch, previous_epoch=run.lease_epoch, last_event_at=seen)
     if run.started_at is None:
         return RunStarted(worker=owner, epoch=epoch)
     return RunPhase(status="running", reason="continued")

@@ -70,8 +70,6 @@ def join(merged: list[ModelMessage], message: ModelMessage) -> None:
         merged.append(message)
 
 
-
-
 def content_of(recorded: str | list[Any]) -> str | list[UserContent]:
     """Text as it is, or a list of texts and media with the media rebuilt from their dumps."""
     return recorded if isinstance(recorded, str) else _items.validate_python(recorded)

@@ -56,7 +56,7 @@ def delay_s(attempt: int, failure: Failure, jitter: float) -> float | None:
     """Seconds until attempt `attempt` + 1 (0-based), or None to give up. `jitter` is in 0..1: up to 25 % more."""
     if not failure.retryable or attempt >= MAX_RETRIES:
         return None
-    backoff = BASE_DELAY_S * 2**attempt * (1 + jitter / 4)
+    backoff: float = BASE_DELAY_S * 2**attempt * (1 + jitter / 4)
     return min(max(backoff, failure.retry_after_s or 0.0), MAX_DELAY_S)
 
 
@@ -64,7 +64,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds of a Retry-After header, in either of its forms; None where it is absent or senseless."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
-        return float(value[:9])
+        return float(int(value[:9]))
     try:
         moment = parsedate_to_datetime(value)
     except ValueError:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, cast
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Max
+from django.db.models import Field, Max
 from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from uuid_utils.compat import uuid7
@@ -92,7 +93,8 @@ def new_row(
     """
     content = messages.dump(message)
     redactor = BARE if role == Role.ASSISTANT else REDACTOR
-    content, changed = redactor.clean(content)
+    cleaned, changed = redactor.clean(content)
+    content = cast("dict[str, Any]", cleaned)
     row = AgentRunMessage(
         id=uuid7(),
         run_id=run_id,
@@ -113,7 +115,11 @@ def added(row: AgentRunMessage) -> Entry:
     text = messages.text_of(row.content)
     shown, cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, PREVIEW)
     payload = MessageAdded(
-        role=row.role, position=row.position, preview=shown or None, truncated=cut, bytes=len(text.encode(errors="replace"))
+        role=cast("Any", row.role),
+        position=row.position,
+        preview=shown or None,
+        truncated=cut,
+        bytes=len(text.encode(errors="replace")),
     )
     return Entry(payload, step=row.step_number, ref_id=row.id)
 
@@ -181,7 +187,7 @@ def record_turn(run: AgentRun, epoch: int, turn: Turn) -> None:
     used = turn.usage
     priced = used.cost_usd is not None
     pk = AgentRun._meta.pk.get_db_prep_value(run.pk, connection)
-    cost = connection.ops.adapt_decimalfield_value(used.cost_usd or 0, 16, 8) if priced else 0
+    cost = connection.ops.adapt_decimalfield_value(used.cost_usd, 16, 8) if priced else 0
     with transaction.atomic(), pipelined() as cursor:
         cursor.execute(
             _COUNT_STEP,
@@ -194,6 +200,7 @@ def record_turn(run: AgentRun, epoch: int, turn: Turn) -> None:
         insert(cursor, turn.commands)
         chaos.point("CP10")
         log.append(run.pk, turn.events, source=Source.WORKER, epoch=epoch)
+    chaos.point("CP11")
 
 
 def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
@@ -226,6 +233,13 @@ _FINISH_CALL = """
 UPDATE agent_run_tool_calls SET status = %s, output = %s, attempts = %s, duration_ms = %s, finished_at = %s,
     result_message_id = %s WHERE id = %s AND status = %s
 """
+
+
+@cache
+def _finish_columns() -> list[Field[Any, Any]]:
+    names = {field.attname: field for field in AgentRunToolCall._meta.concrete_fields}
+    wanted = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id", "id")
+    return [names[name] for name in wanted]
 
 
 def result_row(
@@ -261,12 +275,8 @@ def record_result(
     more: Sequence[Entry] = (),
 ) -> None:
     """Commit what a call came to: its row, its result message, its events, and the checkpoint where it is the last."""
-    fields = AgentRunToolCall._meta
     entries = [ended(call, messages.text_of(row.content)), added(row)]
-    values = [
-        fields.get_field(name).get_db_prep_save(getattr(call, name), connection)
-        for name in ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id", "id")
-    ]
+    values = [column.get_db_prep_save(getattr(call, column.attname), connection) for column in _finish_columns()]
     with transaction.atomic(), pipelined() as cursor:
         insert(cursor, [row])
         cursor.execute(_FINISH_CALL, [*values, believed])
@@ -288,11 +298,13 @@ def add_checkpoint(row: Checkpoint) -> None:
 
     A pure function of the tables, so it needs no fence: whoever makes it makes the same.
     """
-    Checkpoint.objects.get_or_create(
-        run_id=row.run_id, step_number=row.step_number,
-        defaults={"id": row.id, "last_message_position": row.last_message_position, "epoch": row.epoch,
-                  "created_at": row.created_at},
-    )  # fmt: skip
+    with transaction.atomic():
+        Checkpoint.objects.get_or_create(
+            run_id=row.run_id, step_number=row.step_number,
+            defaults={"id": row.id, "last_message_position": row.last_message_position, "epoch": row.epoch,
+                      "created_at": row.created_at},
+        )  # fmt: skip
+        chaos.point("CP23")
 
 
 def last_checkpoint(run: AgentRun) -> int:
@@ -339,5 +351,3 @@ def require_epoch(run_id: UUID, epoch: int) -> None:
     current = log.epoch_of(run_id)
     if current != epoch:
         raise LeaseLost(f"run {run_id} was taken over from epoch {epoch} by {current}")
-
-

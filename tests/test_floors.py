@@ -51,6 +51,7 @@ FLOORS = {
     "runs.telemetry": WORK,
     "timeline.live": WORK,
     # State: the rows of a run and who may change them.
+    "runs.agents": STATE,
     "runs.apps": STATE,
     "runs.creation": STATE,
     "runs.inbox": STATE,

@@ -65,7 +65,9 @@ class Publisher:
                 down = False
             except redis.RedisError as error:
                 if not down:
-                    log.warning("doorbell: Redis does not answer (%s); readers poll until it does", type(error).__name__)
+                    log.warning(
+                        "doorbell: Redis does not answer (%s); readers poll until it does", type(error).__name__
+                    )
                 down = True
 
 

@@ -27,9 +27,9 @@ def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
 def _statement(model: type[models.Model]) -> tuple[str, str, list[Any]]:
     fields = [f for f in model._meta.concrete_fields if not isinstance(f, models.AutoField)]
     quote = connection.ops.quote_name
-    columns = ", ".join(quote(f.column) for f in fields)
+    columns = ", ".join(quote(str(f.column)) for f in fields)
     group = "(" + ", ".join(["%s"] * len(fields)) + ")"
-    return f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ", group, fields
+    return f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ", group, fields  # noqa: S608 - names of our models
 
 
 @contextmanager

@@ -89,6 +89,11 @@ def events_of(log_id: UUID) -> QuerySet[Event]:
     return Event.objects.filter(log_id=log_id).order_by("seq")
 
 
+def has_event(log_id: UUID, event_id: str | None) -> bool:
+    """Whether an append whose answer was cut off has landed."""
+    return Event.objects.filter(log_id=log_id, event_id=event_id).exists()
+
+
 def raise_epoch(log_id: UUID, epoch: int) -> None:
     """Fence the log: from this transaction's commit on, only `epoch` and higher may append.
 
@@ -133,7 +138,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         type_, payload = events.dump(entry.payload)
     else:
         type_, payload = entry.type, events.validate(entry.type, entry.payload)
-    payload, found = REDACTOR.clean(payload)
+    cleaned, found = REDACTOR.clean(payload)
     return {
         "event_id": entry.event_id,
         "type": type_,
@@ -142,7 +147,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "step": entry.step,
         "node_id": entry.node_id,
         "ref_id": entry.ref_id,
-        "payload": payload,
+        "payload": cleaned,
         "late": entry.late,
         "sanitized": ",".join(sorted(found)) if found else "",
         "sha256": entry.body_sha256.hex() if entry.body_sha256 else None,
@@ -225,7 +230,7 @@ def _known(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int,
     if not ids:
         return {}
     found = Event.objects.filter(log_id=log_id, event_id__in=ids).values_list("event_id", "seq", "body_sha256")
-    return {event_id: (seq, sha) for event_id, seq, sha in found}
+    return {event_id: (seq, bytes(sha) if sha is not None else None) for event_id, seq, sha in found}
 
 
 def _appended(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes | memoryview | None) -> Appended:

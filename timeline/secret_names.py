@@ -37,9 +37,7 @@ _MAX_KIND = 14  # as long as "continuation_", what a weak name is judged by
 _LOOK = 64  # how much of a value tells whether it is varied
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _STRONG_TAIL = re.compile(r"(?:words?|wd|phrase|code)?")
-_KEY_KINDS = re.compile(
-    r"(?:api|access|secret|private|encryption|signing|account|auth|master|shared)[_.-]?\Z"
-)
+_KEY_KINDS = re.compile(r"(?:api|access|secret|private|encryption|signing|account|auth|master|shared)[_.-]?\Z")
 _PAGING = re.compile(r"(?:page|next|continuation|cursor|sync|pad|eos|bos|unk|mask|stop|special|max)[_-]?\Z")
 
 _AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")  # a cheap look before _ASSIGN has a close one
@@ -211,12 +209,7 @@ def _is_argument(value: str, text: str, end: int) -> bool:
 
 def _is_password(value: str, *, quoted: bool, tight: bool) -> bool:
     """Anything but what templates, code, schemas and error texts put there. `tight` is `a=b`, not `a: b`."""
-    if (
-        len(value) < 4
-        or len(set(value[:_LOOK])) < 2
-        or TEMPLATE.match(value)
-        or value.lower() in _NO_PASSWORD
-    ):
+    if len(value) < 4 or len(set(value[:_LOOK])) < 2 or TEMPLATE.match(value) or value.lower() in _NO_PASSWORD:
         return False
     if quoted:
         told = " " in value and _SENTENCE.search(value)

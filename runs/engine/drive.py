@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 
 from runs import transcript
 from runs.engine.commit import durably
@@ -23,8 +24,8 @@ from runs.engine.loop import LoopThread
 from runs.models import AgentRun, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.statuses import ToolStatus
-from runs.tools.catalogue import TOOLS
 from runs.tools.base import Toolset
+from runs.tools.catalogue import TOOLS
 from runs.transcript import Conversation
 from timeline import log
 from timeline.log import Entry
@@ -82,7 +83,7 @@ class Drive:
 
     @property
     def config(self) -> dict[str, Any]:
-        return self.run.agent_config
+        return cast("dict[str, Any]", self.run.agent_config)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -101,19 +102,28 @@ class Drive:
     def let_go(self) -> bool:
         return self.stopping.asked.is_set() or time.monotonic() >= self.slice_end
 
-    def note(self, *entries: Entry, landed: Callable[[], bool] = lambda: False) -> None:
+    def note(self, *entries: Entry) -> None:
         """Append events that belong to no row, in a transaction of their own."""
-        durably(partial(self.append, entries), landed=landed, lease=self.lease)
+        durably(partial(self.append, self._named(entries)), landed=lambda: False, lease=self.lease)
 
     def note_failure(self, error: RunError, *entries: Entry) -> None:
-        """Commit a failed attempt with the events that speak of it."""
+        """Commit a failed attempt with the events that speak of it, at least one."""
+
+        named = self._named(entries)
 
         def write() -> None:
             with transaction.atomic():
+                self.append(named)
                 error.save(force_insert=True)
-                self.append(entries)
 
-        durably(write, landed=lambda: False, lease=self.lease)
+        durably(write, landed=lambda: log.has_event(self.run.pk, named[0].event_id), lease=self.lease)
+
+    def _named(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries under ids made now: appended again after a commit of unknown outcome, they are known.
+
+        "~" is no character of a sender's id, and a lease has its epoch for itself.
+        """
+        return [replace(entry, event_id=f"~{self.epoch}.{next(self.lease.numbers)}") for entry in entries]
 
     def append(self, entries: Sequence[Entry]) -> None:
         with transaction.atomic():
@@ -139,6 +149,6 @@ def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping
     )
 
 
-def open_calls(run: AgentRun) -> Sequence[AgentRunToolCall]:
+def open_calls(run: AgentRun) -> QuerySet[AgentRunToolCall]:
     """Calls without a result, in the order in which the model asked."""
     return AgentRunToolCall.objects.filter(run=run, result_message=None, status__in=OPEN).order_by("step_number", "id")

@@ -5,7 +5,7 @@ May import state, parts and the engine's drive. Every ending is one guarded move
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from typing import Any
 
@@ -26,11 +26,16 @@ from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, Ru
 from timeline.log import Entry
 from timeline.models import Source
 
+Type = inbox.Type
 TURN_TYPES = [payload.event_type for payload in (LlmTurnStart, LlmTurnEnd, LlmTurnAbandoned)]
 
 
+class DecideAgain(Exception):
+    """A command arrived between the decision and its commit: nothing was written."""
+
+
 def leave(drive: Drive, action: Next) -> None:
-    """Carry out a decision that ends the drive."""
+    """Carry out a decision that ends the drive; raises `DecideAgain` where it does not hold any more."""
     endings: dict[Next, Callable[[Drive], None]] = {
         Next.COMPLETE: complete,
         Next.STOP: stop,
@@ -52,7 +57,7 @@ def complete(drive: Drive) -> None:
         steps=run.step_count - run.step_base,
         duration_ms=max(round((timezone.now() - began).total_seconds() * 1000), 0),
     )
-    _move(drive, RunStatus.COMPLETED, payload, result=result)
+    _move(drive, RunStatus.COMPLETED, payload, unless={Type.STOP, Type.SEND, Type.REPLY}, result=result)
     chaos.point("CP27")
 
 
@@ -63,33 +68,38 @@ def fail(drive: Drive, error_type: str, error: str) -> None:
 
 
 def stop(drive: Drive) -> None:
-    command = _command(drive, inbox.Type.STOP)
+    command = _command(drive, Type.STOP)
     payload = RunStopped(reason="operator", by=command.created_by)
     _move(drive, RunStatus.STOPPED, payload, reason="operator", applied=inbox.pending(drive.run.pk))
 
 
 def pause(drive: Drive) -> None:
-    command = _command(drive, inbox.Type.PAUSE)
+    command = _command(drive, Type.PAUSE)
     payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
-    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command])
+    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP})
 
 
 def pause_max_steps(drive: Drive) -> None:
     detail = f"{drive.run.step_count} steps made"
     payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=detail)
-    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS)
+    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless={Type.STOP, Type.PAUSE})
 
 
 def hand_back(drive: Drive, reason: str) -> None:
     """To the queue: any worker goes on, this one after the others."""
     payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
+    _close_started_turn(drive, reason)
     _move(drive, RunStatus.QUEUED, payload, reason=reason)
+    chaos.point("CP28")
 
 
 def cool_down(drive: Drive, wait: Cooldown) -> None:
     """Wait without a worker; the sweep queues the run when its time has come."""
     payload = RunWaiting(reason=WaitReason.COOLDOWN, until=wait.until)
-    _move(drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=wait.until)
+    _move(
+        drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=wait.until,
+        unless={Type.STOP, Type.PAUSE},
+    )  # fmt: skip
 
 
 def wait_for_unknown(drive: Drive) -> None:
@@ -98,7 +108,8 @@ def wait_for_unknown(drive: Drive) -> None:
     assert call is not None
     unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
     also = partial(unknown.update, status=ToolStatus.UNKNOWN, finished_at=timezone.now())
-    _move(drive, RunStatus.WAITING, RunWaiting(reason=WaitReason.UNKNOWN_TOOL), reason=WaitReason.UNKNOWN_TOOL, also=also)
+    payload, reason = RunWaiting(reason=WaitReason.UNKNOWN_TOOL), WaitReason.UNKNOWN_TOOL
+    _move(drive, RunStatus.WAITING, payload, reason=reason, also=also, unless={Type.STOP, Type.PAUSE})
 
 
 def abandon_open_turn(drive: Drive) -> None:
@@ -106,8 +117,17 @@ def abandon_open_turn(drive: Drive) -> None:
     last = log.events_of(drive.run.pk).filter(type__in=TURN_TYPES).order_by("-seq").first()
     if last is None or last.type != LlmTurnStart.event_type:
         return
+    chaos.point("CP04")
     payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost")
     drive.note(Entry(payload, step=last.step))
+    chaos.point("CP05")
+
+
+def _close_started_turn(drive: Drive, reason: str) -> None:
+    """A turn whose start was committed with the last result, and that is not made here after all."""
+    if drive.turn_started:
+        drive.note(Entry(LlmTurnAbandoned(reason=reason), step=drive.run.step_count + 1))
+        drive.turn_started = False
 
 
 def _move(
@@ -118,16 +138,23 @@ def _move(
     reason: str = "",
     applied: list[RunCommand] | None = None,
     also: Callable[[], Any] | None = None,
+    unless: Set[str] = frozenset(),
     **changes: Any,
 ) -> None:
+    """The guarded move. Commands of the types in `unless` that came since the decision call it off: the move
+    holds the run's row, for which whoever posts a command waits, so none can slip in between."""
+    run, believed = drive.run, (drive.run.status, drive.run.status_reason)
+
     def write() -> None:
+        run.status, run.status_reason = believed
         with transaction.atomic():
             if also is not None:
                 also()
-            lifecycle.move(
-                drive.run, to, payload, source=Source.WORKER, reason=reason, epoch=drive.epoch, **changes
-            )
+            lifecycle.move(run, to, payload, source=Source.WORKER, reason=reason, epoch=drive.epoch, **changes)
             inbox.mark_applied(applied or [])
+            if unless and unless & inbox.waiting(run.pk):
+                run.status, run.status_reason = believed
+                raise DecideAgain
 
     def landed() -> bool:
         return AgentRun.objects.filter(pk=drive.run.pk, status=to, lease_epoch=drive.epoch).exists()
@@ -137,4 +164,3 @@ def _move(
 
 def _command(drive: Drive, kind: str) -> RunCommand:
     return next(c for c in inbox.pending(drive.run.pk) if c.type == kind)
-

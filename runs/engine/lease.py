@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from uuid import UUID
 
 from django.conf import settings
@@ -35,6 +36,8 @@ class Lease:
     epoch: int
     valid_until: float
     lost: threading.Event = field(default_factory=threading.Event)
+    #: Numbers for the ids of events: unique within the epoch.
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def check(self) -> None:
         """Raise `LeaseLost` where this process must not act any more."""

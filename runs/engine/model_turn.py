@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import cast
 
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart
-from uuid_utils.compat import uuid7
 
 from runs import chaos, inbox, retries, transcript
 from runs.engine.commit import durably
@@ -25,15 +24,14 @@ from runs.engine.stream import Chunk, Deltas, read
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers.base import ModelCall
 from runs.retries import Failure
-from runs.statuses import ToolStatus
 from runs.transcript import Turn
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 
-#: More calls than this in one answer are a runaway model: the rest is answered with an error, not run.
-MAX_CALLS = 64
+#: Leaves room in the column for the suffix of a repeated id.
+MAX_CALL_ID = 240
 
 
 class Cooldown(Exception):
@@ -157,12 +155,13 @@ def _abandoned(drive: Drive, attempt: int, reason: str) -> Entry:
 def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: int) -> None:
     """Persist before act: the answer, its calls, and `running` of the first, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
-    _distinct_call_ids(response)
+    _usable_call_ids(response)
     row, message = transcript.new_row(
         run.pk, drive.conversation.position + 1, response,
         role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch, model=response.model_name or "",
     )  # fmt: skip
-    calls = _planned(drive, row, response)
+    # From the message as its row has it: without the characters that no column takes.
+    calls = _planned(drive, row, cast("ModelResponse", message))
     usage = _usage(run.pk, step, attempt, response, duration_ms)
     entries = [transcript.added(row), Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id)]
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
@@ -187,17 +186,18 @@ def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: in
     drive.dispatchable = {first.pk} if first is not None else set()
 
 
-def _distinct_call_ids(response: ModelResponse) -> None:
-    """Two calls of one id could not be told apart in their results: the later ones get a suffix."""
+def _usable_call_ids(response: ModelResponse) -> None:
+    """Ids that fit their column and are distinct, or results could not be told apart: later ones get a suffix."""
     seen: set[str] = set()
     parts = list(response.parts)
     for index, part in enumerate(parts):
         if not isinstance(part, ToolCallPart):
             continue
-        call_id, copy = part.tool_call_id, 1
+        wanted = part.tool_call_id[:MAX_CALL_ID]
+        call_id, copy = wanted, 1
         while call_id in seen:
             copy += 1
-            call_id = f"{part.tool_call_id}-{copy}"
+            call_id = f"{wanted}-{copy}"
         seen.add(call_id)
         if call_id != part.tool_call_id:
             parts[index] = replace(part, tool_call_id=call_id)
@@ -248,5 +248,3 @@ def _turn_end(usage: TurnUsage, response: ModelResponse, calls: int) -> LlmTurnE
         duration_ms=usage.duration_ms,
         tool_calls=calls or None,
     )
-
-

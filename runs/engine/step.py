@@ -6,11 +6,12 @@ May import state, parts and the engine's modules.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic_ai.messages import UserPromptPart
 
@@ -18,17 +19,18 @@ from runs import chaos, decisions, inbox, lifecycle, transcript
 from runs.decisions import Next
 from runs.engine import ending, model_turn, tool_turn
 from runs.engine.drive import Drive, LetGo, Stopping, open_drive
-from runs.engine.lease import Keeper, clock
+from runs.engine.lease import Keeper, Lease, clock
 from runs.engine.loop import LoopThread
 from runs.engine.model_turn import Cooldown, GaveUp
+from runs.lifecycle import Claimed
 from runs.messages import content_of, request
-from runs.models import AgentRunMessage, Checkpoint, RunCommand
+from runs.models import AgentRun, AgentRunMessage, Checkpoint, RunCommand
 from timeline.errors import LeaseLost
 from timeline.log import Entry
-from timeline.models import Source
 
 log = logging.getLogger(__name__)
 MAX_DEATHS = 3
+STORAGE_WAIT_S = 0.5
 
 
 def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stopping: Stopping) -> bool:
@@ -39,16 +41,34 @@ def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stoppi
         return False
     with keeper.keep(run_id, claimed.epoch, began) as lease:
         try:
-            drive = open_drive(claimed.run, lease, loop, stopping)
-            if claimed.deaths >= MAX_DEATHS:
-                ending.fail(drive, "poison_step", f"step {drive.run.step_count + 1} ended {claimed.deaths} workers")
-                return True
-            ending.abandon_open_turn(drive)
-            _loop(drive)
+            while not _drive(claimed, lease, loop, stopping):
+                _wait_for_storage(lease)
         except LeaseLost:
             log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
             lifecycle.note_fenced(run_id, claimed.epoch)
     return True
+
+
+def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping) -> bool:
+    """Load the run and drive it; False where storage failed, and the rows have to be read again."""
+    try:
+        drive = open_drive(AgentRun.objects.get(pk=lease.run_id), lease, loop, stopping)
+        if claimed.deaths >= MAX_DEATHS:
+            ending.fail(drive, "poison_step", f"step {drive.run.step_count + 1} ended {claimed.deaths} workers")
+            return True
+        ending.abandon_open_turn(drive)
+        _loop(drive)
+    except (OperationalError, InterfaceError) as error:
+        log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
+        return False
+    return True
+
+
+def _wait_for_storage(lease: Lease) -> None:
+    """Not a death: the lease is still ours, and the rows say how far the run is."""
+    connection.close()
+    time.sleep(STORAGE_WAIT_S)
+    lease.check()
 
 
 def _loop(drive: Drive) -> None:
@@ -78,8 +98,16 @@ def _act(drive: Drive, action: Next) -> bool:
             _take_messages(drive, inbox.pending(drive.run.pk))
         case _:
             _checkpoint_if_missing(drive)
-            ending.leave(drive, action)
-            return False
+            return not _left(drive, action)
+    return True
+
+
+def _left(drive: Drive, action: Next) -> bool:
+    """Whether the run has left our hands: a command that came just now may have changed that."""
+    try:
+        ending.leave(drive, action)
+    except ending.DecideAgain:
+        return False
     return True
 
 

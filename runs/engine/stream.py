@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from pydantic_ai.messages import (
     ModelResponse,
@@ -36,7 +35,8 @@ FLUSH_S = 0.25
 FLUSH_BYTES = 4096
 
 
-class Chunk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Chunk:
     """The next text of a part of the answer."""
 
     kind: str

@@ -14,7 +14,7 @@ from typing import Any
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from runs import chaos, transcript
+from runs import chaos, inbox, transcript
 from runs.engine.commit import durably
 from runs.engine.drive import Drive
 from runs.fixtures.format import UNKNOWN_OUTCOME
@@ -25,6 +25,7 @@ from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenie
 from runs.tools.deadline import run_with_deadline
 from runs.tools.output import MODEL_LIMIT, cut_for_model
 from timeline.events.hook import SafetyBlock
+from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 
@@ -53,10 +54,13 @@ Closing = Callable[[], tuple[Checkpoint, Sequence[Entry]]]
 def finish(drive: Drive, closing: Closing) -> None:
     """Run what the last answer asked for and has no result yet. The last result brings `closing()` along.
 
-    Stops at a call whose outcome is unknown, where the agent's policy is to wait for someone who knows.
+    Returns before the end where a stop was asked for, and at a call whose outcome is unknown where the agent's
+    policy is to wait for someone who knows.
     """
     while drive.open_calls:
         call = drive.open_calls[0]
+        if call.pk not in drive.dispatchable and "stop" in inbox.waiting(drive.run.pk):
+            return  # the decision that follows stops the run, which closes what is open
         chaos.point("CP13")
         outcome = _outcome(drive, call)
         if outcome.status is ToolStatus.UNKNOWN and not _tell_model(drive):
@@ -76,10 +80,10 @@ def _outcome(drive: Drive, call: AgentRunToolCall) -> Outcome:
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN:
         return _unknown(call)
-    if call.status == ToolStatus.RUNNING and call.pk not in drive.dispatchable:
+    lost = call.status == ToolStatus.RUNNING and call.pk not in drive.dispatchable
+    if lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
         # Marked running by a worker that died: whether it took effect, nobody knows.
-        if tool is None or tool.effect is Effect.AT_MOST_ONCE:
-            return _unknown(call)
+        return _unknown(call)
     if tool is None:
         return _refused(f"There is no tool named {call.tool_name!r}.")
     if _index(drive, call) >= MAX_CALLS:
@@ -99,7 +103,7 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Outcome:
         began = time.perf_counter()
         try:
             chaos.point("CP17")
-            result = run_with_deadline(tool, _context(drive, call, attempt), _arguments(drive, call))
+            result = run_with_deadline(tool, _context(drive, call, attempt), _arguments(drive, call), drive.check)
         except OutcomeUnknown:
             return _unknown(call, attempt + 1)
         except ToolDenied as error:
@@ -107,6 +111,10 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Outcome:
             event = Entry(block, step=call.step_number, ref_id=call.pk)
             return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began), [event])
         except ToolFailed as error:
+            if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
+                # Its thread may still be at work: that it did not answer does not say that it did nothing.
+                _note_failure(drive, call, error, attempt)
+                return _unknown(call, attempt + 1)
             if not (error.retryable and attempt < tool.max_retries):
                 _note_failure(drive, call, error, attempt)
                 return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began))
@@ -139,6 +147,7 @@ def _tell_model(drive: Drive) -> bool:
 
 
 def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
+    chaos.point("CP14")
     chaos.point("CP15")
     believed = call.status
     entry = transcript.start_call(call, attempt=attempt)
@@ -159,14 +168,17 @@ def _commit(
     if cut:
         call.output = transcript.stored_output(outcome.output)
     part = ToolReturnPart(call.tool_name, content_of(shown), call.call_id, outcome=outcome.outcome)  # type: ignore[arg-type]
-    row, message = transcript.result_row(
-        call, part, position=drive.conversation.position + 1, epoch=drive.epoch
-    )
+    row, message = transcript.result_row(call, part, position=drive.conversation.position + 1, epoch=drive.epoch)
     durably(
         partial(
-            transcript.record_result, call, row, believed=believed, epoch=drive.epoch,
-            checkpoint=checkpoint, more=[*outcome.events, *more],
-        ),  # fmt: skip
+            transcript.record_result,
+            call,
+            row,
+            believed=believed,
+            epoch=drive.epoch,
+            checkpoint=checkpoint,
+            more=[*outcome.events, *more],
+        ),
         landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=row.pk).exists(),
         lease=drive.lease,
     )
@@ -178,7 +190,8 @@ def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attem
         run=drive.run, step_number=call.step_number, context=f"tool:{call.call_id}"[:300],
         error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=timezone.now(),
     )  # fmt: skip
-    drive.note_failure(row, *entries)
+    told = Error(error_type=row.error_type, error=error.message[:500], context=row.context, attempt=attempt)
+    drive.note_failure(row, Entry(told, step=call.step_number, ref_id=call.pk), *entries)
 
 
 def _retry(call: AgentRunToolCall, error: ToolFailed, attempt: int, tool: Tool) -> Entry:

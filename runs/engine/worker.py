@@ -18,7 +18,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, connection, connections
 
-from runs import lifecycle
+from runs import chaos, lifecycle
 from runs.engine.drive import Stopping
 from runs.engine.lease import Keeper
 from runs.engine.loop import LoopThread
@@ -73,6 +73,7 @@ class Worker:
         lifecycle.end_waits()
         taken = 0
         for run_id in AgentRun.objects.runnable().values_list("pk", flat=True)[:BATCH]:
+            chaos.point("CP32")
             if self.stopping.asked.is_set() or self.free() <= 0:
                 break
             if pool is None:
@@ -80,6 +81,7 @@ class Worker:
             else:
                 pool.submit(self._drive_and_close, run_id)
                 taken += 1
+            chaos.point("CP33")
         return taken
 
     def free(self) -> int:

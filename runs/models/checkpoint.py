@@ -38,7 +38,7 @@ class Attempt(models.Model):
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="attempts", db_index=False)
     epoch = models.IntegerField()
     owner = models.CharField(max_length=128)
-    #: The step the run stood at when claimed: three deaths in one step are poison.
+    #: The step the run stood at when claimed, or in which the worker died: three deaths in one step are poison.
     step_number = models.PositiveIntegerField()
     claimed_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)

@@ -35,9 +35,7 @@ class RunCommand(models.Model):
             models.Index(fields=["run", "id"], name="command_pending", condition=Q(applied_at__isnull=True)),
         ]
         constraints = [
-            models.UniqueConstraint(
-                fields=["run", "key"], condition=Q(key__isnull=False), name="command_key_once"
-            )
+            models.UniqueConstraint(fields=["run", "key"], condition=Q(key__isnull=False), name="command_key_once")
         ]
 
     def __str__(self) -> str:

@@ -53,7 +53,9 @@ class AgentRunToolCall(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(fields=["message", "call_id"], name="tool_call_once"),
-            models.CheckConstraint(condition=Q(status__in=[s.value for s in ToolStatus]), name="tool_call_status_known"),
+            models.CheckConstraint(
+                condition=Q(status__in=[s.value for s in ToolStatus]), name="tool_call_status_known"
+            ),
             # INV-T3: an effect that may happen once is started once.
             models.CheckConstraint(
                 condition=~Q(status="planned", starts__gt=0) & ~Q(status__in=["running", "completed"], starts=0),

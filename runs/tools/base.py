@@ -10,8 +10,22 @@ from typing import Any, Protocol
 from pydantic import JsonValue as JSON
 from pydantic_ai.tools import ToolDefinition
 
-from runs.statuses import Effect as Effect
+from runs.statuses import Effect
 from runs.tools.output import MAX_MESSAGE, Output, as_output, bounded, clip
+
+__all__ = [
+    "JSON",
+    "Arguments",
+    "BadArguments",
+    "Effect",
+    "OutcomeUnknown",
+    "Tool",
+    "ToolContext",
+    "ToolDenied",
+    "ToolFailed",
+    "ToolResult",
+    "Toolset",
+]
 
 Arguments = str | Mapping[str, JSON]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
@@ -13,6 +14,8 @@ from typing import Generic, TypeVar
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 T = TypeVar("T")
+#: How often a waiting caller looks whether it should still wait.
+WATCH_S = 0.25
 
 
 class TimeIsUp(Exception):
@@ -24,15 +27,18 @@ class _Returned(Generic[T]):
     value: T
 
 
-def run_with_deadline(tool: Tool, ctx: ToolContext, arguments: Arguments) -> ToolResult:
+def run_with_deadline(
+    tool: Tool, ctx: ToolContext, arguments: Arguments, watch: Callable[[], None] | None = None
+) -> ToolResult:
     """Run the tool for at most its `timeout_s`. Nobody can end a thread from outside: one that overstays is
-    left behind, its `ctx.cancelled()` becomes true, and its late result is dropped."""
+    left behind, its `ctx.cancelled()` becomes true, and its late result is dropped. `watch` is called every
+    quarter of a second, and what it raises ends the wait in the same way."""
     if tool.inline:
         return tool.run(ctx, arguments)
     abandoned = threading.Event()
     watched = replace(ctx, cancelled=lambda: abandoned.is_set() or ctx.cancelled())
     try:
-        return within(tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}")
+        return within(tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch)
     except TimeIsUp:
         text = f"{tool.name!r} did not answer within {tool.timeout_s:g} s"
         raise ToolFailed("timeout", text, retryable=True) from None
@@ -40,7 +46,9 @@ def run_with_deadline(tool: Tool, ctx: ToolContext, arguments: Arguments) -> Too
         abandoned.set()
 
 
-def within(seconds: float | None, function: Callable[[], T], *, name: str) -> T:
+def within(
+    seconds: float | None, function: Callable[[], T], *, name: str, watch: Callable[[], None] | None = None
+) -> T:
     """What the function returns or raises, or TimeIsUp. A fresh daemon thread, as hung calls would fill a pool."""
     answer: SimpleQueue[_Returned[T] | BaseException] = SimpleQueue()
 
@@ -52,10 +60,23 @@ def within(seconds: float | None, function: Callable[[], T], *, name: str) -> T:
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
-    try:
-        result = answer.get(timeout=seconds)
-    except Empty:
-        raise TimeIsUp from None
+    until = None if seconds is None else time.monotonic() + seconds
+    while True:
+        try:
+            result = answer.get(timeout=_wait_s(until, watch))
+            break
+        except Empty:
+            if until is not None and time.monotonic() >= until:
+                raise TimeIsUp from None
+        if watch is not None:
+            watch()
     if isinstance(result, _Returned):
         return result.value
     raise result
+
+
+def _wait_s(until: float | None, watch: Callable[[], None] | None) -> float | None:
+    left = None if until is None else max(until - time.monotonic(), 0.0)
+    if watch is None:
+        return left
+    return WATCH_S if left is None else min(left, WATCH_S)

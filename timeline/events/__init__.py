@@ -77,9 +77,7 @@ class InvalidPayload(ValueError):
 
     def __init__(self, type_: str, problems: list[Problem]) -> None:
         first = problems[0]
-        super().__init__(
-            f"invalid payload for {type_[:MAX_ECHO]}: {first.pointer or 'payload'}: {first.detail}"
-        )
+        super().__init__(f"invalid payload for {type_[:MAX_ECHO]}: {first.pointer or 'payload'}: {first.detail}")
         self.problems = problems
 
 
@@ -125,9 +123,7 @@ def _parse(type_: str, payload: Mapping[str, object]) -> Payload:
 
 def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
     try:
-        lean: dict[str, JSON] = payload.__pydantic_serializer__.to_python(
-            payload, mode="json", exclude_defaults=True
-        )
+        lean: dict[str, JSON] = payload.__pydantic_serializer__.to_python(payload, mode="json", exclude_defaults=True)
     except PydanticSerializationError:
         raise InvalidPayload(type_, [Problem("", "json_too_deep", "nested too deeply")]) from None
     return lean

@@ -50,14 +50,10 @@ class _Approval(Payload):
 @register(EventType.APPROVAL_REQUESTED)
 class ApprovalRequested(_Approval):
     def describe(self) -> str:
-        return sentence(
-            "Approval requested", self.tool_name and f"for {self.tool_name}", because(self.reason)
-        )
+        return sentence("Approval requested", self.tool_name and f"for {self.tool_name}", because(self.reason))
 
 
 @register(EventType.APPROVAL_RESOLVED)
 class ApprovalResolved(_Approval):
     def describe(self) -> str:
-        return sentence(
-            self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason)
-        )
+        return sentence(self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason))

@@ -20,9 +20,7 @@ class ToolStart(Payload):
     arguments: JsonValue = None
 
     def describe(self) -> str:
-        return sentence(
-            f"Started {self.tool_name}", f"(attempt {self.attempt + 1})" if self.attempt else None
-        )
+        return sentence(f"Started {self.tool_name}", f"(attempt {self.attempt + 1})" if self.attempt else None)
 
 
 @register(EventType.TOOL_OUTPUT)
@@ -35,9 +33,7 @@ class ToolOutput(Payload):
     late: bool = False
 
     def describe(self) -> str:
-        return sentence(
-            "Late tool output" if self.late else "Tool output", self.stream and f"on {self.stream}"
-        )
+        return sentence("Late tool output" if self.late else "Tool output", self.stream and f"on {self.stream}")
 
 
 @register(EventType.TOOL_END)

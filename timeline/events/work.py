@@ -53,9 +53,7 @@ class DeployTriggered(_Deploy):
     by: str | None = None
 
     def describe(self) -> str:
-        return sentence(
-            "Deployment", self.service and f"of {self.service}", "triggered", _to(self.environment)
-        )
+        return sentence("Deployment", self.service and f"of {self.service}", "triggered", _to(self.environment))
 
 
 @register(EventType.DEPLOY_STATUS)
@@ -64,9 +62,7 @@ class DeployStatus(_Deploy):
     error: str | None = None
 
     def describe(self) -> str:
-        return sentence(
-            "Deployment", self.service and f"of {self.service}", _to(self.environment), f"is {self.status}"
-        )
+        return sentence("Deployment", self.service and f"of {self.service}", _to(self.environment), f"is {self.status}")
 
 
 def _to(environment: str | None) -> str | None:

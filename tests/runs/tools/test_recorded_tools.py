@@ -30,8 +30,12 @@ RECORDING = {
 }
 
 
+def recorded(call_id: str, model_call: int) -> Recorded | None:
+    return RECORDING.get(call_id)
+
+
 def answer(make_ctx, call_id: str, arguments="{}", **options) -> ToolResult:
-    tools = RecordedTools(RECORDING.get, **options)
+    tools = RecordedTools(recorded, **options)
     return run_with_deadline(tools.get("any name"), make_ctx(call_id=call_id), arguments)
 
 
@@ -44,6 +48,14 @@ def test_it_answers_by_call_id(make_ctx):
 def test_it_answers_whatever_the_arguments_were(make_ctx):
     for arguments in ("{", "[]", {"a": 1}, ""):
         assert answer(make_ctx, "call-1", arguments).output == "plain"
+
+
+def test_it_tells_a_call_id_that_comes_again_by_the_model_call(make_ctx):
+    tools = RecordedTools(lambda call_id, model_call: Recorded(f"{call_id} of {model_call}"))
+
+    for number in (1, 2):
+        ctx = make_ctx(call_id="same", model_call=number)
+        assert run_with_deadline(tools.get("t"), ctx, "{}").output == f"same of {number}"
 
 
 def test_an_unknown_outcome_stays_unknown(make_ctx):
@@ -59,26 +71,26 @@ def test_a_call_without_a_recording_fails_for_good(make_ctx):
 
 
 def test_effect_is_read_unless_the_agent_says_otherwise():
-    assert RecordedTools(RECORDING.get).get("t").effect is Effect.READ
+    assert RecordedTools(recorded).get("t").effect is Effect.READ
     settings = {"recorded_effect": "at_most_once"}
-    assert RecordedTools(RECORDING.get, settings=settings).get("t").effect is Effect.AT_MOST_ONCE
+    assert RecordedTools(recorded, settings=settings).get("t").effect is Effect.AT_MOST_ONCE
     with pytest.raises(ValueError, match="sometimes"):
-        RecordedTools(RECORDING.get, settings={"recorded_effect": "sometimes"})
+        RecordedTools(recorded, settings={"recorded_effect": "sometimes"})
 
 
 def test_pace_decides_whether_it_takes_its_time(make_ctx):
-    assert RecordedTools(RECORDING.get).get("t").inline
-    assert not RecordedTools(RECORDING.get, pace=1).get("t").inline
+    assert RecordedTools(recorded).get("t").inline
+    assert not RecordedTools(recorded, pace=1).get("t").inline
 
     started = time.monotonic()
-    answer(make_ctx, "call-1", pace=0.1)
+    answer(make_ctx, "call-1", pace=10)
     assert 0.15 <= time.monotonic() - started < 1
 
 
 def test_a_paced_call_wakes_when_nobody_waits_any_more(make_ctx):
     stopped = threading.Event()
     threading.Timer(0.1, stopped.set).start()
-    tools = RecordedTools({"call-1": Recorded("late", duration_ms=60_000)}.get, pace=1)
+    tools = RecordedTools(lambda *_: Recorded("late", duration_ms=60_000), pace=1)
 
     started = time.monotonic()
     result = run_with_deadline(tools.get("t"), make_ctx(cancelled=stopped.is_set), "{}")

@@ -91,7 +91,7 @@ def test_it_refuses_a_toolset_that_brings_a_name_again():
 
 def test_recorded_answers_any_name_but_a_named_tool_comes_first():
     registry = Registry([named("a")])
-    registry.register_toolset(RECORDED, lambda settings: RecordedTools(lambda call_id: None, settings=settings))
+    registry.register_toolset(RECORDED, lambda settings: RecordedTools(lambda *_: None, settings=settings))
 
     chosen = registry.resolve([RECORDED, "a"], {})
 

@@ -1,0 +1,93 @@
+"""What the benchmarked runs say: texts that compress like prose (repeated text would flatter whoever stores it).
+
+Pure: the same seed gives the same texts to everyone who is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ONSETS = ["", "b", "br", "c", "ch", "d", "f", "g", "gr", "h", "l", "m", "n", "p", "pl", "r", "s", "st", "t", "tr", "v", "w"]
+NUCLEI = ["a", "e", "i", "o", "u", "ai", "ea", "ou"]
+CODAS = ["", "", "l", "m", "n", "nd", "r", "s", "st", "t", "ck"]
+PROMPT = "Work through the whole list and report what you find."
+
+
+@dataclass(frozen=True)
+class Step:
+    """One turn: the model says `text` and asks for a tool with `arguments`, which answers `output`."""
+
+    call_id: str
+    text: str
+    tool: str
+    arguments: dict[str, Any]
+    output: str
+
+    @property
+    def size(self) -> int:
+        """Bytes that somebody said: what any store has to keep."""
+        return sum(len(said.encode()) for said in (self.text, json.dumps(self.arguments), self.output))
+
+
+class Prose:
+    """Sentences over a made-up vocabulary whose words are as unevenly frequent as those of a language."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        made = random.Random(1)
+        words = {self._word(made) for _ in range(6000)}
+        self._words = sorted(words, key=lambda word: (len(word), word))
+        self._weights = [1 / (rank + 8) for rank in range(len(self._words))]
+
+    def text(self, size: int) -> str:
+        sentences: list[str] = []
+        length = 0
+        while length < size:
+            words = self._random.choices(self._words, self._weights, k=self._random.randint(5, 18))
+            sentence = " ".join(words).capitalize() + self._random.choice(".....?:")
+            sentences.append(sentence)
+            length += len(sentence) + 1
+        return " ".join(sentences)[:size]
+
+    def step(self, number: int, size: int) -> Step:
+        path = "/".join(self._random.choices(self._words[200:], k=3))
+        arguments = {"path": f"{path}.py", "offset": self._random.randint(0, 2000), "limit": 200}
+        token = self._random.getrandbits(96)
+        return Step(f"toolu_{token:024x}", self.text(size), "read_file", arguments, self.text(size))
+
+    @staticmethod
+    def _word(source: random.Random) -> str:
+        count = source.choices([1, 2, 3, 4], [4, 5, 3, 1])[0]
+        return "".join(source.choice(ONSETS) + source.choice(NUCLEI) + source.choice(CODAS) for _ in range(count))
+
+
+def steps(count: int, *, size: int = 1000, seed: int = 7) -> list[Step]:
+    prose = Prose(seed)
+    return [prose.step(number, size) for number in range(count)]
+
+
+def write_fixture(folder: Path, name: str, turns: list[Step]) -> None:
+    """The turns as a recording that the `fixture` provider and the recorded tools play."""
+    calls: list[dict[str, Any]] = [_call(turn) for turn in turns]
+    calls[0]["input"]["prompt"] = PROMPT
+    calls.append({"end": True})
+    (folder / f"{name}.json").write_text(json.dumps({"calls": calls}))
+
+
+def write_plain(path: Path, turns: list[Step]) -> None:
+    """The turns for a peer, whose process has nothing of ours."""
+    path.write_text(json.dumps([asdict(turn) for turn in turns]))
+
+
+def _call(turn: Step) -> dict[str, Any]:
+    asked = {"type": "tool_call", "callId": turn.call_id, "toolName": turn.tool, "args": turn.arguments, "atMs": 900}
+    return {
+        "input": {},
+        "output": {"text": turn.text, "usage": {"inputTokens": 1800, "outputTokens": 260}, "durationMs": 1000},
+        "events": [asked],
+        "tools": {turn.call_id: {"output": turn.output, "durationMs": 12}},
+    }

@@ -1,0 +1,27 @@
+"""Where the time of a driven step goes: cProfile of the thread that drives."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+
+from bench import payload
+from bench.place import Place
+from bench.report import note
+
+
+def run(place: Place, *, steps: int) -> None:
+    from bench import driven
+
+    payload.write_fixture(place.fixtures(), "profiled", payload.steps(steps))
+    with driven.working() as worker:
+        # The first run also builds what a process builds once.
+        driven.drive(worker, "profiled", steps=steps)
+        profile = cProfile.Profile()
+        profile.enable()
+        try:
+            measured = driven.drive(worker, "profiled", steps=steps)
+        finally:
+            profile.disable()
+    note(f"{steps} driven steps under cProfile: {measured.steps_per_s:.0f} steps/s (slower than without)")
+    pstats.Stats(profile).sort_stats("tottime").print_stats(40)

@@ -1,0 +1,66 @@
+"""The table that every benchmark prints: one row a case, judged by its ratio alone.
+
+Absolute figures are for orientation: they differ from machine to machine, and from minute to minute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+COLUMNS = ("what", "ours", "peer or limit", "ratio", "goal", "reached")
+WIDTHS = (46, 20, 40, 7, 9, 7)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case. Without a goal it is printed and not judged; with a text for `ratio` it could not be measured."""
+
+    what: str
+    ours: str
+    other: str = "-"
+    ratio: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def goal(self) -> str:
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return f"<= {self.at_most:g}" if self.at_most is not None else "-"
+
+    @property
+    def reached(self) -> str:
+        if self.ratio is None or self.goal == "-":
+            return "-"
+        low = self.at_least is None or self.ratio >= self.at_least
+        high = self.at_most is None or self.ratio <= self.at_most
+        return "yes" if low and high else "NO"
+
+
+def heading(title: str) -> None:
+    print(f"\n== {title} ==")
+    _line(COLUMNS)
+    print("-" * (sum(WIDTHS) + 2 * len(WIDTHS) - 2), flush=True)
+
+
+def show(row: Row) -> None:
+    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+    _line((row.what, row.ours, row.other, ratio, row.goal, row.reached))
+
+
+def note(text: str) -> None:
+    """A remark or a line of a break-down, which is not a case."""
+    print(f"   {text}", flush=True)
+
+
+def mid(values: list[float]) -> float:
+    return float(median(values))
+
+
+def rate(value: float, unit: str) -> str:
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.2f} {unit}"
+
+
+def _line(cells: tuple[str, ...]) -> None:
+    print("  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip(), flush=True)

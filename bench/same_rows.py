@@ -1,0 +1,161 @@
+"""The limit of a durable step: plain psycopg writes the rows that a driven run left, in the same commits.
+
+The rows are read back from the tables, grouped by the transaction that wrote them (xmin), given fresh ids, and
+written into another run: one connection, one pipeline a commit, prepared statements, JSON as text made before.
+What it does not do is what a step is besides its rows: asking the model, deciding, redacting, serialising.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.types.string import TextLoader
+from uuid_utils.compat import uuid7
+
+from bench.place import Place
+
+#: Tables that a step inserts into, with the column that names the run and the one that the database fills.
+INSERTED = {
+    "agent_run_messages": ("run_id", None),
+    "agent_run_tool_calls": ("run_id", None),
+    "agent_run_turn_usages": ("run_id", "id"),
+    "agent_run_checkpoints": ("run_id", None),
+    "agent_run_events": ("log_id", "id"),
+}
+FINISH = """UPDATE agent_run_tool_calls SET status = %s, output = %s, attempts = %s, duration_ms = %s, finished_at = %s,
+    result_message_id = %s WHERE id = %s AND status = 'running'"""
+FINISHED = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id", "id")
+COUNT = """UPDATE agent_runs SET step_count = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,
+    cache_read_tokens = cache_read_tokens + %s, cache_write_tokens = cache_write_tokens + %s,
+    reasoning_tokens = reasoning_tokens + %s WHERE id = %s AND lease_epoch = %s"""
+COUNTED = ("step_number", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+ADVANCE = "UPDATE timeline_log SET last_seq = %s, last_event_at = clock_timestamp() WHERE id = %s"
+EPOCH = "SELECT epoch FROM timeline_log WHERE id = %s"
+
+Values = dict[str, Any]
+
+
+@dataclass
+class Commit:
+    """What one transaction wrote: parameters, ready for `executemany`."""
+
+    inserts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    count: tuple[Any, ...] | None = None
+    finish: tuple[Any, ...] | None = None
+    last_seq: int = 0
+    #: The commit of a model turn: its tool runs after it.
+    is_turn: bool = False
+
+
+class SameRows:
+    """The rows of a driven run, written again by plain psycopg."""
+
+    def __init__(self, place: Place, run_id: UUID) -> None:
+        self._place = place
+        self._source = run_id
+        self._statements: dict[str, str] = {}
+        with place.connect() as connection:
+            connection.adapters.register_loader("jsonb", TextLoader)
+            self._rows = {name: self._read(connection, name) for name in INSERTED}
+        self._epoch = max(row["epoch"] or 0 for _, row in self._rows["agent_run_events"])
+
+    def write(self) -> list[float]:
+        """Write all of it once into a new run; the marks of its steps, as `driven.drive` gives them."""
+        target = uuid7()
+        commits = list(self._commits(target))
+        turns = [index for index, commit in enumerate(commits) if commit.is_turn]
+        last = max(index for index, commit in enumerate(commits) if commit.finish)
+        with self._place.connect() as connection:
+            self._open_run(connection, target)
+            for commit in commits[: turns[0]]:
+                self._commit(connection, commit, target)
+            marks = []
+            for commit in commits[turns[0] : last + 1]:
+                if commit.is_turn:
+                    marks.append(time.perf_counter())
+                self._commit(connection, commit, target)
+                if commit.is_turn:
+                    connection.execute(EPOCH, (target,)).fetchone()
+            marks.append(time.perf_counter())
+        return marks
+
+    def _read(self, connection: psycopg.Connection, table: str) -> list[tuple[str, Values]]:
+        owner, filled = INSERTED[table]
+        cursor = connection.execute(f"SELECT xmin::text, * FROM {table} WHERE {owner} = %s", (self._source,))
+        names = [column.name for column in cursor.description or ()]
+        rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+        kept = [name for name in names if name not in ("xmin", filled)]
+        marks = ", ".join(["%s"] * len(kept))
+        self._statements[table] = f"INSERT INTO {table} ({', '.join(kept)}) VALUES ({marks})"
+        return [(row["xmin"], {name: row[name] for name in kept}) for row in rows]
+
+    def _commits(self, target: UUID) -> Iterator[Commit]:
+        """The transactions in the order of the log: each of them appended to it."""
+        fresh = self._fresh_ids(target)
+        by_xmin: dict[str, Commit] = {}
+        events = sorted(self._rows["agent_run_events"], key=lambda item: item[1]["seq"])
+        for xmin, row in events:
+            commit = by_xmin.setdefault(xmin, Commit())
+            commit.last_seq = row["seq"]
+            self._insert(commit, "agent_run_events", row, fresh)
+        written_by: dict[UUID, Commit] = {}
+        for xmin, row in self._rows["agent_run_messages"]:
+            written_by[row["id"]] = by_xmin[xmin]
+            by_xmin[xmin].is_turn |= row["role"] == "assistant"
+            self._insert(by_xmin[xmin], "agent_run_messages", row, fresh)
+        for _, row in self._rows["agent_run_tool_calls"]:
+            # Its row says what became of it; it was inserted, running already, with the message that asked.
+            as_started = row | dict.fromkeys(("output", "duration_ms", "finished_at", "result_message_id"))
+            as_started |= {"status": "running", "attempts": 0}
+            self._insert(written_by[row["message_id"]], "agent_run_tool_calls", as_started, fresh)
+            written_by[row["result_message_id"]].finish = _mapped([row[name] for name in FINISHED], fresh)
+        for xmin, row in self._rows["agent_run_turn_usages"]:
+            by_xmin[xmin].count = (*(row[name] for name in COUNTED), target, self._epoch)
+            self._insert(by_xmin[xmin], "agent_run_turn_usages", row, fresh)
+        for xmin, row in self._rows["agent_run_checkpoints"]:
+            self._insert(by_xmin[xmin], "agent_run_checkpoints", row, fresh)
+        yield from by_xmin.values()
+
+    def _fresh_ids(self, target: UUID) -> dict[Any, UUID]:
+        fresh: dict[Any, UUID] = {self._source: target}
+        for rows in self._rows.values():
+            fresh |= {row["id"]: uuid7() for _, row in rows if "id" in row}
+        return fresh
+
+    @staticmethod
+    def _insert(commit: Commit, table: str, row: Values, fresh: dict[Any, UUID]) -> None:
+        commit.inserts.setdefault(table, []).append(_mapped(row.values(), fresh))
+
+    def _open_run(self, connection: psycopg.Connection, target: UUID) -> None:
+        """The log and the run themselves, copied from those of the driven run with their counters at nought."""
+        zero = {name: 0 for name in (*COUNTED[1:], "step_count", "last_seq")}
+        for table in ("timeline_log", "agent_runs"):
+            cursor = connection.execute(f"SELECT * FROM {table} WHERE id = %s", (self._source,))
+            names = [column.name for column in cursor.description or ()]
+            copied = ", ".join("%(target)s" if n in ("id", "root_run_id") else str(zero.get(n, n)) for n in names)
+            connection.execute(
+                f"INSERT INTO {table} ({', '.join(names)}) SELECT {copied} FROM {table} WHERE id = %(source)s",
+                {"target": target, "source": self._source},
+            )
+
+    def _commit(self, connection: psycopg.Connection, commit: Commit, target: UUID) -> None:
+        with connection.pipeline(), connection.transaction(), connection.cursor() as cursor:
+            if commit.count:
+                cursor.execute(COUNT, commit.count)
+            for table, rows in commit.inserts.items():
+                if len(rows) == 1:
+                    cursor.execute(self._statements[table], rows[0])
+                else:
+                    cursor.executemany(self._statements[table], rows)
+            if commit.finish:
+                cursor.execute(FINISH, commit.finish)
+            cursor.execute(ADVANCE, (commit.last_seq, target))
+
+
+def _mapped(values: Any, fresh: dict[Any, UUID]) -> tuple[Any, ...]:
+    return tuple(fresh.get(value, value) if isinstance(value, UUID) else value for value in values)
