@@ -14,9 +14,11 @@ from agentops.env import BadSetting, Reader
 
 env = Reader()
 BASE_DIR = Path(__file__).resolve().parent.parent
+# In a checkout templates and static files stand at the top, in a wheel inside this package.
+FILES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else Path(__file__).resolve().parent
 
 # Where the embedded mode keeps its database, its key and its lock.
-AGENTOPS_HOME = Path(env.text("AGENTOPS_HOME", str(BASE_DIR / ".agentops"))).absolute()
+AGENTOPS_HOME = Path(env.text("AGENTOPS_HOME", ".agentops")).absolute()
 AGENTOPS_TESTING = env.boolean("AGENTOPS_TESTING", default=False)
 # A crash point and its hit ("CP12:1"); honoured in tests only, because it ends the process.
 AGENTOPS_CHAOS = env.text("AGENTOPS_CHAOS")
@@ -85,7 +87,7 @@ ASGI_APPLICATION = "agentops.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [FILES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -100,6 +102,8 @@ TEMPLATES: list[dict[str, Any]] = [
 # --- Database -----------------------------------------------------------------------------------------
 _sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(AGENTOPS_HOME / "agentops.sqlite3")}
 DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", _sqlite)}
+# Shown in pg_stat_activity, so that connections can be counted by kind of process.
+AGENTOPS_PROCESS_NAME = env.text("AGENTOPS_PROCESS_NAME", "agentops")
 AGENTOPS_DB_POOL = env.integer("AGENTOPS_DB_POOL", 20, low=0, high=500)
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     # IMMEDIATE: a transaction that reads first and writes later cannot be refused half-way.
@@ -112,7 +116,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     Path(DATABASES["default"]["NAME"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 else:
     options = DATABASES["default"].setdefault("OPTIONS", {})
-    options["application_name"] = env.text("AGENTOPS_PROCESS_NAME", "agentops")
+    options["application_name"] = AGENTOPS_PROCESS_NAME
     if AGENTOPS_DB_POOL:
         options["pool"] = {"min_size": 0, "max_size": AGENTOPS_DB_POOL, "timeout": 15}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -132,7 +136,8 @@ if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
 # --- Celery: hints only, the database is the truth (see runs/tasks.py) ----------------------------------
-CELERY_BROKER_URL = REDIS_URL or "memory://"
+# The host means nothing there, but without one every connection logs a warning.
+CELERY_BROKER_URL = REDIS_URL or "memory://localhost"
 CELERY_TASK_IGNORE_RESULT = True
 # A Redis restart kills a worker that holds a late-acknowledged task; the lease re-runs what an early one loses.
 CELERY_TASK_ACKS_LATE = False
@@ -164,8 +169,8 @@ LANGUAGE_CODE = "en-us"
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = AGENTOPS_HOME / "static"
+STATICFILES_DIRS = [FILES_DIR / "static"]
 
 # --- Transport security: on by default, off for plain HTTP on loopback ------------------------------------
 AGENTOPS_HTTPS = env.boolean("AGENTOPS_HTTPS", default=False)

@@ -6,9 +6,9 @@ Imports the product, so it is imported after `place.prepared` has set Django up.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -21,32 +21,59 @@ from runs.providers import base as providers
 from runs.statuses import RunStatus
 
 
+def nobody() -> None:
+    """Nobody else has a turn."""
+
+
+@dataclass
+class Clock:
+    """When each model call began and the run was done, without the time in which others had their turn."""
+
+    marks: list[float] = field(default_factory=list)
+    away: float = 0.0
+
+    def mark(self) -> None:
+        self.marks.append(time.perf_counter() - self.away)
+
+    def pause(self, others: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        others()
+        self.away += time.perf_counter() - began
+
+
 @dataclass(frozen=True)
 class Driven:
     run_id: UUID
-    #: When each model call began, and when the run was done.
     marks: list[float]
+    #: From the claim to the end, as the caller of the worker sees it.
+    seconds: float
 
     @property
     def steps(self) -> int:
         return len(self.marks) - 1
 
-    @property
-    def steps_per_s(self) -> float:
-        return self.steps / (self.marks[-1] - self.marks[0])
+    def windows(self, size: int) -> list[float]:
+        """Seconds of each `size` steps."""
+        return [self.marks[at + size] - self.marks[at] for at in range(0, self.steps - size + 1, size)]
 
 
-def drive(worker: Worker, fixture: str, *, steps: int, prompt: str = payload.PROMPT) -> Driven:
-    """A new run of the fixture, driven to its end on this thread."""
-    run = _created(fixture, steps, prompt)
-    with _marking() as marks:
+def drive(
+    worker: Worker, fixture: str, *, steps: int, window: int = 0, others: Callable[[], None] = nobody
+) -> Driven:
+    """A new run of the fixture, driven to its end on this thread; after each `window` steps `others` have a turn."""
+    run = _created(fixture, steps)
+    began = time.perf_counter()
+    with _marking(window, others) as clock:
         if not worker.drive(run.pk):
             raise RuntimeError("the worker did not take the run")
-        marks.append(time.perf_counter())
+        seconds = time.perf_counter() - began - clock.away
+        clock.mark()
+        if window and steps % window == 0:
+            others()
     run.refresh_from_db()
     if run.state is not RunStatus.COMPLETED or run.step_count != steps:
         raise RuntimeError(f"the run is {run.status} ({run.status_reason}) after {run.step_count} of {steps} steps")
-    return Driven(run.pk, marks)
+    return Driven(run.pk, clock.marks, seconds)
 
 
 @contextmanager
@@ -59,13 +86,7 @@ def working() -> Iterator[Worker]:
         worker.close(5)
 
 
-def window_ratio(marks: list[float], window: int) -> float:
-    """How much longer the last steps took than the first ones: 1 where history costs nothing."""
-    window = min(window, (len(marks) - 1) // 2)
-    return (marks[-1] - marks[-1 - window]) / (marks[window] - marks[0])
-
-
-def _created(fixture: str, steps: int, prompt: str) -> AgentRun:
+def _created(fixture: str, steps: int) -> AgentRun:
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
     agent, _ = Agent.objects.get_or_create(
         project=project,
@@ -78,22 +99,25 @@ def _created(fixture: str, steps: int, prompt: str) -> AgentRun:
             "settings": {"tool_output_limit": None},
         },
     )
-    return creation.create(project, agent, prompt, by="bench")
+    return creation.create(project, agent, payload.PROMPT, by="bench")
 
 
 @contextmanager
-def _marking() -> Iterator[list[float]]:
-    """Notes when the provider is asked, on the monotonic clock of this process."""
+def _marking(window: int, others: Callable[[], None]) -> Iterator[Clock]:
+    """Notes when the provider is asked, which happens on the thread that drives."""
     provider: Any = providers.get("fixture")
-    marks: list[float] = []
+    clock = Clock()
     plain = provider.open
 
     def marked(call: providers.ModelCall) -> Any:
-        marks.append(time.perf_counter())
+        done = len(clock.marks)
+        clock.mark()
+        if window and done and done % window == 0:
+            clock.pause(others)
         return plain(call)
 
     provider.open = marked
     try:
-        yield marks
+        yield clock
     finally:
         del provider.open

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -52,6 +53,65 @@ class Commit:
     is_turn: bool = False
 
 
+class Writer:
+    """Writes the commits of a run one after the other, as many steps at a time as it is asked for."""
+
+    def __init__(
+        self, connection: psycopg.Connection, target: UUID, statements: dict[str, str], commits: list[Commit]
+    ) -> None:
+        self._connection = connection
+        self._target = target
+        self._statements = statements
+        self._commits = commits
+        self._done = 0
+
+    def steps(self, count: int) -> float:
+        """Write the next steps; the seconds it took."""
+        began = time.perf_counter()
+        begun = 0
+        while self._done < len(self._commits):
+            commit = self._commits[self._done]
+            if commit.is_turn and begun == count:
+                break
+            begun += commit.is_turn
+            self._done += 1
+            self.commit(commit)
+            if commit.is_turn:
+                self._connection.execute(EPOCH, (self._target,)).fetchone()
+        return time.perf_counter() - began
+
+    def commit(self, commit: Commit) -> None:
+        with self._connection.pipeline(), self._connection.transaction(), self._connection.cursor() as cursor:
+            if commit.count:
+                cursor.execute(COUNT, commit.count)
+            for table, rows in commit.inserts.items():
+                if len(rows) == 1:
+                    cursor.execute(self._statements[table], rows[0])
+                else:
+                    cursor.executemany(self._statements[table], rows)
+            if commit.finish:
+                cursor.execute(FINISH, commit.finish)
+            cursor.execute(ADVANCE, (commit.last_seq, self._target))
+
+
+class CompactWriter(Writer):
+    """The same commits, each as one statement (data-modifying CTEs): the fewest round trips that SQL allows."""
+
+    def commit(self, commit: Commit) -> None:
+        parts: list[tuple[str, tuple[Any, ...]]] = []
+        if commit.count:
+            parts.append((COUNT, commit.count))
+        for table, rows in commit.inserts.items():
+            head, group = self._statements[table].split(" VALUES ")
+            statement = f"{head} VALUES {', '.join([group] * len(rows))}"
+            parts.append((statement, tuple(value for row in rows for value in row)))
+        if commit.finish:
+            parts.append((FINISH, commit.finish))
+        ctes = ", ".join(f"part{number} AS ({statement})" for number, (statement, _) in enumerate(parts))
+        values = [value for _, some in parts for value in some]
+        self._connection.execute(f"WITH {ctes} {ADVANCE}", [*values, commit.last_seq, self._target])
+
+
 class SameRows:
     """The rows of a driven run, written again by plain psycopg."""
 
@@ -64,25 +124,19 @@ class SameRows:
             self._rows = {name: self._read(connection, name) for name in INSERTED}
         self._epoch = max(row["epoch"] or 0 for _, row in self._rows["agent_run_events"])
 
-    def write(self) -> list[float]:
-        """Write all of it once into a new run; the marks of its steps, as `driven.drive` gives them."""
+    @contextmanager
+    def writer(self, kind: type[Writer] = Writer) -> Iterator[Writer]:
+        """Ready to write all of it once, into a new run."""
         target = uuid7()
         commits = list(self._commits(target))
-        turns = [index for index, commit in enumerate(commits) if commit.is_turn]
+        first = next(index for index, commit in enumerate(commits) if commit.is_turn)
         last = max(index for index, commit in enumerate(commits) if commit.finish)
         with self._place.connect() as connection:
             self._open_run(connection, target)
-            for commit in commits[: turns[0]]:
-                self._commit(connection, commit, target)
-            marks = []
-            for commit in commits[turns[0] : last + 1]:
-                if commit.is_turn:
-                    marks.append(time.perf_counter())
-                self._commit(connection, commit, target)
-                if commit.is_turn:
-                    connection.execute(EPOCH, (target,)).fetchone()
-            marks.append(time.perf_counter())
-        return marks
+            writer = kind(connection, target, self._statements, commits[first : last + 1])
+            for commit in commits[:first]:
+                writer.commit(commit)
+            yield writer
 
     def _read(self, connection: psycopg.Connection, table: str) -> list[tuple[str, Values]]:
         owner, filled = INSERTED[table]
@@ -142,19 +196,6 @@ class SameRows:
                 f"INSERT INTO {table} ({', '.join(names)}) SELECT {copied} FROM {table} WHERE id = %(source)s",
                 {"target": target, "source": self._source},
             )
-
-    def _commit(self, connection: psycopg.Connection, commit: Commit, target: UUID) -> None:
-        with connection.pipeline(), connection.transaction(), connection.cursor() as cursor:
-            if commit.count:
-                cursor.execute(COUNT, commit.count)
-            for table, rows in commit.inserts.items():
-                if len(rows) == 1:
-                    cursor.execute(self._statements[table], rows[0])
-                else:
-                    cursor.executemany(self._statements[table], rows)
-            if commit.finish:
-                cursor.execute(FINISH, commit.finish)
-            cursor.execute(ADVANCE, (commit.last_seq, target))
 
 
 def _mapped(values: Any, fresh: dict[Any, UUID]) -> tuple[Any, ...]:

@@ -108,8 +108,8 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
 
 def find(project: Project, agent_id: str) -> Agent:
     """The agent of this name. What is no name never reaches the database."""
-    found = Agent.objects.filter(project=project, slug=agent_id) if re.match(SLUG_PATTERN, agent_id) else Agent.objects.none()
-    agent = found.first()
+    known = re.match(SLUG_PATTERN, agent_id)
+    agent = Agent.objects.filter(project=project, slug=agent_id).first() if known else None
     if agent is None:
         raise AgentNotFound(f"there is no agent {agent_id[:64]!r} in project {project.slug!r}")
     return agent
@@ -189,6 +189,9 @@ def _check_usable(agent: Agent) -> None:
         cause = error.__cause__
         at = f"/tools/{agent.tools.index(cause.names[0])}" if isinstance(cause, UnknownTool) else "/settings"
         raise InvalidAgent(str(error), pointer=at) from cause
+    except (ValueError, TypeError) as error:
+        # A toolset is made from the settings, and reads them before anyone has looked at them.
+        raise InvalidAgent(f"a toolset cannot use these settings: {error}", pointer="/settings") from error
 
 
 def _pointer(path: Sequence[str | int]) -> str:
@@ -201,7 +204,7 @@ def _audit(
     by: audit.Actor, action: Audited, agent: Agent, *, before: dict[str, Any] | None, after: dict[str, Any]
 ) -> None:
     """Settings may hold what nobody should read again: the trail keeps it redacted."""
-    version = {"agent_id": agent.slug, "version": agent.version}
+    version: dict[str, Any] = {"agent_id": agent.slug, "version": agent.version}
     was, _ = REDACTOR.clean(before)
     now, _ = REDACTOR.clean({**version, **after})
     audit.record(by, action, project=agent.project, obj=agent, before=was, after=now)  # type: ignore[arg-type]

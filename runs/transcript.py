@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, cast
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Field, Max
+from django.db.models import Max
 from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from uuid_utils.compat import uuid7
 
-from runs import chaos, messages
+from runs import chaos, commits, messages
+from runs.commits import Commit
+from runs.errors import MoveRefused
 from runs.fixtures.format import UNKNOWN_OUTCOME
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect
 from timeline import log
@@ -28,7 +29,7 @@ from timeline.errors import LeaseLost
 from timeline.events import preview
 from timeline.events.message import MessageAdded
 from timeline.events.tool import ToolEnd, ToolStart
-from timeline.fast import insert, pipelined
+from timeline.fast import insert
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.redact import BARE
@@ -137,18 +138,6 @@ def add_requests(
     return made
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A model turn as it is committed: the answer, the calls it plans, what it used, and its events."""
-
-    message: AgentRunMessage
-    calls: Sequence[AgentRunToolCall]
-    usage: TurnUsage
-    events: Sequence[Entry]
-    #: What a recording says the user typed then.
-    commands: Sequence[RunCommand] = ()
-
-
 def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
     """The row of a call that the model asked for; its tool may not exist (no effect is known then)."""
     pk = uuid7()
@@ -170,39 +159,6 @@ def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effec
     )
 
 
-_COUNT_STEP = """
-UPDATE agent_runs SET step_count = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,
-    cache_read_tokens = cache_read_tokens + %s, cache_write_tokens = cache_write_tokens + %s,
-    reasoning_tokens = reasoning_tokens + %s, cost_usd = CASE WHEN %s THEN COALESCE(cost_usd, 0) + %s ELSE cost_usd END,
-    cost_source = CASE WHEN %s THEN 'computed' ELSE cost_source END
-WHERE id = %s AND lease_epoch = %s AND status = 'running'
-"""
-
-
-def record_turn(run: AgentRun, epoch: int, turn: Turn) -> None:
-    """Commit a model turn: message, planned calls, usage, counters and events, before anything of it is acted on.
-
-    Raises `LeaseLost` and writes nothing where the run was taken over.
-    """
-    used = turn.usage
-    priced = used.cost_usd is not None
-    pk = AgentRun._meta.pk.get_db_prep_value(run.pk, connection)
-    cost = connection.ops.adapt_decimalfield_value(used.cost_usd, 16, 8) if priced else 0
-    with transaction.atomic(), pipelined() as cursor:
-        cursor.execute(
-            _COUNT_STEP,
-            [used.step_number, used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens,
-             used.reasoning_tokens, priced, cost, priced, pk, epoch],
-        )  # fmt: skip
-        insert(cursor, [turn.message])
-        insert(cursor, turn.calls)
-        insert(cursor, [used])
-        insert(cursor, turn.commands)
-        chaos.point("CP10")
-        log.append(run.pk, turn.events, source=Source.WORKER, epoch=epoch)
-    chaos.point("CP11")
-
-
 def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
     """Mark `call` running in memory and give the event to commit with its row."""
     call.status = ToolStatus.RUNNING.value
@@ -218,28 +174,15 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
 def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, believed: str) -> None:
     """Commit `running` (see `start_call`) before the call is made."""
     with transaction.atomic():
-        AgentRunToolCall.objects.filter(pk=call.pk, status=believed).update(
-            status=call.status, starts=call.starts, started_at=call.started_at
-        )
+        mine = AgentRunToolCall.objects.filter(pk=call.pk, status=believed)
+        if not mine.update(status=call.status, starts=call.starts, started_at=call.started_at):
+            raise MoveRefused(f"call {call.pk} is not {believed} any more")
         log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
 
 
 def stored_output(output: str | list[Any]) -> Any:
     """The whole output as the row keeps it beside what the model saw."""
     return REDACTOR.clean(output)[0]
-
-
-_FINISH_CALL = """
-UPDATE agent_run_tool_calls SET status = %s, output = %s, attempts = %s, duration_ms = %s, finished_at = %s,
-    result_message_id = %s WHERE id = %s AND status = %s
-"""
-
-
-@cache
-def _finish_columns() -> list[Field[Any, Any]]:
-    names = {field.attname: field for field in AgentRunToolCall._meta.concrete_fields}
-    wanted = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id", "id")
-    return [names[name] for name in wanted]
 
 
 def result_row(
@@ -264,7 +207,7 @@ def ended(call: AgentRunToolCall, text: str) -> Entry:
     return Entry(payload, step=call.step_number, ref_id=call.id)
 
 
-def record_result(
+def result(
     call: AgentRunToolCall,
     row: AgentRunMessage,
     *,
@@ -273,17 +216,15 @@ def record_result(
     source: Source = Source.WORKER,
     checkpoint: Checkpoint | None = None,
     more: Sequence[Entry] = (),
-) -> None:
-    """Commit what a call came to: its row, its result message, its events, and the checkpoint where it is the last."""
-    entries = [ended(call, messages.text_of(row.content)), added(row)]
-    values = [column.get_db_prep_save(getattr(call, column.attname), connection) for column in _finish_columns()]
-    with transaction.atomic(), pipelined() as cursor:
-        insert(cursor, [row])
-        cursor.execute(_FINISH_CALL, [*values, believed])
-        if checkpoint is not None:
-            insert(cursor, [checkpoint])
-        chaos.point("CP19")
-        log.append(call.run_id, [*entries, *more], source=source, epoch=epoch)
+    then: Entry | None = None,
+) -> Commit:
+    """What a call came to, to be committed: its row, its result message, their events, and the checkpoint where
+    it is the last of its turn."""
+    events = [ended(call, messages.text_of(row.content)), added(row), *more]
+    return Commit(
+        run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished=call,
+        believed=believed, checkpoint=checkpoint, then=then,
+    )  # fmt: skip
 
 
 def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:
@@ -343,7 +284,7 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
             outcome="interrupted" if started else "denied",
         )  # fmt: skip
         row, _ = result_row(call, part, position=position_of_result, epoch=epoch)
-        record_result(call, row, believed=believed, epoch=epoch, source=source)
+        commits.write(result(call, row, believed=believed, epoch=epoch, source=source))
 
 
 def require_epoch(run_id: UUID, epoch: int) -> None:

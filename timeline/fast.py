@@ -1,12 +1,11 @@
-"""Writes of the hot path: an INSERT without the ORM's compiler, and one round trip for several statements.
+"""An INSERT of the hot path, without the ORM's compiler.
 
 May import Django. For rows that are made by their models, so that columns and adaptation stay in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -30,18 +29,3 @@ def _statement(model: type[models.Model]) -> tuple[str, str, list[Any]]:
     columns = ", ".join(quote(str(f.column)) for f in fields)
     group = "(" + ", ".join(["%s"] * len(fields)) + ")"
     return f"INSERT INTO {quote(model._meta.db_table)} ({columns}) VALUES ", group, fields  # noqa: S608 - names of our models
-
-
-@contextmanager
-def pipelined() -> Iterator[CursorWrapper]:
-    """A cursor whose statements travel together on Postgres; SQLite runs them one by one.
-
-    The caller is inside a transaction. Nothing may be fetched before the block ends but by the last statement;
-    an error of any statement surfaces there and aborts the transaction.
-    """
-    with connection.cursor() as cursor:
-        if connection.vendor != "postgresql":
-            yield cursor
-            return
-        with connection.wrap_database_errors, connection.connection.pipeline():
-            yield cursor

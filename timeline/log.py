@@ -6,7 +6,8 @@ May import timeline's record modules; must never import runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -15,15 +16,19 @@ from uuid import UUID
 
 import psycopg
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from timeline import doorbell, events
-from timeline.errors import LeaseLost, LogNotFound
+from timeline.errors import LeaseLost, LogError, LogNotFound
+from timeline.events import EventType
 from timeline.fast import insert
 from timeline.models import Event, Log, Phase, RunKind, Source
 from timeline.redact import DEFAULT as REDACTOR
+
+REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
+TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,21 @@ def append(
     results = store(log_id, rows, source, epoch, run_kind)
     newest = max((r.seq for r in results if not r.duplicate), default=0)
     if newest:
-        transaction.on_commit(partial(doorbell.ring, log_id, newest), robust=True)
+        announce(log_id, newest)
     return results
+
+
+def document(entries: Sequence[Entry]) -> str:
+    """Entries as timeline_append takes them, for SQL functions that append in the same statement as they write.
+
+    Only for entries without an `event_id`; whoever calls such a function announces what it stored.
+    """
+    return _dumps([_row(entry) for entry in entries])
+
+
+def announce(log_id: UUID, seq: int) -> None:
+    """Ring for `seq` once the current transaction, if there is one, has committed."""
+    transaction.on_commit(partial(doorbell.ring, log_id, seq), robust=True)
 
 
 def read(log_id: UUID, *, after: int = 0, limit: int = 200) -> list[Event]:
@@ -92,6 +110,12 @@ def events_of(log_id: UUID) -> QuerySet[Event]:
 def has_event(log_id: UUID, event_id: str | None) -> bool:
     """Whether an append whose answer was cut off has landed."""
     return Event.objects.filter(log_id=log_id, event_id=event_id).exists()
+
+
+def open_turn(log_id: UUID) -> Event | None:
+    """The start of a model call that has neither an answer nor an end in the log."""
+    last = events_of(log_id).filter(type__in=TURN_TYPES).order_by("-seq").first()
+    return last if last is not None and last.type == EventType.LLM_TURN_START else None
 
 
 def raise_epoch(log_id: UUID, epoch: int) -> None:
@@ -157,17 +181,13 @@ def _row(entry: Entry) -> dict[str, Any]:
 def _append_postgres(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[Appended]:
-    document = json.dumps(rows, cls=_Encoder, separators=(",", ":"))
     keyed = any(row["event_id"] is not None for row in rows)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb, %s)",
-                [log_id, epoch, source.value, run_kind.value, document, keyed],
-            )
-            found = cursor.fetchall()
-    except Exception as error:
-        raise _named(error) from error
+    with named_errors(), connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb, %s)",
+            [log_id, epoch, source.value, run_kind.value, _dumps(rows), keyed],
+        )
+        found = cursor.fetchall()
     return [_appended(row, seq, dup, sha) for row, (seq, dup, sha) in zip(rows, found, strict=True)]
 
 
@@ -244,11 +264,18 @@ class _Encoder(DjangoJSONEncoder):
         return o.isoformat() if isinstance(o, datetime) else super().default(o)
 
 
-def _named(error: Exception) -> Exception:
-    """The domain error that the function's SQLSTATE stands for; anything else stays what it is."""
-    cause = error.__cause__ if error.__cause__ is not None else error
-    if isinstance(cause, psycopg.Error) and cause.sqlstate == "AO409":
-        return LeaseLost(str(cause).splitlines()[0])
-    if isinstance(cause, psycopg.Error) and cause.sqlstate == "AO404":
-        return LogNotFound(str(cause).splitlines()[0])
-    return error
+def _dumps(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(rows, cls=_Encoder, separators=(",", ":"))
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Turns the SQLSTATEs of timeline_append into the domain errors that they stand for."""
+    try:
+        yield
+    except DatabaseError as error:
+        cause = error.__cause__
+        refusal = REFUSALS.get(cause.sqlstate or "") if isinstance(cause, psycopg.Error) else None
+        if refusal is None:
+            raise
+        raise refusal(str(cause).splitlines()[0]) from error

@@ -8,20 +8,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from django.db import InterfaceError, OperationalError, connection
 
 from runs.engine.lease import Lease
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 FIRST_WAIT_S = 0.1
 MAX_WAIT_S = 2.0
 
 
-def durably(write: Callable[[], None], *, landed: Callable[[], bool], lease: Lease) -> None:
+def durably(write: Callable[[], T], *, landed: Callable[[], bool], found: Callable[[], T], lease: Lease) -> T:
     """Do `write` until it has committed once, for as long as the lease is ours; raises `LeaseLost` after that.
 
-    `landed` tells, in a fresh connection, whether a write whose answer was cut off has committed.
+    `landed` tells, in a fresh connection, whether a write whose answer was cut off has committed, and `found`
+    what it would have answered.
     """
     wait = FIRST_WAIT_S
     lease.check()
@@ -35,8 +38,10 @@ def durably(write: Callable[[], None], *, landed: Callable[[], bool], lease: Lea
         wait = min(wait * 2, MAX_WAIT_S)
         lease.check()
         try:
-            if not landed():
-                write()
-            return None
+            return found() if landed() else write()
         except (OperationalError, InterfaceError):
             continue
+
+
+def nothing() -> None:
+    """What a write without an answer would have answered."""

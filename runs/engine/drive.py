@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from runs import transcript
-from runs.engine.commit import durably
+from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
 from runs.engine.loop import LoopThread
 from runs.models import AgentRun, AgentRunToolCall, RunError
@@ -104,7 +104,7 @@ class Drive:
 
     def note(self, *entries: Entry) -> None:
         """Append events that belong to no row, in a transaction of their own."""
-        durably(partial(self.append, self._named(entries)), landed=lambda: False, lease=self.lease)
+        durably(partial(self.append, self._named(entries)), landed=lambda: False, found=nothing, lease=self.lease)
 
     def note_failure(self, error: RunError, *entries: Entry) -> None:
         """Commit a failed attempt with the events that speak of it, at least one."""
@@ -116,7 +116,7 @@ class Drive:
                 self.append(named)
                 error.save(force_insert=True)
 
-        durably(write, landed=lambda: log.has_event(self.run.pk, named[0].event_id), lease=self.lease)
+        durably(write, landed=lambda: log.has_event(self.run.pk, named[0].event_id), found=nothing, lease=self.lease)
 
     def _named(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries under ids made now: appended again after a commit of unknown outcome, they are known.

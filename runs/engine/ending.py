@@ -14,20 +14,19 @@ from django.utils import timezone
 
 from runs import chaos, inbox, lifecycle, transcript
 from runs.decisions import Next
-from runs.engine.commit import durably
+from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive
 from runs.engine.model_turn import Cooldown
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from timeline import log
 from timeline.events import Payload
-from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
+from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
 
 Type = inbox.Type
-TURN_TYPES = [payload.event_type for payload in (LlmTurnStart, LlmTurnEnd, LlmTurnAbandoned)]
 
 
 class DecideAgain(Exception):
@@ -114,8 +113,8 @@ def wait_for_unknown(drive: Drive) -> None:
 
 def abandon_open_turn(drive: Drive) -> None:
     """Close the model call that an earlier holder of the run started and did not commit an answer of."""
-    last = log.events_of(drive.run.pk).filter(type__in=TURN_TYPES).order_by("-seq").first()
-    if last is None or last.type != LlmTurnStart.event_type:
+    last = log.open_turn(drive.run.pk)
+    if last is None:
         return
     chaos.point("CP04")
     payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost")
@@ -159,7 +158,7 @@ def _move(
     def landed() -> bool:
         return AgentRun.objects.filter(pk=drive.run.pk, status=to, lease_epoch=drive.epoch).exists()
 
-    durably(write, landed=landed, lease=drive.lease)
+    durably(write, landed=landed, found=nothing, lease=drive.lease)
 
 
 def _command(drive: Drive, kind: str) -> RunCommand:

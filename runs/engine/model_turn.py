@@ -17,14 +17,14 @@ from typing import cast
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from runs import chaos, inbox, retries, transcript
+from runs import chaos, commits, inbox, retries, transcript
+from runs.commits import Commit
 from runs.engine.commit import durably
 from runs.engine.drive import Drive, LetGo
 from runs.engine.stream import Chunk, Deltas, read
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers.base import ModelCall
 from runs.retries import Failure
-from runs.transcript import Turn
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.retry import RetryScheduled
@@ -174,12 +174,16 @@ def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: in
     if first is not None:
         chaos.point("CP15")
         entries.append(transcript.start_call(first, attempt=0))
-    turn = Turn(row, calls, usage, entries, commands)
+    turn = Commit(
+        run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
+    )
     durably(
-        partial(transcript.record_turn, run, drive.epoch, turn),
+        partial(commits.write, turn),
         landed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
+        found=lambda: False,
         lease=drive.lease,
     )
+    chaos.point("CP11")
     run.step_count = step
     drive.conversation.add(row, message)
     drive.open_calls = calls

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from uuid import UUID
 
 from django.conf import settings
@@ -143,22 +142,20 @@ def _answered(drive: Drive) -> bool:
     return drive.provider.follow_up(drive.config["model"], drive.node, step).end
 
 
-def _closing(drive: Drive) -> tuple[Checkpoint, Sequence[Entry]]:
+def _closing(drive: Drive) -> tuple[Checkpoint, Entry | None]:
     """What the last result of a turn is committed with: its checkpoint, and the start of the next turn.
 
     The next turn's start may share the commit because nothing of the outside world lies between; that holds
-    only where the decision after the result is to ask the model at once.
+    only where the model is asked next. Whether the inbox is empty, the commit itself looks.
     """
     chaos.point("CP22")
     position = drive.conversation.position + 1
     checkpoint = transcript.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
     drive.checkpointed = drive.run.step_count
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
-    view = _view(drive, inbox.waiting(drive.run.pk), answered=follow_up.end, open_calls=False)
-    if decisions.next_action(view) is not Next.ASK_MODEL:
-        return checkpoint, ()
-    drive.turn_started = True
-    return checkpoint, [model_turn.turn_start(drive, 0)]
+    view = _view(drive, set(), answered=follow_up.end, open_calls=False)
+    asks = decisions.next_action(view) is Next.ASK_MODEL
+    return checkpoint, model_turn.turn_start(drive, 0) if asks else None
 
 
 def _checkpoint_if_missing(drive: Drive) -> None:

@@ -104,7 +104,8 @@ class Deltas:
         return max(self._since + pause - time.monotonic(), 0.0)
 
     def due(self) -> bool:
-        return bool(self._ready) and (self._size >= FLUSH_BYTES or self.wait_s() == 0.0)
+        full = self.flushed > 0 and self._size >= FLUSH_BYTES
+        return bool(self._ready) and (full or self.wait_s() == 0.0)
 
     def take(self) -> list[Entry]:
         """What is ready, as events; an answer that ends before anything was taken never becomes deltas."""

@@ -14,8 +14,8 @@ from typing import Any
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from runs import chaos, inbox, transcript
-from runs.engine.commit import durably
+from runs import chaos, commits, inbox, transcript
+from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.messages import content_of
@@ -24,6 +24,7 @@ from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.deadline import run_with_deadline
 from runs.tools.output import MODEL_LIMIT, cut_for_model
+from timeline import log
 from timeline.events.hook import SafetyBlock
 from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
@@ -47,8 +48,8 @@ class Outcome:
     events: Sequence[Entry] = ()
 
 
-#: What is committed with the last result of a turn: its checkpoint, and events of what comes next.
-Closing = Callable[[], tuple[Checkpoint, Sequence[Entry]]]
+#: What is committed with the last result of a turn: its checkpoint, and the start of the next turn if one follows.
+Closing = Callable[[], tuple[Checkpoint, Entry | None]]
 
 
 def finish(drive: Drive, closing: Closing) -> None:
@@ -67,7 +68,7 @@ def finish(drive: Drive, closing: Closing) -> None:
             drive.unknown_call = call
             return
         last = len(drive.open_calls) == 1
-        _commit(drive, call, outcome, *(closing() if last else (None, ())))
+        _commit(drive, call, outcome, *(closing() if last else (None, None)))
         drive.open_calls.pop(0)
         chaos.point("CP20")
         if not last:
@@ -154,12 +155,13 @@ def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
     durably(
         partial(transcript.commit_start, call, entry, drive.epoch, believed=believed),
         landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
+        found=nothing,
         lease=drive.lease,
     )
 
 
 def _commit(
-    drive: Drive, call: AgentRunToolCall, outcome: Outcome, checkpoint: Checkpoint | None, more: Sequence[Entry]
+    drive: Drive, call: AgentRunToolCall, outcome: Outcome, checkpoint: Checkpoint | None, then: Entry | None
 ) -> None:
     believed, call.status = call.status, outcome.status.value
     call.attempts, call.duration_ms, call.finished_at = outcome.attempts, outcome.duration_ms, timezone.now()
@@ -169,17 +171,13 @@ def _commit(
         call.output = transcript.stored_output(outcome.output)
     part = ToolReturnPart(call.tool_name, content_of(shown), call.call_id, outcome=outcome.outcome)  # type: ignore[arg-type]
     row, message = transcript.result_row(call, part, position=drive.conversation.position + 1, epoch=drive.epoch)
-    durably(
-        partial(
-            transcript.record_result,
-            call,
-            row,
-            believed=believed,
-            epoch=drive.epoch,
-            checkpoint=checkpoint,
-            more=[*outcome.events, *more],
-        ),
+    commit = transcript.result(
+        call, row, believed=believed, epoch=drive.epoch, checkpoint=checkpoint, more=outcome.events, then=then
+    )
+    drive.turn_started = durably(
+        partial(commits.write, commit),
         landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=row.pk).exists(),
+        found=lambda: then is not None and log.open_turn(drive.run.pk) is not None,
         lease=drive.lease,
     )
     drive.conversation.add(row, message)

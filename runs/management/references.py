@@ -30,7 +30,7 @@ class AmbiguousRun(RunError):
 def find_run(reference: str) -> AgentRun:
     """The run with this id, or the only one whose id begins like this."""
     bounds = _bounds(reference)
-    runs = AgentRun.objects.filter(pk__range=bounds) if bounds else AgentRun.objects.none()
+    runs = AgentRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else AgentRun.objects.none()
     found = list(scoped(runs, SYSTEM).select_related("project").order_by("-pk")[: MAX_CANDIDATES + 1])
     if not found:
         raise RunNotFound(f"run not found: {reference[:64]!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from django.conf import settings
 
 from runs import wake
+from runs.engine.worker import Worker
+from runs.statuses import RunStatus
 from tests.crash import rig, scripted
 
 assert scripted.ScriptedProvider is not None
@@ -72,10 +75,30 @@ def own_redis(stage: rig.Stage, tmp_path: Path) -> Iterator[rig.OwnRedis]:
     server.kill()
 
 
+Undisturbed = Callable[..., Any]
+
+
 @pytest.fixture(scope="session")
-def undisturbed() -> dict[str, Any]:
-    """Transcripts of runs that nothing happened to, by their scripts."""
+def transcripts() -> dict[str, Any]:
     return {}
 
 
-Reference = Callable[..., Any]
+@pytest.fixture
+def undisturbed(stage: rig.Stage, transcripts: dict[str, Any]) -> Undisturbed:
+    """What a script comes to when nothing happens: `undisturbed(calls, **script)`, before any worker is started."""
+
+    def play(calls: Any = rig.CALLS, **script: Any) -> Any:
+        key = json.dumps([calls, script])
+        if key not in transcripts:
+            assert not stage.workers
+            run = stage.run(calls, **script | {"ledger": str(stage.home / "undisturbed")})
+            worker = Worker(concurrency=1)
+            try:
+                assert worker.drive(run.pk)
+            finally:
+                worker.close(5)
+            transcripts[key] = rig.transcript(run)
+            assert transcripts[key]["run"][0] == RunStatus.COMPLETED
+        return transcripts[key]
+
+    return play

@@ -290,6 +290,8 @@ class Stage:
     redis: OwnRedis | None = None
     workers: list[Celeried] = field(default_factory=list)
 
+    STOP, CONT, TERM, KILL = signal.SIGSTOP, signal.SIGCONT, signal.SIGTERM, signal.SIGKILL
+
     @property
     def ledger(self) -> Path:
         return self.home / "ledger"

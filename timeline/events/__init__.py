@@ -139,10 +139,7 @@ def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetai
     path: list[str] = []
     here: object = payload
     for step in item["loc"]:
-        if isinstance(here, list):
-            known = isinstance(step, int)
-        else:
-            known = isinstance(here, Mapping) and step in here
+        known = isinstance(step, int) if isinstance(here, list) else isinstance(here, Mapping) and step in here
         if known:
             here = here[step]  # type: ignore[index]
             path.append(str(step))

@@ -1,0 +1,128 @@
+"""Other people's programs: each in a virtual environment and a database of its own, made when first needed.
+
+A peer runs as a process that makes as many steps as it is told to and says how long they took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from bench import payload
+from bench.place import Place, database, sibling
+
+SCRIPTS = Path(__file__).parent
+INSTALL_TIMEOUT_S = 900
+
+
+class PeerUnusable(Exception):
+    """The peer could not be installed or did not run; the text is short enough for a row."""
+
+
+class Maker(Protocol):
+    def steps(self, count: int) -> float:
+        """Make the next steps; the seconds they took."""
+        ...
+
+
+class PeerProcess:
+    """A running peer. It does nothing but in its turn, and its turn is a window of steps."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str, window: int) -> None:
+        self._process = process
+        self._window = window
+        self.url = url
+        self.title = str(json.loads(self._line())["title"])
+
+    def steps(self, count: int) -> float:
+        if count != self._window:
+            raise ValueError(f"this peer makes {self._window} steps at a time, not {count}")
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return float(json.loads(self._line())["seconds"])
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise PeerUnusable(f"ended with exit code {self._process.wait()}")
+        return line
+
+
+@dataclass(frozen=True)
+class Peer:
+    title: str
+    environment: str
+    requirements: tuple[str, ...]
+    script: str
+    arguments: tuple[str, ...] = ()
+
+    @contextmanager
+    def started(
+        self, place: Place, turns: Sequence[payload.Step], *, window: int, runs: int = 1
+    ) -> Iterator[PeerProcess]:
+        """The peer, ready for its first window of the turns, on an empty database."""
+        python = self._installed()
+        said = place.folder / f"{self.environment}.json"
+        payload.write_plain(said, list(turns))
+        complaints = place.folder / f"{self.environment}.err"
+        with database(sibling(place.url, self.environment)) as url, complaints.open("w+") as errors:
+            arguments = [str(said), url, str(window), str(runs), *self.arguments]
+            with self._process(python, arguments, errors) as process:
+                try:
+                    yield PeerProcess(process, url, window)
+                except PeerUnusable as error:
+                    errors.seek(0)
+                    last = (errors.read().strip().splitlines() or [""])[-1]
+                    raise PeerUnusable(f"{error}: {last}"[:120]) from error
+
+    @contextmanager
+    def _process(self, python: Path, arguments: list[str], errors: IO[str]) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            [python, SCRIPTS / self.script, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))},
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def _installed(self) -> Path:
+        """The interpreter of the peer's environment, which is made where it is not complete."""
+        base = Path(os.environ.get("BENCH_PEERS_VENV") or Path.home() / ".cache" / "agentops-bench")
+        home = base.expanduser() / self.environment
+        python, stamp = home / "bin" / "python", home / "installed.txt"
+        wanted = "\n".join(self.requirements)
+        if stamp.is_file() and stamp.read_text() == wanted:
+            return python
+        try:
+            _run([sys.executable, "-m", "venv", "--clear", home])
+            _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.requirements])
+        except (OSError, subprocess.SubprocessError) as error:
+            raise PeerUnusable(f"not installed ({type(error).__name__})") from error
+        stamp.write_text(wanted)
+        return python
+
+
+def _run(command: list[str | Path]) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_S)
+
+
+_LANGGRAPH = ("langgraph>=1.2,<2", "langgraph-checkpoint-postgres>=3.2,<4", "psycopg[binary,pool]>=3.3,<4")
+LANGGRAPH = Peer("langgraph", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("list",))
+LANGGRAPH_DELTA = Peer("langgraph (delta)", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("delta",))
+DBOS = Peer("dbos", "dbos", ("dbos>=3.4,<4", "psycopg[binary]>=3.3,<4"), "dbos_steps.py")
+STEPPING = (LANGGRAPH_DELTA, DBOS, LANGGRAPH)

@@ -1,0 +1,170 @@
+"""Durable steps of one worker (G1), and whether they stay as quick as the run grows (G3).
+
+Ours and the others have their turn in windows of a few steps, within one run: what else the machine does then
+meets all of them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bench import payload, peers
+from bench.place import Place, settle
+from bench.report import Row, heading, mid, note, rate, show
+
+if TYPE_CHECKING:
+    from bench.driven import Driven
+    from bench.same_rows import SameRows
+    from runs.engine.worker import Worker
+
+WINDOW = 25
+LIMIT_GOAL = 0.6
+FLAT_GOAL = 1.25
+ENDS = 200
+SHORT = 20
+SHORT_RUNS = 12
+
+
+@dataclass
+class Turns:
+    """Somebody who makes the same steps, a window at a time."""
+
+    name: str
+    maker: peers.Maker
+    size: int
+    seconds: list[float] = field(default_factory=list)
+
+    def turn(self) -> None:
+        self.seconds.append(self.maker.steps(self.size))
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    from bench import driven
+    from bench.same_rows import SameRows
+
+    heading(f"steps: one worker, runs of {steps:,} steps, ~1 KB text, one tool call and ~1 KB answer a step")
+    turns = payload.steps(steps)
+    payload.write_fixture(place.fixtures(), "steps", turns)
+    with driven.working() as worker:
+        # The first run also builds what a process builds once.
+        same = SameRows(place, driven.drive(worker, "steps", steps=steps).run_id)
+        runs = against_limit(place, worker, same, steps=steps, rounds=1 if quick else 3)
+        flatness(f"step {ENDS} last / first, {steps:,} steps", runs)
+        if with_peers:
+            for peer in peers.STEPPING:
+                against_peer(place, worker, peer, turns)
+        short_runs(place, worker, turns[:SHORT], with_peers=with_peers)
+        if not quick:
+            long_run(place, worker, steps=5 * steps)
+
+
+def against_limit(place: Place, worker: Worker, same: SameRows, *, steps: int, rounds: int) -> list[Driven]:
+    from bench.same_rows import CompactWriter
+
+    ours: list[float] = []
+    limit: list[float] = []
+    compact: list[float] = []
+    runs: list[Driven] = []
+    for _ in range(rounds):
+        settle(place)
+        with same.writer() as writer, same.writer(CompactWriter) as compactly:
+            others = [Turns("limit", writer, WINDOW), Turns("compact", compactly, WINDOW)]
+            runs.append(side_by_side(worker, "steps", steps, others))
+            ours += runs[-1].windows(WINDOW)
+            limit += others[0].seconds
+            compact += others[1].seconds
+    for name, seconds, goal in (
+        ("psycopg, the same rows and commits", limit, LIMIT_GOAL),
+        ("psycopg, one statement a commit", compact, None),
+    ):
+        ratio = mid([theirs / own for own, theirs in zip(ours, seconds, strict=True)])
+        figures = (rate(WINDOW / mid(ours), "steps/s"), f"{name}: {rate(WINDOW / mid(seconds), '/s')}")
+        show(Row("durable step, median window", *figures, ratio, at_least=goal))
+    total = sum(limit) / sum(ours)
+    note(f"ratio by total time instead of the median window: {total:.2f}; windows of {WINDOW} steps, {rounds} runs")
+    return runs
+
+
+def against_peer(place: Place, worker: Worker, peer: peers.Peer, turns: Sequence[payload.Step]) -> None:
+    what = f"durable step, run of {len(turns):,}"
+    settle(place)
+    try:
+        with peer.started(place, turns, window=WINDOW) as maker:
+            other = Turns(peer.title, maker, WINDOW)
+            measured = side_by_side(worker, "steps", len(turns), [other])
+            title = maker.title
+    except peers.PeerUnusable as error:
+        show(Row(what, "-", f"{peer.title}: {error}"))
+        return
+    own, theirs = sum(measured.windows(WINDOW)), sum(other.seconds)
+    steps = len(turns)
+    show(Row(what, rate(steps / own, "steps/s"), f"{title}: {rate(steps / theirs, '/s')}", theirs / own, at_least=1.0))
+
+
+def short_runs(place: Place, worker: Worker, turns: Sequence[payload.Step], *, with_peers: bool) -> None:
+    """Short runs, from the claim to the end, where what a run costs once weighs most. Not judged."""
+    from bench import driven
+    from bench.same_rows import SameRows
+
+    steps, what = len(turns), f"durable step, run of {len(turns)}"
+    payload.write_fixture(place.fixtures(), "short", list(turns))
+    same = SameRows(place, driven.drive(worker, "short", steps=steps).run_id)
+    ours: list[float] = []
+    limit: list[float] = []
+    for _ in range(SHORT_RUNS):
+        ours.append(driven.drive(worker, "short", steps=steps).seconds)
+        with same.writer() as writer:
+            limit.append(writer.steps(steps))
+    own = rate(steps / mid(ours), "steps/s")
+    show(Row(what, own, f"psycopg, the same rows: {rate(steps / mid(limit), '/s')}", mid(limit) / mid(ours)))
+    for peer in peers.STEPPING if with_peers else ():
+        ours, theirs = [], []
+        try:
+            with peer.started(place, turns, window=steps, runs=SHORT_RUNS) as maker:
+                for _ in range(SHORT_RUNS):
+                    ours.append(driven.drive(worker, "short", steps=steps).seconds)
+                    theirs.append(maker.steps(steps))
+                title = maker.title
+        except peers.PeerUnusable as error:
+            show(Row(what, "-", f"{peer.title}: {error}"))
+            continue
+        other = f"{title}: {rate(steps / mid(theirs), '/s')}"
+        show(Row(what, rate(steps / mid(ours), "steps/s"), other, mid(theirs) / mid(ours)))
+
+
+def long_run(place: Place, worker: Worker, *, steps: int) -> None:
+    from bench import driven
+    from bench.same_rows import SameRows
+
+    payload.write_fixture(place.fixtures(), "long", payload.steps(steps))
+    same = SameRows(place, driven.drive(worker, "long", steps=steps).run_id)
+    settle(place)
+    with same.writer() as writer:
+        limit = Turns("limit", writer, WINDOW)
+        measured = side_by_side(worker, "long", steps, [limit])
+    flatness(f"step {ENDS} last / first, {steps:,} steps", [measured], limit.seconds)
+
+
+def flatness(what: str, runs: Sequence[Driven], limit: Sequence[float] = ()) -> None:
+    """The mean of the last steps over that of the first, in the same run."""
+    count = min(ENDS, runs[0].steps // 2)
+    firsts = [(run.marks[count] - run.marks[0]) / count * 1000 for run in runs]
+    lasts = [(run.marks[-1] - run.marks[-1 - count]) / count * 1000 for run in runs]
+    growth = mid([last / first for first, last in zip(firsts, lasts, strict=True)])
+    show(Row(what, f"{mid(lasts):.2f} ms", f"the first: {mid(firsts):.2f} ms", growth, at_most=FLAT_GOAL))
+    if limit:
+        windows = count // WINDOW
+        meanwhile = sum(limit[-windows:]) / sum(limit[:windows])
+        note(f"the limit, which cannot grow, went {meanwhile:.2f} times as slow meanwhile")
+
+
+def side_by_side(worker: Worker, fixture: str, steps: int, others: Sequence[Turns]) -> Driven:
+    from bench import driven
+
+    def all_of_them() -> None:
+        for other in others:
+            other.turn()
+
+    return driven.drive(worker, fixture, steps=steps, window=WINDOW, others=all_of_them)

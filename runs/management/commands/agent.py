@@ -1,0 +1,268 @@
+"""`agentops agent`: define agents, start runs of them, look at runs and steer them.
+
+A door: may import identity and everything of runs that is no door.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db.models import QuerySet
+
+from agentops.projects.access import SYSTEM, Action, project_for, scoped
+from agentops.projects.management.base import EXIT_INVALID, EXIT_USAGE, AddSubcommand, OurCommand, printable
+from agentops.projects.models import Project
+from runs import agents, creation, inbox
+from runs.creation import UserTurn
+from runs.engine import resume as resuming
+from runs.errors import InvalidAgent
+from runs.management.reading import STDIN, json_path, legible, read_definition, read_text
+from runs.management.references import find_run, operator
+from runs.management.showing import cut, facts_of, lines_of, row_of, shown, with_reason
+from runs.models import Agent, AgentRun
+from runs.statuses import LIVE, RunStatus
+
+EXIT_NOT_COMPLETED = 1
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+LOOK_EVERY_S = 0.25
+MAX_TITLE = 200
+MAX_LABEL = 64
+MAX_ROWS = 1000
+RUN_HELP = "the run's id, or its beginning (4 characters or more) that no other run has"
+
+
+class Command(OurCommand):
+    help = "Agents and their runs."
+
+    def subcommands(self, add: AddSubcommand) -> None:
+        apply = add("apply", self.apply, help="Make or change an agent by its definition.")
+        apply.add_argument("file", metavar="FILE", help=f"TOML or JSON; {STDIN} reads standard input")
+        apply.add_argument("--project", metavar="SLUG", required=True, help="slug or id")
+        _add_run_options(add("run", self.run, help="Start a run and print its id."))
+        ls = add("ls", self.ls, help="List runs, newest first.")
+        ls.add_argument("--project", metavar="SLUG", help="slug or id (default: all projects)")
+        ls.add_argument("--status", action="append", choices=[s.value for s in RunStatus], help="may be repeated")
+        ls.add_argument("--limit", metavar="N", type=_limit, default=50, help=f"at most {MAX_ROWS} (default: 50)")
+        show = add("show", self.show, help="Everything about one run.")
+        resume = add("resume", self.resume, help="Go on with a paused run, as a new one; prints its id.")
+        pause = add("pause", self.pause, help="Pause a run after the tools of its turn.")
+        stop = add("stop", self.stop, help="End a run.")
+        send = add("send", self.send, help="Say something to a run, before its next model call.")
+        for steered in (show, resume, pause, stop, send):
+            steered.add_argument("run", metavar="RUN", help=RUN_HELP)
+        resume.add_argument("--message", metavar="M", type=legible, help='the next user turn (default: "continue")')
+        resume.add_argument("--replace", action="store_true", help="begin anew with the message as the prompt")
+        resume.add_argument("--max-steps", metavar="N", type=_whole, help="of the new run (default: as the old one)")
+        send.add_argument("message", metavar="MESSAGE", type=legible, help="the user turn")
+        for each in (apply, ls, show, resume, pause, stop, send):
+            each.add_argument("--json", action="store_true", help="as JSON")
+
+    def apply(self, options: dict[str, Any]) -> None:
+        project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+        definition = read_definition(options["file"])
+        try:
+            agent, outcome = agents.apply(project, definition, by=operator())
+        except InvalidAgent as error:
+            at = json_path(error.data["pointer"], definition)
+            raise CommandError(printable(f"{options['file']}: {at}: {error}"), returncode=EXIT_INVALID) from error
+        if options["json"]:
+            self.write_json({"outcome": outcome, "id": agent.pk, "project": project.slug, **agent.frozen()})
+        else:
+            self.write_table(["outcome", "agent", "version"], [(outcome, agent.slug, agent.version)])
+
+    def run(self, options: dict[str, Any]) -> None:
+        project = project_for(SYSTEM, options["project"], Action.OPERATE)
+        agent = agents.find(project, options["agent_id"])
+        run = creation.create(
+            project,
+            agent,
+            _prompt(agent, options),
+            by=operator(),
+            max_steps=options["max_steps"],
+            title=options["title"],
+            labels=list(dict.fromkeys(options["label"])),
+        )
+        if not options["json"]:
+            self.stdout.write(str(run.pk))
+            self.stdout.flush()
+        if options["wait"] is not None:
+            self._wait(run, options["wait"], as_json=options["json"])
+        elif options["json"]:
+            self.write_json(row_of(run))
+
+    def _wait(self, run: AgentRun, seconds: float, *, as_json: bool) -> None:
+        """Until the run is not live any more. It goes on, whatever becomes of us."""
+        until = time.monotonic() + seconds
+        interrupted = False
+        try:
+            while _refreshed(run).state in LIVE and time.monotonic() < until:
+                time.sleep(min(LOOK_EVERY_S, max(until - time.monotonic(), 0)))
+        except KeyboardInterrupt:
+            interrupted = True
+        facts = row_of(run)
+        if as_json:
+            self.write_json(facts)
+        else:
+            self.stdout.write(with_reason(facts))
+        if interrupted:
+            raise SystemExit(EXIT_INTERRUPTED)
+        if run.state is not RunStatus.COMPLETED:
+            why = f": {cut(shown(run.error_message))}" if run.error_message else ""
+            raise CommandError(printable(f"the run is {with_reason(facts)}{why}"), returncode=EXIT_NOT_COMPLETED)
+
+    def ls(self, options: dict[str, Any]) -> None:
+        project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
+        rows = [row_of(run) for run in _listed(project, options["status"])[: options["limit"]]]
+        if options["json"]:
+            self.write_json(rows)
+            return
+        headers = ["id", "project", "agent", "status", "reason", "steps", "created", "title"]
+        width = 60 if self.stdout.isatty() else MAX_TITLE * 4
+        self.write_table(headers, [_cells(row, width) for row in rows])
+
+    def show(self, options: dict[str, Any]) -> None:
+        facts = facts_of(find_run(options["run"]))
+        if options["json"]:
+            self.write_json(facts)
+            return
+        width = max(len(name) for name, _ in lines_of(facts)) + 2
+        for name, text in lines_of(facts):
+            self.stdout.write((name.ljust(width) if self.stdout.isatty() else f"{name}\t") + printable(text))
+
+    def resume(self, options: dict[str, Any]) -> None:
+        if options["replace"] and options["message"] is None:
+            raise CommandError("--replace begins anew with a message: give one with --message", returncode=EXIT_USAGE)
+        old = find_run(options["run"])
+        done = resuming.resume(
+            old.pk,
+            by=operator(),
+            message=options["message"],
+            append=not options["replace"],
+            max_steps=options["max_steps"],
+        )
+        if options["json"]:
+            self.write_json({**row_of(done.run), "already_resumed": done.already})
+            return
+        self.stdout.write(str(done.run.pk))
+        if done.already:
+            self.stderr.write(f"{old.pk} was already resumed; it went on as {done.run.pk}")
+
+    def pause(self, options: dict[str, Any]) -> None:
+        run = inbox.pause(find_run(options["run"]).pk, by=operator())
+        self._steered(run, "pauses after the tools of its turn", options)
+
+    def stop(self, options: dict[str, Any]) -> None:
+        run = inbox.stop(find_run(options["run"]).pk, by=operator())
+        self._steered(run, "stops at its next step", options)
+
+    def send(self, options: dict[str, Any]) -> None:
+        run = inbox.send(find_run(options["run"]).pk, options["message"], by=operator())
+        told = "hears it when it is resumed" if run.state is RunStatus.PAUSED else "hears it before its next model call"
+        self._steered(run, told, options)
+
+    def _steered(self, run: AgentRun, still_to_come: str, options: dict[str, Any]) -> None:
+        """What has become of the run, and what its worker has still to do."""
+        facts = row_of(_refreshed(run))
+        if options["json"]:
+            self.write_json(facts)
+            return
+        done = run.state in (RunStatus.PAUSED, RunStatus.STOPPED) and "message" not in options
+        self.stdout.write(f"{run.pk} {with_reason(facts)}" + ("" if done else f"; {still_to_come}"))
+
+
+def _add_run_options(run: CommandParser) -> None:
+    run.add_argument("agent_id", metavar="AGENT_ID", help="as its definition names it")
+    run.add_argument("--project", metavar="SLUG", required=True, help="slug or id")
+    prompt = run.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="the first user turn (default: the recording's)")
+    prompt.add_argument("--prompt-file", metavar="F", help=f"read it from a file; {STDIN} reads standard input")
+    run.add_argument("--max-steps", metavar="N", type=_whole, help="(default: as the agent says)")
+    run.add_argument("--title", metavar="T", type=_title, default="", help="(default: the prompt's first line)")
+    run.add_argument("--label", metavar="L", type=_label, action="append", default=[], help="may be repeated")
+    run.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        nargs="?",
+        type=_seconds,
+        const=float("inf"),
+        help="follow the run until it ends or pauses and print its status; exit code 1 if it did not complete",
+    )
+    run.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:
+    if options["prompt"] is not None:
+        return str(options["prompt"])
+    if options["prompt_file"] is not None:
+        text = legible(read_text(options["prompt_file"]))
+        if len(text) > inbox.MAX_MESSAGE:
+            problem = f"{options['prompt_file']}: a prompt has at most {inbox.MAX_MESSAGE} characters"
+            raise CommandError(problem, returncode=EXIT_INVALID)
+        return text
+    recorded = agents.recorded_prompt(agent)
+    if recorded is None:
+        raise CommandError("a prompt is needed: give --prompt or --prompt-file", returncode=EXIT_USAGE)
+    return recorded
+
+
+def _refreshed(run: AgentRun) -> AgentRun:
+    run.refresh_from_db(fields=["status", "status_reason", "step_count", "started_at", "completed_at", "error_message"])
+    return run
+
+
+def _listed(project: Project | None, statuses: list[str] | None) -> QuerySet[AgentRun]:
+    runs = scoped(AgentRun.objects.select_related("project", "log"), SYSTEM)
+    if statuses:
+        runs = runs.filter(status__in=statuses)
+    # Over all projects by id, which has an index of its own and is as old as the run.
+    return runs.filter(project=project).order_by("-created_at", "-pk") if project else runs.order_by("-pk")
+
+
+def _cells(row: dict[str, Any], width: int) -> list[object]:
+    return [
+        row["id"],
+        row["project"],
+        row["agent_id"],
+        row["status"],
+        row["status_reason"] or "-",
+        f"{row['step_count']}/{row['step_limit']}",
+        f"{row['created_at']:%Y-%m-%dT%H:%MZ}",
+        cut(row["title"], width),
+    ]
+
+
+def _whole(text: str) -> int:
+    # int() also takes "1_000", " 12 " and other scripts' digits. What is too small or too large is not ours to say.
+    if not re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no whole number")
+    return int(text)
+
+
+def _limit(text: str) -> int:
+    number = _whole(text)
+    if not 1 <= number <= MAX_ROWS:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {MAX_ROWS} is expected")
+    return number
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no number of seconds")
+    return float(text)
+
+
+def _title(text: str) -> str:
+    if len(text) > MAX_TITLE:
+        raise argparse.ArgumentTypeError(f"a title has at most {MAX_TITLE} characters")
+    return printable(legible(text)).strip()
+
+
+def _label(text: str) -> str:
+    label = printable(legible(text)).strip()
+    if not label or len(label) > MAX_LABEL:
+        raise argparse.ArgumentTypeError(f"a label has 1 to {MAX_LABEL} characters")
+    return label

@@ -1,0 +1,104 @@
+"""`agentops fixture`: recordings for the `fixture` provider: convert, check, and the schema of their files.
+
+A door to runs.fixtures.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AddSubcommand, OurCommand, printable
+from runs.fixtures import format as fixtures
+from runs.fixtures.convert import convert_file
+from runs.fixtures.format import Fixture, FixtureError
+from runs.management.reading import unusable
+
+UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Command(OurCommand):
+    help = "Recordings that the fixture provider plays."
+
+    def subcommands(self, add: AddSubcommand) -> None:
+        convert = add("convert", self.convert, help="Make fixtures of recorded sessions and conversations.")
+        convert.add_argument("files", metavar="FILE", nargs="+", help="a Claude Code .jsonl or a tau-bench .json")
+        convert.add_argument("--output", metavar="DIR", type=Path, required=True, help="made if missing")
+        convert.add_argument("--force", action="store_true", help="replace fixtures that are there already")
+        convert.add_argument("--json", action="store_true", help="as JSON")
+        schema = add("schema", self.schema, help="Print the JSON Schema of fixture files.")
+        schema.add_argument("--json", action="store_true", help="as JSON, which it is anyway")
+        verify = add("verify", self.verify, help="Check fixture files.")
+        verify.add_argument("files", metavar="FILE", nargs="+")
+        verify.add_argument("--json", action="store_true", help="as JSON")
+
+    def convert(self, options: dict[str, Any]) -> None:
+        """All or nothing: what cannot be converted is known before the first file is written."""
+        made: dict[str, Fixture] = {}
+        for file in options["files"]:
+            for name, fixture in _converted(file):
+                if name in made:
+                    raise CommandError(f"{file}: another recording is named {name!r} too", returncode=EXIT_REFUSED)
+                made[name] = fixture
+        paths = _write(made, options["output"], force=options["force"])
+        self._report([_row(path, fixture) for path, fixture in zip(paths, made.values(), strict=True)], options)
+
+    def schema(self, options: dict[str, Any]) -> None:
+        self.write_json(fixtures.json_schema())
+
+    def verify(self, options: dict[str, Any]) -> None:
+        """Every file is looked at; the exit code is the highest that one of them gives."""
+        rows, faults = [], []
+        for file in options["files"]:
+            try:
+                rows.append(_row(Path(file), fixtures.load(Path(file))))
+            except FixtureError as error:
+                faults.append(unusable(error, file))
+        self._report(rows, options)
+        for fault in faults[:-1]:
+            self.stderr.write(f"agentops: {printable(fault)}")
+        if faults:
+            raise CommandError(printable(faults[-1]), returncode=max(fault.returncode for fault in faults))
+
+    def _report(self, rows: list[dict[str, Any]], options: dict[str, Any]) -> None:
+        if options["json"]:
+            self.write_json(rows)
+        elif rows:
+            self.write_table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _converted(file: str) -> list[tuple[str, Fixture]]:
+    try:
+        found = convert_file(Path(file))
+    except FixtureError as error:
+        raise unusable(error, file) from error
+    return [(UNFIT.sub("-", name).lstrip("._-") or "fixture", fixture) for name, fixture in found]
+
+
+def _write(made: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]:
+    paths = [folder / f"{name}.json" for name in made]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        there = [path for path in paths if path.exists()]
+        if there and not force:
+            raise CommandError(f"{there[0]} is there already; --force replaces it", returncode=EXIT_REFUSED)
+        for path, fixture in zip(paths, made.values(), strict=True):
+            # A reader finds the old file or the new one, never half of it.
+            fresh = path.with_name(f".{path.name}.{os.getpid()}")
+            fresh.write_text(fixtures.dumps(fixture))
+            fresh.replace(path)
+    except OSError as error:
+        problem = f"{error.filename or folder}: {error.strerror or 'cannot be written'}"
+        raise CommandError(problem, returncode=EXIT_UNREADABLE) from error
+    return paths
+
+
+def _row(path: Path, fixture: Fixture) -> dict[str, Any]:
+    """What the file holds, and whether it says itself where the recording stops."""
+    calls = len(fixture.answers)
+    tools = sum(len(call.tool_calls) for call in fixture.answers)
+    return {"file": str(path), "calls": calls, "tool_calls": tools, "ends": fixture.ends_after(calls)}

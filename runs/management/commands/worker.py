@@ -1,0 +1,83 @@
+"""`agentops worker`: works on queued runs until it is told to stop.
+
+A door: starts Celery's worker, whose signals start ours (runs/tasks.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import socket
+from typing import Any
+
+from celery import current_app, signals
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from agentops.projects.management.base import OurCommand
+
+log = logging.getLogger(__name__)
+LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+MAX_CONCURRENCY = 256
+
+
+class Command(OurCommand):
+    help = "Work on queued runs until SIGTERM, which hands back what is not done within AGENTOPS_GRACE_S."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--concurrency",
+            metavar="N",
+            type=_concurrency,
+            default=settings.AGENTOPS_CONCURRENCY,
+            help="runs that are advanced at the same time (default: AGENTOPS_CONCURRENCY, %(default)s)",
+        )
+        parser.add_argument("--beat", action="store_true", help="run Celery's clock too; one per broker is enough")
+        parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        _keep_our_logging(options["loglevel"])
+        # Our own worker, which Celery's signals start, counts its slots by the setting.
+        settings.AGENTOPS_CONCURRENCY = options["concurrency"]
+        # Not `worker_main`, which ends the same whether the worker could work or not.
+        worker = current_app.Worker(
+            hostname=f"worker-{os.getpid()}@{socket.gethostname()}",
+            pool_cls="threads",
+            concurrency=options["concurrency"],
+            without_mingle=True,
+            without_gossip=True,
+            quiet=True,
+            **_clock(wanted=options["beat"]),
+        )
+        worker.start()
+        if worker.exitcode:
+            raise SystemExit(worker.exitcode)
+
+
+def _keep_our_logging(level: str | None) -> None:
+    """Log as the settings say. Celery asks by a signal whether someone sets logging up, and else does it itself."""
+    signals.setup_logging.connect(_set_up_already, weak=False)
+    if level is not None:
+        logging.getLogger().setLevel(level)
+
+
+def _set_up_already(**_: Any) -> None:
+    pass
+
+
+def _clock(*, wanted: bool) -> dict[str, Any]:
+    if not wanted:
+        return {}
+    if not settings.REDIS_URL:
+        log.info("no clock is needed: without a broker only this worker's own sweep can find work")
+        return {}
+    settings.AGENTOPS_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return {"beat": True, "schedule_filename": str(settings.AGENTOPS_HOME / "beat-schedule")}
+
+
+def _concurrency(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) or not 1 <= int(text) <= MAX_CONCURRENCY:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {MAX_CONCURRENCY} is expected")
+    return int(text)

@@ -1,0 +1,154 @@
+"""A run as the command line shows it: a row of the list, and all the facts of one.
+
+A door's part: may import the record, runs' models and the pure parts. What a model said is redacted here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count
+
+from runs.messages import text_of
+from runs.models import AgentRun, AgentRunMessage
+from timeline import events, log
+from timeline.events import preview
+from timeline.redact import DEFAULT as REDACTOR
+
+LAST_MESSAGES = 5
+PREVIEW = 280
+
+Facts = dict[str, Any]
+
+
+def row_of(run: AgentRun) -> Facts:
+    """A run in a list. The caller has selected its project and its log with it."""
+    return {
+        "id": run.pk,
+        "project": run.project.slug,
+        "agent_id": run.agent_config.get("agent_id"),
+        "title": shown(run.title),
+        "status": run.status,
+        "status_reason": run.status_reason,
+        "step_count": run.step_count,
+        "step_limit": run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
+        "labels": run.labels,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "completed_at": run.completed_at,
+        "duration": _duration(run),
+    }
+
+
+def facts_of(run: AgentRun) -> Facts:
+    """Everything that `show` says of a run."""
+    return {
+        **row_of(run),
+        "agent_version": run.agent_config.get("version"),
+        "provider": run.agent_config.get("provider"),
+        "model": run.agent_config.get("model"),
+        "source": run.source,
+        "max_steps": run.max_steps,
+        "step_base": run.step_base,
+        "tokens": {name: getattr(run, f"{name}_tokens") for name in TOKENS},
+        "cost_usd": run.cost_usd,
+        "cost_source": run.cost_source,
+        "lineage": _lineage(run),
+        "tool_calls": dict(run.tool_calls.values_list("status").annotate(Count("pk")).order_by("status")),
+        "error_type": run.error_type,
+        "error_message": shown(run.error_message),
+        "result": shown(run.result),
+        "last_event": _last_event(run),
+        "messages": [_message(row) for row in reversed(run.messages.order_by("-position")[:LAST_MESSAGES])],
+    }
+
+
+TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+def lines_of(facts: Facts) -> list[tuple[str, str]]:
+    """The facts as pairs of a name and one line of text; what is empty is left out."""
+    calls, event, cost = facts["tool_calls"], facts["last_event"], facts["cost_usd"]
+    pairs = [
+        ("run", facts["id"]),
+        ("project", facts["project"]),
+        ("agent", f"{facts['agent_id']} version {facts['agent_version']}, {facts['provider']} {facts['model']}"),
+        ("title", facts["title"]),
+        ("labels", ", ".join(facts["labels"])),
+        ("status", with_reason(facts)),
+        ("steps", f"{facts['step_count']}/{facts['step_limit']}"),
+        ("tokens", ", ".join(f"{name} {count}" for name, count in facts["tokens"].items() if count)),
+        ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else "unknown"),
+        ("created", _moment(facts["created_at"])),
+        ("started", _moment(facts["started_at"])),
+        ("completed", _moment(facts["completed_at"])),
+        ("duration", f"{facts['duration']:.1f} s" if facts["duration"] is not None else None),
+        *((name.replace("_", " "), value) for name, value in facts["lineage"].items()),
+        ("tool calls", f"{sum(calls.values())}: " + ", ".join(f"{n} {status}" for status, n in calls.items())),
+        ("error", f"{facts['error_type']}: {facts['error_message']}" if facts["error_type"] else None),
+        ("result", cut(facts["result"])),
+        ("last event", f"{event['seq']} {event['type']} {_moment(event['ts'])} {event['message']}" if event else None),
+        *((f"message {row['position']}", f"{row['role']}: {row['preview']}") for row in facts["messages"]),
+    ]
+    return [(name, str(value)) for name, value in pairs if value not in (None, "")]
+
+
+def with_reason(facts: Facts) -> str:
+    status, reason = facts["status"], facts["status_reason"]
+    return f"{status} ({reason})" if reason else str(status)
+
+
+def shown(text: str) -> str:
+    """What a model or a person wrote, without secrets."""
+    return REDACTOR.clean_text(text)[0]
+
+
+def cut(text: str, limit: int = PREVIEW) -> str:
+    kept, more = preview(text, limit)
+    return f"{kept}…" if more else kept
+
+
+def _duration(run: AgentRun) -> float | None:
+    """Seconds from the start to the last sign of life: of a run that died that is not when someone noticed."""
+    end = run.completed_at or run.log.last_event_at
+    return (end - run.started_at).total_seconds() if run.started_at and end else None
+
+
+def _lineage(run: AgentRun) -> Facts:
+    """The runs around it; those that there are."""
+    successor = AgentRun.objects.filter(resumed_from=run).values_list("pk", flat=True).first()
+    around = {
+        "root_run_id": run.root_run_id if run.root_run_id != run.pk else None,
+        "parent_run_id": run.parent_run_id,
+        "resumed_from": run.resumed_from_id,
+        "resumed_as": successor,
+        "forked_from": run.forked_from_id,
+    }
+    return {name: run_id for name, run_id in around.items() if run_id is not None}
+
+
+def _last_event(run: AgentRun) -> Facts | None:
+    event = log.events_of(run.pk).last()
+    if event is None:
+        return None
+    message = events.describe(event.type, event.payload)
+    return {"seq": event.seq, "type": event.type, "ts": event.ts, "message": message}
+
+
+def _message(row: AgentRunMessage) -> Facts:
+    """Redacted first and then cut: half a secret would not be known as one."""
+    asked = [part["tool_name"] for part in row.content["parts"] if part["part_kind"] == "tool-call"]
+    said = shown(text_of(row.content)).strip()
+    calls = f"[calls {', '.join(asked)}]" if asked else ""
+    return {
+        "position": row.position,
+        "role": row.role,
+        "step_number": row.step_number,
+        "rolled_back": row.rolled_back_at is not None,
+        "preview": cut(" ".join(filter(None, [said, calls]))),
+    }
+
+
+def _moment(moment: Any) -> str | None:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment is not None else None

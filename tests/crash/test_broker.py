@@ -1,0 +1,111 @@
+"""The broker dies, comes back, or stays away: a hint that is lost or doubled costs time and nothing else."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from runs.models import AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.crash.rig import OwnRedis, Stage, check, eventually, events
+
+pytestmark = pytest.mark.redis
+
+SLOW = [["ledger_read"], ["ledger_idempotent"], ["ledger_once"]]
+
+
+def all_well(stage: Stage, runs: list[AgentRun]) -> None:
+    """Every run completed in the hands of its first worker, each tool run once."""
+    for run in runs:
+        stage.reaches(run, RunStatus.COMPLETED)
+        check(run)
+        assert "run.recovered" not in [event.type for event in events(run)]
+        done = [effect.call_id for effect in stage.effects() if effect.run == str(run.pk)]
+        assert sorted(done) == sorted(set(done))
+
+
+def test_it_survives_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> None:
+    workers = [stage.worker(), stage.worker()]
+    beat = stage.beat()
+    runs = [stage.run(SLOW, tool_sleep_s=0.7) for _ in range(6)]
+    for run in runs:
+        own_redis.hint(run.pk)
+    eventually(lambda: len(stage.effects()) >= 4, within_s=20, why="runs are under way")
+    own_redis.kill()
+    lost = [stage.run(), stage.run()]  # queued while nobody could be told
+    time.sleep(1)
+    own_redis.start()
+
+    all_well(stage, [*runs, *lost])
+    assert all(worker.alive for worker in workers), [worker.said() for worker in workers]
+    assert beat.alive, beat.said()
+
+
+def test_it_hears_hints_again_after_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> None:
+    worker = stage.worker(AGENTOPS_SWEEP_S="600")
+    eventually(lambda: "[queues]" in worker.said(), within_s=20, why="the worker is up")
+    for _ in range(2):
+        run = stage.run()
+        own_redis.hint(run.pk)
+        # No sweep within the test: only the hint can have brought it there.
+        stage.reaches(run, RunStatus.COMPLETED, within_s=25)
+        own_redis.kill()
+        time.sleep(1)
+        own_redis.start()
+    run = stage.run()
+    eventually(lambda: _heard(own_redis, run), within_s=30, why="the worker hears hints again")
+    assert worker.alive
+
+
+def _heard(own_redis: OwnRedis, run: AgentRun) -> bool:
+    own_redis.hint(run.pk)
+    time.sleep(1)
+    run.refresh_from_db()
+    return run.status == RunStatus.COMPLETED
+
+
+def test_it_goes_on_without_redis(stage: Stage, own_redis: OwnRedis) -> None:
+    first = stage.worker()
+    begun = [stage.run(SLOW, tool_sleep_s=0.7) for _ in range(3)]
+    eventually(stage.effects, within_s=20, why="runs are under way")
+    own_redis.kill()
+    queued = [stage.run() for _ in range(3)]
+
+    all_well(stage, [*begun, *queued])
+    assert first.alive, first.said()
+    # And a worker that has never seen a broker works too.
+    first.end()
+    second = stage.worker()
+    began = time.monotonic()
+    all_well(stage, [stage.run() for _ in range(3)])
+    print(f"a worker that was started without a broker: three runs in {time.monotonic() - began:.2f} s")
+    assert second.alive, second.said()
+
+
+def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> None:
+    worker = stage.worker(AGENTOPS_GRACE_S="1")
+    all_well(stage, [stage.run()])
+    own_redis.kill()
+    time.sleep(1)
+    worker.signal(stage.TERM)
+
+    assert worker.wait(within_s=15, why="ended by SIGTERM without a broker") == 0
+
+
+def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: OwnRedis) -> None:
+    runs = [stage.run(SLOW, tool_sleep_s=0.2) for _ in range(4)]
+    for run in runs:
+        own_redis.hint(run.pk, times=10)
+    workers = [stage.worker(), stage.worker()]
+
+    all_well(stage, runs)
+    for run in runs:
+        own_redis.hint(run.pk, times=10)
+    time.sleep(1)
+    for run in runs:
+        run.refresh_from_db()
+        assert run.lease_epoch == 1
+        assert Attempt.objects.filter(run=run).count() == 1
+        assert len([effect for effect in stage.effects() if effect.run == str(run.pk)]) == 3
+    assert all(worker.alive for worker in workers)

@@ -1,0 +1,98 @@
+"""SIGTERM: the worker takes nothing up any more, ends or abandons what it awaits, and hands its runs over."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from runs.models import AgentRun, AgentRunToolCall
+from runs.statuses import RunStatus
+from tests.crash.rig import Stage, check, eventually, events
+
+
+def handed_over(run: AgentRun, reason: str) -> float:
+    """Seconds from the release of the lease to the next claim."""
+    lines = events(run)
+    [released] = [e for e in lines if e.type == "run.phase" and e.payload.get("reason") == reason]
+    claimed = next(e for e in lines if e.seq > released.seq and e.payload.get("reason") == "continued")
+    assert claimed.epoch == 2
+    return (claimed.created_at - released.created_at).total_seconds()
+
+
+def test_it_finishes_the_model_call_and_hands_over(stage: Stage) -> None:
+    run = stage.run(chunks=20, pause_s=0.1)
+    first = stage.worker()
+    eventually(lambda: any(e.type == "llm.text.delta" for e in events(run)), within_s=20, why="the answer streams")
+    # At the product's pace: nobody is told, the release is found by the sweep.
+    second = stage.worker(AGENTOPS_SWEEP_S="5", AGENTOPS_LEASE_S="20", AGENTOPS_RENEW_S="5")
+    first.signal(stage.TERM)
+
+    assert first.wait(within_s=15, why="ended by SIGTERM") == 0
+    stage.reaches(run, RunStatus.COMPLETED, within_s=30)
+    check(run)
+    took = handed_over(run, "slice_over" if not _reasons(run, "worker_ending") else "worker_ending")
+    print(f"SIGTERM: the next worker had the run {took:.2f} s after its release")
+    assert took <= 5.5
+    types = [event.type for event in events(run)]
+    assert "run.recovered" not in types
+    assert "llm.turn.abandoned" not in types
+    assert stage.model_calls() == [1, 2, 3]
+    assert second.alive
+
+
+def _reasons(run: AgentRun, reason: str) -> bool:
+    return any(e.payload.get("reason") == reason for e in events(run) if e.type == "run.phase")
+
+
+def test_it_abandons_a_model_call_that_outlasts_the_grace(stage: Stage) -> None:
+    run = stage.run(chunks=100, pause_s=0.1)
+    first = stage.worker(AGENTOPS_GRACE_S="1")
+    eventually(lambda: any(e.type == "llm.text.delta" for e in events(run)), within_s=20, why="the answer streams")
+    began = time.monotonic()
+    first.signal(stage.TERM)
+    assert first.wait(within_s=10, why="ended by SIGTERM") == 0
+    took = time.monotonic() - began
+    print(f"SIGTERM with a grace of 1 s: ended after {took:.2f} s")
+    run.refresh_from_db()
+    assert (run.status, run.lease_owner) == (RunStatus.QUEUED, None)
+    [abandoned] = [e for e in events(run) if e.type == "llm.turn.abandoned"]
+    assert abandoned.payload["reason"] == "worker_ending"
+    check(run)
+
+
+@pytest.mark.parametrize(("tool", "finally_"), [("ledger_idempotent", RunStatus.COMPLETED), ("ledger_once", RunStatus.WAITING)])
+def test_it_lets_go_of_a_tool_that_outlasts_the_grace(stage: Stage, tool: str, finally_: RunStatus) -> None:
+    """Nobody can end a tool from outside; the run goes on elsewhere by the rule for its effect."""
+    run = stage.run([[tool]], tool_sleep_s=8)
+    first = stage.worker(AGENTOPS_GRACE_S="1")
+    eventually(stage.effects, within_s=20, why="the tool is running")
+    began = time.monotonic()
+    first.signal(stage.TERM)
+    stage.worker()
+    first.wait(within_s=7, why="ended by SIGTERM")
+    print(f"SIGTERM during a tool, with a grace of 1 s: ended after {time.monotonic() - began:.2f} s")
+
+    stage.reaches(run, finally_, within_s=20)
+    check(run)
+    done = stage.effects()
+    assert len(done) == (2 if tool == "ledger_idempotent" else 1)
+    assert len({effect.key for effect in done}) == 1
+    call = AgentRunToolCall.objects.get(run=run)
+    assert call.status == ("completed" if tool == "ledger_idempotent" else "unknown")
+
+
+def test_it_takes_nothing_up_once_it_was_asked(stage: Stage) -> None:
+    busy = stage.run([["ledger_read"]], tool_sleep_s=2)
+    first = stage.worker()
+    eventually(stage.effects, within_s=20, why="the tool is running")
+    first.signal(stage.TERM)
+    time.sleep(0.3)
+    late = stage.run()
+
+    assert first.wait(within_s=10, why="ended by SIGTERM") == 0
+    late.refresh_from_db()
+    busy.refresh_from_db()
+    assert (late.status, late.lease_epoch) == (RunStatus.QUEUED, 0)
+    assert busy.status == RunStatus.QUEUED
+    assert len(stage.effects()) == 1

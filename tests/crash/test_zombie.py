@@ -1,0 +1,81 @@
+"""A worker is suspended until another one has taken its run over, and then woken up: it must do nothing more."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from runs.models import AgentRun, AgentRunToolCall, Attempt
+from runs.statuses import RunStatus, ToolStatus
+from tests.crash.rig import CALLS, Celeried, Stage, check, eventually, events
+
+READ_FIRST = [["ledger_read", "ledger_idempotent"], ["ledger_once"]]
+ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
+
+
+def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, Celeried]:
+    """A run that a second worker has finished, and its first worker, which has been awake again for two seconds."""
+    run = stage.run(calls, on_unknown_tool="tell_model", chunks=8, pause_s=0.04)
+    first = stage.worker(chaos=f"{point}:1:STOP")
+    eventually(first.suspended, within_s=20, why=f"suspended at {point}")
+    second = stage.worker()
+    stage.reaches(run, RunStatus.COMPLETED)
+    second.end()
+    first.signal(stage.CONT)
+    time.sleep(2)
+    assert first.alive, first.said()
+    return run, first
+
+
+@pytest.mark.parametrize(
+    ("point", "calls", "effects"),
+    [
+        ("CP03", CALLS, 0),
+        ("CP08", CALLS, 0),
+        ("CP09", CALLS, 0),
+        ("CP12", CALLS, 0),
+        ("CP16", READ_FIRST, 0),
+        ("CP16", ONCE_FIRST, 0),
+        ("CP18", CALLS, 1),
+        ("CP18", ONCE_FIRST, 1),
+        ("CP22", CALLS, 2),
+        ("CP25", CALLS, 3),
+    ],
+)
+def test_it_writes_nothing_after_it_was_taken_over(
+    stage: Stage, point: str, calls: list[list[str]], effects: int
+) -> None:
+    run, zombie = suspend_and_wake(stage, point, calls)
+
+    check(run)
+    assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 2)
+    lines = events(run)
+    [taken_over] = [event.seq for event in lines if event.type == "run.recovered"]
+    assert [event for event in lines if event.epoch == 1 and event.seq > taken_over] == []
+    assert lines[-1].type == "run.completed"
+    # What it had done before it was suspended stays done; after that it has touched nothing.
+    assert [effect.epoch for effect in stage.effects()].count(1) == effects
+    done = {call.call_id: len(stage.effects(call.call_id)) for call in AgentRunToolCall.objects.filter(run=run)}
+    once = AgentRunToolCall.objects.get(run=run, tool_name="ledger_once")
+    assert done[once.call_id] <= 1
+    if calls is ONCE_FIRST:
+        assert once.status == ToolStatus.UNKNOWN
+    # It did not die, so nothing counts against the step; and it goes on to work.
+    assert list(Attempt.objects.filter(run=run, epoch=1).values_list("end_reason", flat=True)) == ["fenced"]
+    other = stage.run()
+    stage.reaches(other, RunStatus.COMPLETED)
+    assert "outside of any rule" not in zombie.said(500)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("point", ["CP10", "CP19", "CP26"])
+def test_it_does_not_hold_a_run_by_a_transaction(stage: Stage, point: str) -> None:
+    """Suspended with row locks in hand: the server must end such a transaction, or nobody ever has the run again.
+
+    Not on SQLite: there one writer holds the whole file, and a suspended one holds it for as long as it is.
+    """
+    run, _ = suspend_and_wake(stage, point, CALLS)
+
+    check(run)
+    assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 2)

@@ -1,0 +1,57 @@
+"""Plain builders: one line of a test says what it needs, and the row is a real one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from agentops.projects.models import Project
+from runs import creation
+from runs.engine.worker import Worker
+from runs.fixtures.library import load
+from runs.models import Agent, AgentRun
+from runs.statuses import LIVE, RunStatus
+from timeline.models import Log
+
+_numbers = itertools.count(1)
+
+
+def make_project(slug: str | None = None) -> Project:
+    slug = slug or f"project-{next(_numbers)}"
+    return Project.objects.create(slug=slug, name=slug.title())
+
+
+def make_log(project: Project | None = None) -> Log:
+    return Log.objects.create(project=project or make_project())
+
+
+def make_agent(project: Project | None = None, *, fixture: str = "claude-code-5c", **fields: Any) -> Agent:
+    """An agent that plays a shipped recording at once, and never cuts an output."""
+    settings = {"tool_output_limit": None, "on_unknown_tool": "tell_model"} | fields.pop("settings", {})
+    defaults = {"provider": "fixture", "model": fixture, "tools": ["recorded"], "max_steps": 500}
+    return Agent.objects.create(
+        project=project or make_project(),
+        slug=fields.pop("slug", f"agent-{next(_numbers)}"),
+        settings=settings,
+        **(defaults | fields),
+    )
+
+
+def make_run(agent: Agent | None = None, prompt: Any = None, **options: Any) -> AgentRun:
+    """A queued run; without a prompt it begins as its recording did."""
+    agent = agent or make_agent()
+    if prompt is None:
+        prompt = load(agent.model).answers[0].input.prompt
+    return creation.create(agent.project, agent, prompt, by="test", **options)
+
+
+def drive(run: AgentRun, worker: Worker | None = None) -> AgentRun:
+    """Drive `run` in this process until nobody has to drive it any more; gives it as it is then."""
+    own = worker or Worker(concurrency=1)
+    try:
+        while RunStatus((fresh := AgentRun.objects.get(pk=run.pk)).status) in LIVE - {RunStatus.WAITING}:
+            assert own.drive(run.pk), f"run {run.pk} is {fresh.status} and cannot be driven"
+    finally:
+        if worker is None:
+            own.close(5)
+    return fresh

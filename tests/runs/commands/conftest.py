@@ -1,0 +1,97 @@
+"""A project with an agent that plays a recording, and the command line from Python and as a process."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import create_project
+from agentops.projects.models import Project
+from runs import agents, creation, lifecycle
+from runs.models import Agent, AgentRun
+from runs.statuses import RunStatus
+from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunStopped
+from timeline.models import Source
+
+#: 5 model calls and 10 tool calls, then it is complete.
+DEFINITION = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
+MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
+
+Command = Callable[..., str]
+Process = Callable[[list[str], dict[str, str]], tuple[int, str, str]]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return create_project("alpha", "Alpha", actor=SYSTEM)
+
+
+@pytest.fixture
+def agent(project: Project) -> Agent:
+    return agents.apply(project, DEFINITION, by="system")[0]
+
+
+@pytest.fixture
+def make_run(project: Project, agent: Agent) -> Callable[..., AgentRun]:
+    """A run in any status, moved there as a worker and an operator would: `make_run(RunStatus.PAUSED)`."""
+
+    def make(status: RunStatus = RunStatus.QUEUED, prompt: str = "Say hello", **options: Any) -> AgentRun:
+        run = creation.create(project, agent, prompt, by="test", **options)
+        if status is RunStatus.QUEUED:
+            return run
+        claimed = lifecycle.claim(run.pk, "a worker")
+        assert claimed is not None
+        moves = {
+            RunStatus.COMPLETED: RunCompleted(),
+            RunStatus.FAILED: RunFailed(error_type="boom"),
+            RunStatus.STOPPED: RunStopped(reason="operator"),
+            RunStatus.PAUSED: RunPaused(reason="operator"),
+        }
+        if status in moves:
+            lifecycle.move(claimed.run, status, moves[status], source=Source.WORKER, epoch=claimed.epoch)
+        return AgentRun.objects.get(pk=run.pk)
+
+    return make
+
+
+@pytest.fixture
+def command() -> Command:
+    """What a command prints: `command("agent", "ls")`."""
+
+    def run(*words: str) -> str:
+        out = io.StringIO()
+        call_command(*words, stdout=out)
+        return out.getvalue()
+
+    return run
+
+
+@pytest.fixture
+def refused(command: Command) -> Callable[..., tuple[int, str]]:
+    """The exit code that a command ends with, and its one line."""
+
+    def run(*words: str) -> tuple[int, str]:
+        with pytest.raises(CommandError) as refusal:
+            command(*words)
+        return refusal.value.returncode, str(refusal.value)
+
+    return run
+
+
+@pytest.fixture
+def process() -> Process:
+    """Exit code, standard output and standard error of a process of its own."""
+
+    def run(words: list[str], env: dict[str, str]) -> tuple[int, str, str]:
+        done = subprocess.run([*MANAGE, *words], env=env, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    return run

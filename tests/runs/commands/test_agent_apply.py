@@ -1,0 +1,236 @@
+"""Agent definitions: what is accepted, what each refusal points at, and the audit trail."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import create_project
+from agentops.projects.models import AuditEntry, Project
+from runs import agents
+from runs.errors import InvalidAgent
+from runs.models import Agent
+
+DEFINITION: dict[str, Any] = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c"}
+TOML = """
+agent_id = "player"
+provider = "fixture"
+model = "claude-code-5c"
+tools = ["recorded"]
+max_steps = 7
+[settings]
+pace = 1.5
+[policies.on_error]
+action = "resume"
+"""
+
+
+def deep(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+# --- apply ------------------------------------------------------------------------------------------------------
+def test_it_works(project: Project) -> None:
+    agent, outcome = agents.apply(project, DEFINITION, by="cli:alice")
+    assert (outcome, agent.version, agent.max_steps, agent.tools) == ("created", 1, 50, [])
+
+    agent, outcome = agents.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")
+    assert (outcome, agent.version) == ("changed", 2)
+    assert agents.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")[1] == "unchanged"
+
+    stored = Agent.objects.get()
+    assert (stored.version, stored.max_steps) == (2, 9)
+    first, second = AuditEntry.objects.filter(object_id=str(agent.pk)).order_by("created_at", "pk")
+    assert (first.action, first.actor, first.before) == ("agent.created", "cli:alice", None)
+    assert (second.action, second.actor) == ("agent.changed", "cli:bob")
+    assert (second.before, second.after) == ({"max_steps": 50}, {"agent_id": "player", "version": 2, "max_steps": 9})
+
+
+def test_what_is_left_out_goes_back_to_its_default(project: Project) -> None:
+    agents.apply(project, {**DEFINITION, "settings": {"pace": 2}, "instructions": "Be brief."}, by="system")
+    agent, outcome = agents.apply(project, DEFINITION, by="system")
+
+    assert (outcome, agent.settings, agent.instructions) == ("changed", {}, "")
+
+
+@pytest.mark.parametrize(("old", "new"), [(True, 1), (1, 1.5), ("1", 1), ([1, 2], [2, 1])])
+def test_values_that_only_look_alike_are_a_change(project: Project, old: object, new: object) -> None:
+    agents.apply(project, {**DEFINITION, "settings": {"x": old}}, by="system")
+
+    assert agents.apply(project, {**DEFINITION, "settings": {"x": new}}, by="system")[1] == "changed"
+
+
+def test_the_same_name_in_two_projects_is_two_agents(project: Project) -> None:
+    other = create_project("beta", "Beta", actor=SYSTEM)
+
+    assert agents.apply(project, DEFINITION, by="system")[0] != agents.apply(other, DEFINITION, by="system")[0]
+
+
+def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    agents.apply(project, {**DEFINITION, "settings": {"headers": {"token": secret}}}, by="system")
+
+    assert secret not in json.dumps(AuditEntry.objects.get(action="agent.created").after)
+    assert Agent.objects.get().settings == {"headers": {"token": secret}}
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"agent_id": "Not A Slug"}, "/agent_id"),
+        ({"agent_id": "player\n"}, "/agent_id"),
+        ({"agent_id": "01a1f883-e7e6-74e9-8166-13bd599bea4f"}, "/agent_id"),
+        ({"agent_id": 7}, "/agent_id"),
+        ({"model": None}, "/model"),
+        ({"model": ""}, "/model"),
+        ({"model": "../../etc/passwd"}, "/model"),
+        ({"model": "no-such-recording"}, "/model"),
+        ({"provider": "acme"}, "/provider"),
+        ({"provider": "llm", "model": "gpt"}, "/model"),
+        ({"tools": "recorded"}, "/tools"),
+        ({"tools": ["recorded", "rm_rf"]}, "/tools/1"),
+        ({"tools": [1]}, "/tools/0"),
+        ({"max_steps": 0}, "/max_steps"),
+        ({"max_steps": -1}, "/max_steps"),
+        ({"max_steps": 2**31}, "/max_steps"),
+        ({"max_steps": "50"}, "/max_steps"),
+        ({"max_steps": 1.5}, "/max_steps"),
+        ({"max_steps": True}, "/max_steps"),
+        ({"settings": []}, "/settings"),
+        ({"settings": {"pace": "fast"}}, "/settings"),
+        ({"settings": {"recorded_effect": "bogus"}, "tools": ["recorded"]}, "/settings"),
+        ({"settings": {"x": float("nan")}}, "/settings/x"),
+        ({"settings": {"x": [1, float("inf")]}}, "/settings/x/1"),
+        ({"settings": {"x": 2**63}}, "/settings/x"),
+        ({"settings": {"x": "a\0b"}}, "/settings/x"),
+        ({"settings": {"a/b~": "\ud800"}}, "/settings/a~1b~0"),
+        ({"settings": {"x": object()}}, "/settings/x"),
+        ({"settings": {1: "x"}}, "/settings"),
+        ({"policies": "none"}, "/policies"),
+        ({"policies": ["resume"]}, "/policies"),
+        ({"policies": None}, "/policies"),
+        ({"instructions": "x" * 200_001}, "/instructions"),
+        ({"version": 3}, "/version"),
+        ({"modle": "x"}, "/modle"),
+    ],
+)
+def test_a_refusal_says_where(change: dict[str, Any], pointer: str, project: Project) -> None:
+    """Row 86, and row 74 as far as it speaks of agents."""
+    with pytest.raises(InvalidAgent) as refusal:
+        agents.apply(project, {**DEFINITION, **change}, by="system")
+
+    assert refusal.value.data["pointer"] == pointer
+    assert len(str(refusal.value)) < 300
+    assert not Agent.objects.exists()
+    assert not AuditEntry.objects.filter(action__startswith="agent.").exists()
+
+
+def test_it_refuses_what_is_too_deep_too_large_or_no_object(project: Project) -> None:
+    big = {f"k{n}": "x" * 100_000 for n in range(6)}
+    for definition in ({**DEFINITION, "settings": deep(100)}, {**DEFINITION, "settings": big}, [], "x", None):
+        with pytest.raises(InvalidAgent):
+            agents.apply(project, definition, by="system")  # type: ignore[arg-type]
+
+
+def test_policies_are_kept_as_they_are(project: Project) -> None:
+    policies = {"on_error": [{"match": "rate_limited", "action": "resume", "cooldown": "60s"}]}
+
+    assert agents.apply(project, {**DEFINITION, "policies": policies}, by="system")[0].policies == policies
+
+
+def test_many_at_once_are_one_agent(transactional_db: None) -> None:
+    project = create_project("alpha", "Alpha", actor=SYSTEM)
+
+    def one(number: int) -> str:
+        try:
+            return agents.apply(project, {**DEFINITION, "max_steps": number % 2 + 1}, by="system")[1]
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(one, range(16)))
+
+    assert outcomes.count("created") == 1
+    assert Agent.objects.get().version == 1 + outcomes.count("changed")
+    assert AuditEntry.objects.filter(action="agent.changed").count() == outcomes.count("changed")
+
+
+# --- agent apply ------------------------------------------------------------------------------------------------
+def test_toml_and_json_say_the_same(project: Project, command: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(TOML)
+    assert command("agent", "apply", str(tmp_path / "a.toml"), "--project", "alpha") == "created\tplayer\t1\n"
+
+    same = {**DEFINITION, "tools": ["recorded"], "max_steps": 7, "settings": {"pace": 1.5}}
+    same["policies"] = {"on_error": {"action": "resume"}}
+    (tmp_path / "a.json").write_text(json.dumps(same))
+    done = json.loads(command("agent", "apply", str(tmp_path / "a.json"), "--project", "alpha", "--json"))
+    assert (done["outcome"], done["agent_id"], done["version"], done["settings"]) == (
+        "unchanged", "player", 1, {"pace": 1.5},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [TOML, json.dumps(DEFINITION), "\n " + json.dumps(DEFINITION)])
+def test_standard_input(
+    project: Project, command: Callable[..., str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    assert command("agent", "apply", "-", "--project", "alpha") == "created\tplayer\t1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "text"),
+    [
+        ("a.json", b'{"agent_id": "x",}', 7, "not JSON"),
+        ("a.json", b'{"agent_id": "x", "agent_id": "y"}', 7, "'agent_id' stands there twice"),
+        ("a.json", b"[" * 100_000, 7, "not JSON: nested too deeply"),
+        ("a.json", b"", 7, "not JSON"),
+        ("a.json", b"[]", 7, "$: a definition is an object"),
+        ("a.json", b"\xff\xfe", 7, "not UTF-8 text"),
+        ("a.json", b"\xef\xbb\xbf{}", 7, "not JSON"),
+        ("a.toml", b"agent_id = ", 7, "not TOML"),
+        ("a.toml", b"a = " + b"[" * 100_000, 7, "not TOML: nested too deeply"),
+        ("a.toml", TOML.replace("7", "9" * 5000).encode(), 7, "not TOML"),
+        ("a.toml", TOML.replace("1.5", "2026-01-01").encode(), 7, "$.settings.pace: a date is no JSON value"),
+        ("a.toml", TOML.replace("1.5", "inf").encode(), 7, "$.settings.pace: not a finite number"),
+        ("a.toml", TOML.replace('["recorded"]', '["recorded", "rm"]').encode(), 7, "$.tools[1]: Unknown tools: 'rm'"),
+        ("a.conf", json.dumps({**DEFINITION, "x": 1}).encode(), 7, "$.x: Extra inputs are not permitted"),
+        ("a.conf", TOML.replace("player", "No Slug").encode(), 7, "$.agent_id: 'No Slug' is no slug"),
+    ],
+)
+def test_exit_7_names_the_place(
+    project: Project, refused: Any, tmp_path: Path, name: str, content: bytes, code: int, text: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    ended, line = refused("agent", "apply", str(tmp_path / name), "--project", "alpha")
+
+    assert ended == code
+    assert line.startswith(f"{tmp_path / name}: ")
+    assert text in line
+    assert not Agent.objects.exists()
+
+
+def test_exit_6_for_what_cannot_be_read(project: Project, refused: Any, tmp_path: Path) -> None:
+    """Row 105: a missing file, a directory, a FIFO that nobody writes to, an endless device, a huge file."""
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(2 * 1024**3)
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "fifo", Path("/dev/zero"), tmp_path / "huge"):
+        code, line = refused("agent", "apply", str(path), "--project", "alpha")
+        assert (code, str(path) in line) == (6, True)
+
+
+def test_an_unknown_project_is_not_found(db: None, refused: Any) -> None:
+    assert refused("agent", "apply", "x.toml", "--project", "nowhere") == (3, "no such project")

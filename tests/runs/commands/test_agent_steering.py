@@ -1,0 +1,256 @@
+"""Which run is meant, and what may be done to it: `agent resume`, `pause`, `stop`, `send`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connections
+
+from runs import lifecycle
+from runs.models import AgentRun, AgentRunMessage, RunCommand
+from runs.statuses import RunStatus
+from timeline import log
+from timeline.models import Event, Log
+
+MakeRun = Callable[..., AgentRun]
+Command = Callable[..., str]
+
+
+def with_id(run: AgentRun, text: str) -> UUID:
+    """A copy of the run's row under an id of our choice."""
+    made = UUID(text)
+    Log.objects.create(pk=made, project=run.project)
+    copy = AgentRun.objects.get(pk=run.pk)
+    copy.log_id = copy.root_run_id = made
+    copy.save(force_insert=True)
+    return made
+
+
+# --- Which run? -------------------------------------------------------------------------------------------------
+def test_a_run_is_found_by_its_id_and_by_a_beginning_of_its_own(make_run: MakeRun, command: Command) -> None:
+    run = make_run()
+    alone = with_id(run, "ab12cd34-0000-7000-8000-000000000001")
+
+    names = ["ab12", "AB12", "ab12cd34", "ab12cd34-", "ab12cd34-0000-7", "ab12cd340000", str(alone), alone.hex]
+    for name in names:
+        assert json.loads(command("agent", "show", name, "--json"))["id"] == str(alone)
+
+
+@pytest.mark.parametrize("verb", ["show", "resume", "pause", "stop"])
+def test_an_ambiguous_beginning_is_refused_with_the_candidates(make_run: MakeRun, refused: Any, verb: str) -> None:
+    """S-107 and row 103: never the first one found."""
+    run = make_run(RunStatus.PAUSED)
+    twins = [with_id(run, f"ab12cd34-0000-7000-8000-00000000000{n}") for n in (1, 2)]
+    events = Event.objects.count()
+
+    code, line = refused("agent", verb, "ab12cd")
+    assert code == 4
+    assert line == f"'ab12cd' names more than one run: {twins[1]} (paused), {twins[0]} (paused)"
+    assert (Event.objects.count(), AgentRun.objects.count()) == (events, 3)
+
+
+def test_a_beginning_that_is_too_short_is_ambiguous_even_with_one_run(make_run: MakeRun, refused: Any) -> None:
+    run = make_run()
+    for short in (str(run.pk)[:1], str(run.pk)[:3]):
+        code, line = refused("agent", "show", short)
+        assert (code, str(run.pk) in line, "4 characters" in line) == (4, True, True)
+
+
+def test_it_lists_ten_candidates_at_most(make_run: MakeRun, refused: Any) -> None:
+    run = make_run()
+    for number in range(12):
+        with_id(run, f"ab12cd34-0000-7000-8000-0000000000{number:02}")
+    _, line = refused("agent", "show", "ab12")
+
+    assert line.count("(queued)") == 10
+    assert line.endswith(" and more")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ffff", "f", "", "-", "xyz1", "ab12-cd34", "a" * 33, "019a%", "\udcff", "{ab12}", "１２３４", "01a1f883" * 9],
+)
+def test_an_unknown_run_is_not_found(make_run: MakeRun, refused: Any, name: str) -> None:
+    """S-107, S-420, row 103."""
+    run = make_run()
+    with_id(run, "ab12cd34-0000-7000-8000-000000000001")
+
+    for words in (["resume", "--", name], ["show", "--", name], ["send", "--", name, "Hi"]):
+        code, line = refused("agent", *words)
+        assert (code, line.startswith("run not found: ")) == (3, True)
+
+
+# --- resume -----------------------------------------------------------------------------------------------------
+def test_resume_prints_the_new_run_alone(make_run: MakeRun, command: Command) -> None:
+    """S-310: the old run's messages are untouched, the new user turn comes last."""
+    old = make_run(RunStatus.PAUSED, labels=["nightly"])
+    before = list(AgentRunMessage.objects.values_list("pk", "sha256"))
+    printed = command("agent", "resume", str(old.pk), "--message", "Go on, please", "--max-steps", "7")
+
+    new = AgentRun.objects.get(pk=printed.strip())
+    assert printed == f"{new.pk}\n"
+    assert (new.resumed_from_id, new.root_run_id, new.max_steps, new.labels) == (old.pk, old.pk, 7, ["nightly"])
+    assert list(AgentRunMessage.objects.filter(run=old).values_list("pk", "sha256")) == before
+    assert [row.role for row in new.messages.all()] == ["user"]
+    assert log.read(new.pk)[0].payload["by"].startswith("cli:")
+    assert log.read(old.pk)[-1].payload["by"].startswith("cli:")
+
+
+def test_replace_begins_anew(make_run: MakeRun, command: Command, refused: Any) -> None:
+    old = make_run(RunStatus.PAUSED)
+    assert refused("agent", "resume", str(old.pk), "--replace")[0] == 2
+
+    new = AgentRun.objects.get(pk=command("agent", "resume", str(old.pk), "--replace", "--message", "Anew").strip())
+    assert (new.starts_fresh, new.prompt) == (True, "Anew")
+
+
+def test_a_second_resume_answers_with_the_successor(
+    make_run: MakeRun, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S-110, S-307."""
+    old = make_run(RunStatus.PAUSED)
+    first = command("agent", "resume", str(old.pk))
+    capsys.readouterr()
+    second = command("agent", "resume", str(old.pk), "--message", "again")
+
+    assert first == second
+    assert capsys.readouterr().err == f"{old.pk} was already resumed; it went on as {first}"
+    row = json.loads(command("agent", "resume", str(old.pk), "--json"))
+    assert (row["id"], row["already_resumed"]) == (first.strip(), True)
+    assert AgentRun.objects.count() == 2
+
+
+def test_two_command_lines_at_once_make_one_run(transactional_db: None, make_run: MakeRun, command: Command) -> None:
+    """S-309."""
+    old = make_run(RunStatus.PAUSED)
+
+    def one(_: int) -> str:
+        try:
+            return command("agent", "resume", str(old.pk))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(one, range(6)))) == 1
+    assert AgentRun.objects.count() == 2
+
+
+@pytest.mark.parametrize("status", ["queued", "running", "completed", "failed", "stopped"])
+def test_only_paused_runs_can_be_resumed(make_run: MakeRun, refused: Any, status: str) -> None:
+    """S-308, row 71: each names its own status."""
+    run = make_run(RunStatus(status))
+    events = Event.objects.count()
+
+    assert refused("agent", "resume", str(run.pk)) == (5, f"only paused runs can be resumed; this one is {status}")
+    assert (Event.objects.count(), AgentRun.objects.count()) == (events, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--max-steps", "0"], 7),
+        (["--max-steps", "-5"], 7),
+        (["--max-steps", "2147483648"], 7),
+        (["--message", ""], 7),
+        (["--message", "  "], 7),
+        (["--message", "x" * 200_001], 7),
+    ],
+)
+def test_what_resume_refuses(make_run: MakeRun, refused: Any, words: list[str], code: int) -> None:
+    """Rows 74, 77, 78."""
+    run = make_run(RunStatus.PAUSED)
+
+    assert refused("agent", "resume", str(run.pk), *words)[0] == code
+    assert AgentRun.objects.get().status == "paused"
+
+
+@pytest.mark.parametrize(("steps", "limit"), [(45, 95), (480, 500), (499, 500)])
+def test_the_limit_of_the_new_run(make_run: MakeRun, command: Command, steps: int, limit: int) -> None:
+    """S-305, S-306, row 73: the door's part, the budget that the new run is shown with."""
+    run = make_run(RunStatus.PAUSED)
+    AgentRun.objects.filter(pk=run.pk).update(step_count=steps)
+    row = json.loads(command("agent", "resume", str(run.pk), "--json"))
+
+    assert (row["step_count"], row["step_limit"]) == (steps, limit)
+
+
+@pytest.mark.parametrize("steps", [500, 501])
+def test_at_the_cap_no_run_is_made(make_run: MakeRun, refused: Any, steps: int) -> None:
+    """S-306, row 72."""
+    run = make_run(RunStatus.PAUSED)
+    AgentRun.objects.filter(pk=run.pk).update(step_count=steps)
+
+    code, line = refused("agent", "resume", str(run.pk))
+    assert (code, "maximum total steps of 500" in line, AgentRun.objects.count()) == (5, True, 1)
+
+
+# --- pause, stop, send ------------------------------------------------------------------------------------------
+def test_pause(make_run: MakeRun, command: Command) -> None:
+    """Row 84: a second pause is no event."""
+    run = make_run()
+    assert command("agent", "pause", str(run.pk)) == f"{run.pk} paused (operator)\n"
+    events = Event.objects.count()
+    assert command("agent", "pause", str(run.pk)) == f"{run.pk} paused (operator)\n"
+    assert Event.objects.count() == events
+    assert log.read(run.pk)[-1].payload["by"].startswith("cli:")
+
+
+def test_stop(make_run: MakeRun, command: Command) -> None:
+    run = make_run(RunStatus.PAUSED)
+    assert command("agent", "stop", str(run.pk)) == f"{run.pk} stopped (operator)\n"
+    row = json.loads(command("agent", "stop", str(run.pk), "--json"))
+    assert (row["id"], row["status"]) == (str(run.pk), "stopped")
+
+
+def test_what_a_running_run_has_still_to_do_is_said(make_run: MakeRun, command: Command) -> None:
+    run = make_run(RunStatus.RUNNING)
+
+    assert command("agent", "pause", str(run.pk)) == f"{run.pk} running; pauses after the tools of its turn\n"
+    assert command("agent", "stop", str(run.pk)) == f"{run.pk} running; stops at its next step\n"
+    assert command("agent", "send", str(run.pk), "Hi") == f"{run.pk} running; hears it before its next model call\n"
+    assert list(RunCommand.objects.order_by("id").values_list("type", flat=True)) == ["pause", "stop", "send"]
+
+
+def test_send(make_run: MakeRun, command: Command) -> None:
+    run = make_run(RunStatus.PAUSED)
+
+    assert command("agent", "send", str(run.pk), "caf\udce9") == f"{run.pk} paused; hears it when it is resumed\n"
+    sent = RunCommand.objects.get()
+    assert (sent.payload, sent.created_by[:4]) == ({"message": "caf\ufffd"}, "cli:")
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "stopped"])
+@pytest.mark.parametrize("verb", ["pause", "stop", "send"])
+def test_a_run_that_has_ended_takes_no_commands(make_run: MakeRun, refused: Any, status: str, verb: str) -> None:
+    """Row 81; stopping what is stopped is granted already."""
+    run = make_run(RunStatus(status))
+    if (verb, status) == ("stop", "stopped"):
+        return
+    words = ["agent", verb, str(run.pk), *(["Hi"] if verb == "send" else [])]
+
+    assert refused(*words) == (5, f"a {status} run takes no commands")
+    assert not RunCommand.objects.exists()
+
+
+def test_an_empty_message_is_refused(make_run: MakeRun, refused: Any) -> None:
+    assert refused("agent", "send", str(make_run().pk), " ")[0] == 7
+
+
+def test_a_resumed_run_takes_no_commands(make_run: MakeRun, command: Command, refused: Any) -> None:
+    run = make_run(RunStatus.PAUSED)
+    command("agent", "resume", str(run.pk))
+
+    assert refused("agent", "pause", str(run.pk)) == (5, "a resumed run takes no commands")
+
+
+def test_a_claim_between_look_up_and_command_is_seen(make_run: MakeRun, command: Command) -> None:
+    """The command decides by the row under its lock, not by what was looked up before."""
+    run = make_run()
+    lifecycle.claim(run.pk, "a worker")
+
+    assert "running" in command("agent", "pause", str(run.pk))

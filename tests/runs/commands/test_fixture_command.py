@@ -1,0 +1,144 @@
+"""`agentops fixture`: convert, verify, schema."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.fixtures import format as fixtures
+from runs.fixtures.library import SHIPPED
+
+Command = Callable[..., str]
+
+CALL: dict[str, Any] = {"input": {}, "output": {"text": "Hi", "usage": {}, "durationMs": 1}, "events": []}
+CHAT = [{"traj": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}]
+
+
+def refused_in_full(words: list[str], capsys: pytest.CaptureFixture[str], refused: Any) -> tuple[int, list[str]]:
+    code, last = refused(*words)
+    return code, [*capsys.readouterr().err.splitlines(), f"agentops: {last}"]
+
+
+# --- verify -----------------------------------------------------------------------------------------------------
+def test_verify_counts_what_is_in_them(command: Command) -> None:
+    files = [str(SHIPPED / f"claude-code-{name}.json") for name in ("5c", "7e")]
+
+    assert command("fixture", "verify", *files).splitlines() == [f"{files[0]}\t5\t10\tFalse", f"{files[1]}\t24\t21\tFalse"]
+    assert json.loads(command("fixture", "verify", files[0], "--json")) == [
+        {"file": files[0], "calls": 5, "tool_calls": 10, "ends": False}
+    ]
+
+
+def broken(**output: Any) -> dict[str, Any]:
+    return {"calls": [CALL, {**CALL, "output": {**CALL["output"], **output}}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        ("", "$"),
+        ("{}", "$.calls"),
+        ('{"calls": null}', "$.calls"),
+        ('{"calls": {}}', "$.calls"),
+        ('{"calls": []}', "$.calls"),
+        (json.dumps({"calls": [CALL, {"input": {}, "events": []}]}), "$.calls[1].output"),
+        (json.dumps({"calls": [{**CALL, "events": {}}]}), "$.calls[0].events"),
+        (json.dumps({"calls": [{**CALL, "events": [{"type": "dance", "atMs": 1}]}]}), "$.calls[0].events[0]"),
+        (json.dumps(broken(text=5)), "$.calls[1].output.text"),
+        (json.dumps(broken(usage={"inputTokens": -1})), "$.calls[1].output.usage.inputTokens"),
+        (json.dumps({"calls": [CALL, CALL], "more": 1}), "$.more"),
+        ("[" * 100_000, "$"),
+        ('{"calls": NaN}', "$"),
+    ],
+)
+def test_exit_7_names_the_json_path(refused: Any, tmp_path: Path, content: str, path: str) -> None:
+    """Row 106."""
+    file = tmp_path / "f.json"
+    file.write_text(content)
+    code, line = refused("fixture", "verify", str(file))
+
+    assert code == 7
+    assert line.startswith(f"{file}: {path}: ")
+    assert "\n" not in line
+
+
+def test_exit_6_for_what_cannot_be_read(refused: Any, tmp_path: Path) -> None:
+    """Row 105."""
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(2 * 1024**3)
+    for path in ("missing", ".", "fifo", "/dev/zero", "huge", "x" * 5000):
+        for verb in (["verify"], ["convert", "--output", str(tmp_path / "out")]):
+            name = str(tmp_path / path) + (".jsonl" if verb[0] == "convert" and path == "missing" else "")
+            code, line = refused("fixture", *verb, name)
+            assert (code, "\n" in line) == (6 if verb[0] == "verify" or path == "missing" else 7, False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_file_is_looked_at(refused: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    good = str(SHIPPED / "claude-code-5c.json")
+    files = [str(tmp_path / "bad.json"), good, str(tmp_path / "none.json")]
+    code, lines = refused_in_full(["fixture", "verify", *files], capsys, refused)
+
+    assert code == 7
+    assert [line.split(":")[1].strip() for line in lines] == [files[0], files[2]]
+
+
+# --- convert ----------------------------------------------------------------------------------------------------
+def test_convert_makes_fixtures_that_verify_accepts(command: Command, refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "chats.json").write_text(json.dumps(CHAT * 2))
+    out = tmp_path / "new" / "out"
+    words = ["fixture", "convert", str(tmp_path / "chats.json"), "--output", str(out)]
+    assert command(*words).splitlines() == [f"{out}/tau-bench-{n}.json\t1\t0\tFalse" for n in (0, 1)]
+
+    assert fixtures.load(out / "tau-bench-0.json").answers[0].input.prompt == "hello"
+    assert command("fixture", "verify", f"{out}/tau-bench-0.json")
+    assert sorted(os.listdir(out)) == ["tau-bench-0.json", "tau-bench-1.json"]
+
+    code, line = refused(*words)
+    assert (code, "--force" in line) == (5, True)
+    assert json.loads(command(*words, "--force", "--json"))[1]["file"] == f"{out}/tau-bench-1.json"
+
+
+def test_convert_is_all_or_nothing(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "good.json").write_text(json.dumps(CHAT))
+    (tmp_path / "bad.json").write_text(json.dumps([{"traj": [{"role": "nobody", "content": "x"}]}]))
+    good, bad, out = str(tmp_path / "good.json"), str(tmp_path / "bad.json"), str(tmp_path / "out")
+
+    code, line = refused("fixture", "convert", good, bad, "--output", out)
+    assert (code, line.startswith(f"{bad}: $[0].traj[0]: ")) == (7, True)
+    code, line = refused("fixture", "convert", good, good, "--output", out)
+    assert (code, "'tau-bench-0'" in line) == (5, True)
+    assert not Path(out).exists()
+
+
+def test_convert_gives_a_session_a_name_that_the_provider_takes(command: Command, shared: Path, tmp_path: Path) -> None:
+    recorded = next(shared.rglob("b0-be9accda39-0.jsonl"), None)
+    if recorded is None:
+        pytest.skip("the recorded session is not there")
+    session = tmp_path / ".my session (1).jsonl"
+    session.write_bytes(recorded.read_bytes())
+    [row] = json.loads(command("fixture", "convert", str(session), "--output", str(tmp_path), "--json"))
+
+    assert row["file"] == f"{tmp_path}/my-session-1-.json"
+
+
+def test_an_output_that_cannot_be_written(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "chats.json").write_text(json.dumps(CHAT))
+
+    code, line = refused("fixture", "convert", str(tmp_path / "chats.json"), "--output", str(tmp_path / "chats.json"))
+    assert (code, str(tmp_path / "chats.json") in line) == (6, True)
+
+
+# --- schema -----------------------------------------------------------------------------------------------------
+def test_schema_is_the_published_one(command: Command) -> None:
+    printed = json.loads(command("fixture", "schema"))
+
+    assert printed == json.loads((SHIPPED / "fixture.schema.json").read_text())
+    assert printed == json.loads(command("fixture", "schema", "--json"))

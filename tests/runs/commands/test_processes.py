@@ -1,0 +1,177 @@
+"""The commands as processes of their own: exit codes, clean streams, and a worker that really works."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from runs import agents, inbox
+from runs.models import Agent, AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.runs.commands.conftest import DEFINITION, MANAGE
+
+MakeRun = Callable[..., AgentRun]
+
+
+@contextmanager
+def worker(env: dict[str, str], log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A started worker that is ready for signals; killed at the end if it still lives."""
+    with log.open("wb") as written:
+        running = subprocess.Popen([*MANAGE, "worker", *words], env=env, stdout=written, stderr=subprocess.STDOUT)
+    try:
+        wait_for(lambda: " ready." in log.read_text() or running.poll() is not None)
+        yield running
+    finally:
+        running.kill()
+        running.wait()
+
+
+def wait_for(seen: Callable[[], Any], seconds: float = 40) -> None:
+    until = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+def ended(running: subprocess.Popen[bytes], sig: int = signal.SIGTERM) -> int:
+    running.send_signal(sig)
+    return running.wait(40)
+
+
+@pytest.fixture
+def no_broker(process_env: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in process_env.items() if name != "REDIS_URL"} | {"AGENTOPS_SWEEP_S": "0.3"}
+
+
+# --- Exit codes and streams -------------------------------------------------------------------------------------
+def test_exit_codes_and_streams(process_env: dict[str, str], make_run: MakeRun, process: Any, tmp_path: Path) -> None:
+    run, done = make_run(RunStatus.PAUSED), make_run(RunStatus.STOPPED)
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({**DEFINITION, "tools": ["rm"]}))
+    lines = [
+        f"agent resume {run.pk}",
+        "agent run player --project alpha --prompt Hi",
+        "agent run player --project alpha --prompt Hi --json",
+        "agent resume",
+        "agent resume ffffffff",
+        f"agent resume {str(run.pk)[:4]}",
+        f"agent resume {done.pk}",
+        "agent apply /no/such/file --project alpha",
+        f"agent apply {bad} --project alpha",
+        f"fixture verify {bad}",
+        "worker --concurrency 0",
+    ]
+    # Each spends seconds on imports: side by side.
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda line: process(line.split(), process_env), lines))
+    resumed, created, as_json, usage, unknown, ambiguous, refused, unreadable, invalid, fixture, slots = results
+
+    # The id alone, on a line of its own, and nothing on the other stream: `R=$(agentops agent run …)`.
+    for code, out, err in (resumed, created):
+        assert (code, err, out.count("\n")) == (0, "", 1)
+        assert AgentRun.objects.filter(pk=UUID(out.strip())).exists()
+    assert (as_json[0], as_json[2], json.loads(as_json[1])["status"]) == (0, "", "queued")
+    assert [each[0] for each in results[3:]] == [2, 3, 4, 5, 6, 7, 7, 2]
+    assert all(each[1] == "" and "Traceback" not in each[2] for each in results[3:])
+    assert unknown[2] == "agentops: run not found: 'ffffffff'\n"
+    assert (ambiguous[2].count("\n"), str(run.pk) in ambiguous[2], str(done.pk) in ambiguous[2]) == (1, True, True)
+    assert refused[2] == "agentops: only paused runs can be resumed; this one is stopped\n"
+    assert unreadable[2] == "agentops: /no/such/file: No such file or directory\n"
+    assert invalid[2].startswith(f"agentops: {bad}: $.tools[0]: Unknown tools: 'rm'.")
+    assert fixture[2].startswith(f"agentops: {bad}: $.")
+    assert "usage: " in usage[2]
+    assert "a number from 1 to 256" in slots[2]
+
+
+def test_without_a_broker_nothing_is_said_about_it(no_broker: dict[str, str], agent: Agent, process: Any) -> None:
+    code, out, err = process(["agent", "run", "player", "--project", "alpha"], no_broker)
+
+    assert (code, err) == (0, "")
+    assert UUID(out.strip()) == AgentRun.objects.get().pk
+
+
+# --- The worker -------------------------------------------------------------------------------------------------
+def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, process: Any, tmp_path: Path) -> None:
+    """`agent run` writes the run, the worker's sweep finds it; SIGTERM ends the worker in order."""
+    log = tmp_path / "log"
+    with worker(no_broker, log, "--concurrency", "3", "--beat") as running:
+        words = ["agent", "run", "player", "--project", "alpha", "--wait", "40"]
+        code, out, err = process(words, no_broker)
+        assert (code, err) == (0, "")
+        assert out == f"{AgentRun.objects.get().pk}\ncompleted\n"
+        began = time.monotonic()
+        assert ended(running) == 0
+        assert time.monotonic() - began < 10
+
+    assert AgentRun.objects.get().step_count == 5
+    assert "No hostname was supplied" not in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def test_ctrl_c_ends_it_too(no_broker: dict[str, str], tmp_path: Path) -> None:
+    with worker(no_broker, tmp_path / "log", "--loglevel", "info") as running:
+        assert ended(running, signal.SIGINT) == 0
+
+
+def test_sigterm_hands_back_what_is_not_done(no_broker: dict[str, str], agent: Agent, tmp_path: Path) -> None:
+    """A slow recording is at work when the signal comes: the run is queued again, its lease given up."""
+    env = no_broker | {"AGENTOPS_GRACE_S": "0.2"}
+    slow = {**DEFINITION, "agent_id": "slow", "settings": {"pace": 0.05}}
+    agents.apply(agent.project, slow, by="system")
+    run = make(agent, "slow")
+    with worker(env, tmp_path / "log") as running:
+        wait_for(lambda: AgentRun.objects.get(pk=run.pk).status == "running")
+        time.sleep(0.5)
+        assert ended(running) == 0
+
+    run.refresh_from_db()
+    assert (run.status, run.status_reason, run.lease_owner) == ("queued", "worker_ending", None)
+    assert Attempt.objects.get(run=run).end_reason == "worker_ending"
+
+
+def test_concurrency_is_the_number_of_runs_at_once(no_broker: dict[str, str], agent: Agent, tmp_path: Path) -> None:
+    slow = {**DEFINITION, "agent_id": "slow", "settings": {"pace": 0.05}}
+    agents.apply(agent.project, slow, by="system")
+    for _ in range(4):
+        make(agent, "slow")
+    with worker(no_broker | {"AGENTOPS_GRACE_S": "0.2"}, tmp_path / "log", "--concurrency", "2") as running:
+        wait_for(lambda: AgentRun.objects.filter(status="running").count() == 2)
+        time.sleep(1)
+        assert AgentRun.objects.filter(status="running").count() == 2
+        for run in AgentRun.objects.all():
+            inbox.stop(run.pk, by="test")
+        wait_for(lambda: AgentRun.objects.filter(status="stopped").count() == 4)
+        assert ended(running) == 0
+
+
+@pytest.mark.redis
+def test_a_worker_with_a_broker_and_a_clock(
+    process_env: dict[str, str], redis_url: str, agent: Agent, process: Any, tmp_path: Path
+) -> None:
+    """The hint alone brings the run to the worker: its own sweep and the clock look once in ten minutes."""
+    home = tmp_path / "home"
+    env = process_env | {"REDIS_URL": redis_url, "AGENTOPS_SWEEP_S": "600", "AGENTOPS_HOME": str(home)}
+    with worker(env, tmp_path / "log", "--beat") as running:
+        time.sleep(1)  # its first sweep is over
+        code, out, _ = process(["agent", "run", "player", "--project", "alpha", "--wait", "40"], env)
+        assert (code, out.splitlines()[1]) == (0, "completed")
+        wait_for(lambda: any(name.startswith("beat-schedule") for name in os.listdir(home)))
+        assert ended(running) == 0
+        assert running.poll() == 0
+
+
+def make(agent: Agent, slug: str) -> AgentRun:
+    from runs import creation
+
+    return creation.create(agent.project, agents.find(agent.project, slug), "Hi", by="test")

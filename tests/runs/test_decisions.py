@@ -1,0 +1,42 @@
+"""What the driver does next, as a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runs.decisions import Next, View, next_action
+
+IDLE = View(
+    pending=frozenset(), open_calls=False, unknown_calls=False, answered=False, step_count=3, step_limit=50, let_go=False
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, Next.ASK_MODEL),
+        ({"step_count": 50}, Next.PAUSE_MAX_STEPS),
+        ({"step_count": 49}, Next.ASK_MODEL),
+        ({"let_go": True}, Next.HAND_BACK),
+        ({"answered": True}, Next.COMPLETE),
+        ({"answered": True, "step_count": 50}, Next.COMPLETE),
+        ({"answered": True, "let_go": True}, Next.COMPLETE),
+        ({"answered": True, "pending": {"send"}}, Next.TAKE_MESSAGES),
+        ({"answered": True, "pending": {"reply"}}, Next.TAKE_MESSAGES),
+        ({"answered": True, "pending": {"pause"}}, Next.COMPLETE),
+        ({"answered": True, "pending": {"pause", "send"}}, Next.PAUSE),
+        ({"pending": {"pause"}}, Next.PAUSE),
+        ({"pending": {"pause", "stop"}}, Next.STOP),
+        ({"open_calls": True, "pending": {"pause"}}, Next.FINISH_CALLS),
+        ({"open_calls": True, "pending": {"stop"}}, Next.STOP),
+        ({"open_calls": True, "let_go": True}, Next.HAND_BACK),
+        ({"open_calls": True, "step_count": 50}, Next.FINISH_CALLS),
+        ({"open_calls": True, "unknown_calls": True}, Next.WAIT_FOR_UNKNOWN),
+        ({"open_calls": True, "unknown_calls": True, "pending": {"pause"}}, Next.PAUSE),
+        ({"open_calls": True, "unknown_calls": True, "pending": {"stop"}}, Next.STOP),
+    ],
+)
+def test_the_order_is_the_rule(change: dict[str, object], expected: Next) -> None:
+    assert next_action(replace(IDLE, **change)) is expected  # type: ignore[arg-type]

@@ -1,0 +1,41 @@
+"""The decision matrix of a resume (S-103, S-105), every row of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from runs.resume_plan import Earlier, Mode, plan
+
+NEW, MIDDLE, OLD = Earlier("new", True), Earlier("middle", True), Earlier("old", True)
+LOST = Earlier("lost", False)
+
+
+@pytest.mark.parametrize(
+    ("message", "append", "attempts", "mode", "session", "turns"),
+    [
+        (None, True, [NEW], Mode.RESUME, "new", ["continue"]),
+        (None, False, [NEW], Mode.RESUME, "new", ["continue"]),
+        ("go left", True, [NEW], Mode.RESUME, "new", ["go left"]),
+        ("go left", False, [NEW], Mode.FRESH, None, ["go left"]),
+        ("go left", False, [LOST], Mode.FRESH, None, ["go left"]),
+        (None, True, [LOST], Mode.FRESH, None, ["the prompt"]),
+        ("go left", True, [LOST], Mode.FRESH, None, ["the prompt", "go left"]),
+        # S-105: walk back to the newest attempt that has a session.
+        (None, True, [LOST, MIDDLE, OLD], Mode.RESUME, "middle", ["continue"]),
+        (None, True, [LOST, LOST, OLD], Mode.RESUME, "old", ["continue"]),
+        ("go left", True, [LOST, LOST], Mode.FRESH, None, ["the prompt", "go left"]),
+    ],
+)
+def test_every_row(message, append, attempts, mode, session, turns) -> None:
+    made = plan(message, append=append, attempts=attempts, prompt="the prompt")
+    assert (made.mode, made.session, made.turns) == (mode, session, turns)
+
+
+@pytest.mark.parametrize("message", ['"; rm -rf / #', "`id` $(id)", "--session-id=x", "line\nline", "🚀" * 3, "x" * 100_000])
+def test_a_message_is_only_text(message: str) -> None:
+    """S-104: nothing in it is ever parsed."""
+    assert plan(message, append=True, attempts=[NEW], prompt="p").turns == [message]
+
+
+def test_an_empty_prompt_is_no_turn() -> None:
+    assert plan("go", append=True, attempts=[LOST], prompt="").turns == ["go"]

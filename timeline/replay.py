@@ -1,0 +1,231 @@
+"""The state that events tell of: State at seq N = fold(events ≤ N). The page's scrubbing and check_runs use it.
+
+Pure: may import the vocabulary only. It reads events, calls nobody and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+from typing import Any, Protocol
+from uuid import UUID
+
+from timeline.events.vocabulary import EventType
+
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+class Line(Protocol):
+    """What the fold reads of an event: a row of the log, or anything of this shape."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def step(self) -> int | None: ...
+    @property
+    def ref_id(self) -> UUID | None: ...
+    @property
+    def payload(self) -> Mapping[str, Any]: ...
+    @property
+    def late(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSeen:
+    position: int | None
+    role: str
+    ref_id: UUID | None
+    step: int | None
+    rolled_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallSeen:
+    """A tool call, from its first event on: one that was planned and not started has none."""
+
+    ref_id: UUID | None
+    call_id: str
+    name: str
+    status: str
+    step: int | None
+    starts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOpen:
+    """A model call that was started and has not ended."""
+
+    step: int | None
+    attempt: int
+    since: int
+
+
+@dataclass(slots=True)
+class Frame:
+    """The state after event `seq`. `advance` changes it in place, for a copy each event would cost squares."""
+
+    seq: int = 0
+    status: str = ""
+    #: Why it has that status, where an event says so.
+    reason: str = ""
+    #: As the last event that moved the status said it.
+    phase: str = ""
+    terminal: bool = False
+    #: The last step that has its answer; 0 before the first. And the number of answers.
+    step: int = 0
+    turns: int = 0
+    messages: list[MessageSeen] = field(default_factory=list)
+    #: By the row's id, or by "step/call id" where a runner knows no row.
+    calls: dict[UUID | str, CallSeen] = field(default_factory=dict)
+    #: How many tool calls the answer of a step asked for.
+    asked: Counter[int | None] = field(default_factory=Counter)
+    tokens: Counter[str] = field(default_factory=Counter)
+    #: None as long as no turn had a price.
+    cost_usd: Decimal | None = None
+    open_turn: TurnOpen | None = None
+    #: Commands by key and type.
+    commands: Counter[tuple[str | None, str]] = field(default_factory=Counter)
+
+
+def fold(events: Iterable[Line], frame: Frame | None = None) -> Frame:
+    """The state after `events`, from the beginning, or from `frame` on (which is advanced)."""
+    frame = Frame() if frame is None else frame
+    for event in events:
+        advance(frame, event)
+    return frame
+
+
+def advance(frame: Frame, event: Line) -> None:
+    """Take the next event in. What came late (after the run's end) is kept in the log, but moves nothing."""
+    frame.seq = event.seq
+    if event.late:
+        return
+    fold_one = _FOLDS.get(event.type)
+    if fold_one is not None:
+        fold_one(frame, event)
+
+
+Fold = Callable[[Frame, Line], None]
+
+
+def _moved(status: str, *, why: str = "", terminal: bool = False) -> Fold:
+    """A fold for an event that means `status`; `why` is the payload's field that holds the reason."""
+
+    def move(frame: Frame, event: Line) -> None:
+        frame.status, frame.phase, frame.terminal = status, event.phase, terminal
+        frame.reason = str(event.payload.get(why) or "")
+
+    return move
+
+
+def _phase(frame: Frame, event: Line) -> None:
+    frame.status, frame.phase = str(event.payload["status"]), event.phase
+    # "running (continued)" explains the event, not the status.
+    frame.reason = "" if frame.status == "running" else str(event.payload.get("reason") or "")
+
+
+def _waiting(frame: Frame, event: Line) -> None:
+    _moved("waiting", why="reason")(frame, event)
+    if frame.reason == "unknown_tool":
+        # The event does not name the call: it is the one that was started and has not ended.
+        for key, call in frame.calls.items():
+            if call.status == "running":
+                frame.calls[key] = replace(call, status="unknown")
+
+
+def _rolled_back(frame: Frame, event: Line) -> None:
+    positions = set(event.payload.get("positions") or ())
+    frame.messages = [replace(m, rolled_back=m.rolled_back or m.position in positions) for m in frame.messages]
+    answers = [m for m in frame.messages if m.role == "assistant" and not m.rolled_back]
+    frame.turns, frame.step = len(answers), max((m.step or 0 for m in answers), default=0)
+
+
+def _message(frame: Frame, event: Line) -> None:
+    role = str(event.payload["role"])
+    frame.messages.append(MessageSeen(event.payload.get("position"), role, event.ref_id, event.step))
+    if role == "assistant":
+        frame.turns += 1
+        frame.step = max(frame.step, event.step or 0)
+
+
+def _turn_start(frame: Frame, event: Line) -> None:
+    frame.open_turn = TurnOpen(event.step, event.payload.get("attempt") or 0, event.seq)
+
+
+def _turn_abandoned(frame: Frame, event: Line) -> None:
+    frame.open_turn = None
+
+
+def _turn_end(frame: Frame, event: Line) -> None:
+    frame.open_turn = None
+    payload = event.payload
+    for name in TOKENS:
+        frame.tokens[name] += payload.get(name) or 0
+    calls = payload.get("tool_calls") or 0
+    frame.asked[event.step] += calls if isinstance(calls, int) else len(calls)
+    cost = _money(payload.get("cost_usd"))
+    if cost is not None:
+        frame.cost_usd = (frame.cost_usd or Decimal(0)) + cost
+
+
+def _money(value: Any) -> Decimal | None:
+    """An external runner's text may be no number; then nobody knows the price."""
+    try:
+        amount = None if value is None else Decimal(value)
+    except (InvalidOperation, TypeError, ValueError):
+        return None
+    return amount if amount is None or amount.is_finite() else None
+
+
+def _tool_start(frame: Frame, event: Line) -> None:
+    call = _call(frame, event)
+    frame.calls[_key(event)] = replace(call, status="running", starts=call.starts + 1)
+
+
+def _tool_end(frame: Frame, event: Line) -> None:
+    status = event.payload.get("status") or ("error" if event.payload.get("error") else "completed")
+    frame.calls[_key(event)] = replace(_call(frame, event), status=str(status))
+
+
+def _key(event: Line) -> UUID | str:
+    return event.ref_id or f"{event.step}/{event.payload['call_id']}"
+
+
+def _call(frame: Frame, event: Line) -> CallSeen:
+    known = frame.calls.get(_key(event))
+    if known is not None:
+        return known
+    name = str(event.payload.get("tool_name") or "")
+    return CallSeen(event.ref_id, str(event.payload["call_id"]), name, "planned", event.step)
+
+
+def _command(frame: Frame, event: Line) -> None:
+    frame.commands[event.payload.get("key"), str(event.payload["type"])] += 1
+
+
+_FOLDS: dict[str, Fold] = {
+    EventType.RUN_CREATED: _moved("queued"),
+    EventType.RUN_STARTED: _moved("running"),
+    EventType.RUN_RECOVERED: _moved("running"),
+    EventType.RUN_PHASE: _phase,
+    EventType.RUN_WAITING: _waiting,
+    EventType.RUN_PAUSED: _moved("paused", why="reason"),
+    EventType.RUN_RESUMED: _moved("resumed", terminal=True),
+    EventType.RUN_COMPLETED: _moved("completed", terminal=True),
+    EventType.RUN_FAILED: _moved("failed", why="error_type", terminal=True),
+    EventType.RUN_STOPPED: _moved("stopped", why="reason", terminal=True),
+    EventType.RUN_ROLLED_BACK: _rolled_back,
+    EventType.MESSAGE_ADDED: _message,
+    EventType.LLM_TURN_START: _turn_start,
+    EventType.LLM_TURN_END: _turn_end,
+    EventType.LLM_TURN_ABANDONED: _turn_abandoned,
+    EventType.TOOL_START: _tool_start,
+    EventType.TOOL_END: _tool_end,
+    EventType.COMMAND_RECEIVED: _command,
+}
