@@ -99,6 +99,20 @@ TEMPLATES: list[dict[str, Any]] = [
     }
 ]
 
+# --- Worker -------------------------------------------------------------------------------------------
+REDIS_URL = env.redis("REDIS_URL")
+AGENTOPS_LEASE_S = env.seconds("AGENTOPS_LEASE_S", 20, low=0.2, high=3600)
+AGENTOPS_RENEW_S = env.seconds("AGENTOPS_RENEW_S", 5, low=0.05, high=1800)
+AGENTOPS_SWEEP_S = env.seconds("AGENTOPS_SWEEP_S", 5, low=0.05, high=600)
+AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
+AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
+AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
+AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
+AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
+AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
+if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
+    raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
+
 # --- Database -----------------------------------------------------------------------------------------
 _sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(AGENTOPS_HOME / "agentops.sqlite3")}
 DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", _sqlite)}
@@ -117,23 +131,13 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 else:
     options = DATABASES["default"].setdefault("OPTIONS", {})
     options["application_name"] = AGENTOPS_PROCESS_NAME
+    # A suspended process must not hold rows for longer than its lease; a lock that does not come is an error
+    # that is tried again, not a hang.
+    idle_ms = round(AGENTOPS_LEASE_S * 1000)
+    options["options"] = f"-c idle_in_transaction_session_timeout={idle_ms} -c lock_timeout=5000"
     if AGENTOPS_DB_POOL:
         options["pool"] = {"min_size": 0, "max_size": AGENTOPS_DB_POOL, "timeout": 15}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-
-# --- Worker -------------------------------------------------------------------------------------------
-REDIS_URL = env.redis("REDIS_URL")
-AGENTOPS_LEASE_S = env.seconds("AGENTOPS_LEASE_S", 20, low=0.2, high=3600)
-AGENTOPS_RENEW_S = env.seconds("AGENTOPS_RENEW_S", 5, low=0.05, high=1800)
-AGENTOPS_SWEEP_S = env.seconds("AGENTOPS_SWEEP_S", 5, low=0.05, high=600)
-AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
-AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
-AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
-AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
-AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
-AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
-if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
-    raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
 # --- Celery: hints only, the database is the truth (see runs/tasks.py) ----------------------------------
 # The host means nothing there, but without one every connection logs a warning.

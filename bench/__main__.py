@@ -9,7 +9,7 @@ import sys
 
 from bench import place
 
-NAMES = ("steps",)
+NAMES = ("steps", "storage", "append", "duplicates")
 EXTRA = ("profile",)
 MODULES = {"profile": "profiling"}
 

@@ -5,7 +5,6 @@ Pure but for Django's settings. A point costs one comparison while nothing is ar
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 
@@ -68,7 +67,8 @@ class _Armed:
         with self._lock:
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), self._signal)
+                # To this thread: sent to the process, some other thread could take it, and this one would run on.
+                signal.pthread_kill(threading.get_ident(), self._signal)
 
 
 _armed = _Armed(settings.AGENTOPS_CHAOS) if settings.AGENTOPS_CHAOS else None

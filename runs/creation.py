@@ -5,8 +5,8 @@ May import the record, runs' models and parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from django.db import transaction
 from django.utils import timezone
@@ -26,6 +26,7 @@ from timeline.events import preview
 from timeline.events.run import RunCreated
 from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
+from timeline.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
@@ -64,6 +65,8 @@ def create(project: Project, agent: Agent, prompt: UserTurn, *, by: str, **optio
 def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
     """Write a queued run in one transaction and wake a worker after it. The caller has checked the opening."""
     origin = origin or Origin()
+    # The prompt and the title are columns of their own: they are cleaned as the messages are.
+    opening = replace(opening, turns=[cast("UserTurn", REDACTOR.clean(turn)[0]) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
         ledger = Log.objects.create(project=project)
@@ -81,7 +84,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             step_count=before.step_count if before else 0,
             max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
             prompt=opening.turns[0] if opening.turns else None,
-            title=opening.title or _title(opening.turns),
+            title=REDACTOR.clean_text(opening.title)[0] or _title(opening.turns),
             run_kind=RunKind.SESSION,
             labels=opening.labels,
             created_at=now,
@@ -92,7 +95,8 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         made = transcript.add_requests(
             run, _first_messages(opening, origin), step=run.step_base + 1, epoch=None, position=0
         )
-        log.append(run.pk, [created, *(transcript.added(row) for row, _ in made)], source=Source.WEB)
+        said = [replace(transcript.added(row), phase=Phase.QUEUED) for row, _ in made]
+        log.append(run.pk, [created, *said], source=Source.WEB)
         wake(run.pk)
     return run
 

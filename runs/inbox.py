@@ -24,6 +24,7 @@ from timeline.events.command import CommandReceived
 from timeline.events.run import RunPaused, RunStopped
 from timeline.log import Entry
 from timeline.models import Source
+from timeline.redact import DEFAULT as REDACTOR
 
 Type = RunCommand.Type
 MAX_MESSAGE = 200_000
@@ -43,7 +44,7 @@ def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Agen
     """A user turn for the running conversation, delivered once, before the next model call."""
     if not message.strip():
         raise MessageEmpty("a message needs some text", pointer="/message")
-    return _wish(run_id, Type.SEND, {"message": message}, by=by, key=key)
+    return _wish(run_id, Type.SEND, {"message": REDACTOR.clean_text(message)[0]}, by=by, key=key)
 
 
 def pending(run_id: UUID) -> list[RunCommand]:

@@ -140,8 +140,8 @@ def end_waits() -> int:
     moved = 0
     for run in AgentRun.objects.runnable().filter(status=RunStatus.WAITING)[:100]:
         try:
-            move(run, RunStatus.QUEUED, RunPhase(status="queued", reason="cooldown_over"), source=Source.WORKER,
-                 reason="cooldown_over", not_before=None, queued_at=Now())  # fmt: skip
+            over = RunPhase(status=RunStatus.QUEUED, reason="cooldown_over")
+            move(run, RunStatus.QUEUED, over, source=Source.WORKER, reason="cooldown_over", not_before=None)
             moved += 1
         except MoveRefused:
             continue  # another sweep was faster

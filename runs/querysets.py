@@ -23,7 +23,3 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
             | Q(status=RunStatus.WAITING, not_before__lte=Now()),
             source="native",
         ).order_by("queued_at")
-
-    def lineage_of(self, run: AgentRun) -> RunQuerySet:
-        """The runs of one conversation up to and with `run`, oldest first."""
-        return self.filter(root_run=run.root_run_id, step_base__lte=run.step_base).order_by("created_at", "pk")

@@ -30,8 +30,14 @@ def sweep() -> None:
 
 # worker_init comes before the broker is connected: sweeping must not depend on it.
 @signals.worker_init.connect
+def start(sender: Any, **_: Any) -> None:
+    # A forking pool's parent drives nothing: its children each have a worker of their own.
+    if "prefork" not in str(sender.pool_cls):
+        worker.current().start_sweeping()
+
+
 @signals.worker_process_init.connect
-def start(**_: Any) -> None:
+def start_child(**_: Any) -> None:
     worker.current().start_sweeping()
 
 

@@ -57,19 +57,23 @@ class Conversation:
 
 
 def load(run: AgentRun) -> Conversation:
-    """Everything said in the lineage up to `run`, rolled-back rows left out; two queries."""
-    conversation = Conversation()
+    """Everything said in the lineage up to `run`; two queries."""
+    rows = rows_of(run)
+    own = [row.position for row in rows if row.run_id == run.pk]
+    return Conversation(merge(rows), position=max(own, default=0), last_role=rows[-1].role if rows else "")
+
+
+def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
+    """The history that a request is built from: every request, the first and the rebuilt one, comes from here."""
+    return messages.merge(messages.load(row.content) for row in rows)
+
+
+def rows_of(run: AgentRun) -> list[AgentRunMessage]:
+    """The messages of the conversation that `run` continues, oldest first, without the rolled-back ones."""
     lineage = _lineage(run)
-    rows = AgentRunMessage.objects.filter(run__in=lineage).order_by("position")
-    by_run: dict[UUID, list[AgentRunMessage]] = {run_id: [] for run_id in lineage}
-    for row in rows:
-        by_run[row.run_id].append(row)
-    for run_id in lineage:
-        for row in by_run[run_id]:
-            if row.rolled_back_at is None:
-                conversation.add(row, messages.load(row.content))
-    conversation.position = len(by_run[run.pk])
-    return conversation
+    place = {run_id: number for number, run_id in enumerate(lineage)}
+    rows = AgentRunMessage.objects.filter(run__in=lineage, rolled_back_at=None)
+    return sorted(rows, key=lambda row: (place[row.run_id], row.position))
 
 
 def _lineage(run: AgentRun) -> list[UUID]:

@@ -30,6 +30,7 @@ from runs.transcript import Conversation
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
+from timeline.redact import DEFAULT as REDACTOR
 
 OPEN = (ToolStatus.PLANNED, ToolStatus.RUNNING, ToolStatus.UNKNOWN)
 
@@ -110,6 +111,7 @@ class Drive:
         """Commit a failed attempt with the events that speak of it, at least one."""
 
         named = self._named(entries)
+        error.message, _ = REDACTOR.clean_text(error.message)
 
         def write() -> None:
             with transaction.atomic():

@@ -25,6 +25,7 @@ from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
+from timeline.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
 
@@ -49,7 +50,8 @@ def leave(drive: Drive, action: Next) -> None:
 def complete(drive: Drive) -> None:
     chaos.point("CP25")
     run = drive.run
-    result = transcript.last_answer(drive.conversation)
+    # The answer itself is never altered; its copy on the run is for reading.
+    result, _ = REDACTOR.clean_text(transcript.last_answer(drive.conversation))
     began = run.started_at or run.created_at
     payload = RunCompleted(
         summary=result[:280] or None,
@@ -61,6 +63,7 @@ def complete(drive: Drive) -> None:
 
 
 def fail(drive: Drive, error_type: str, error: str) -> None:
+    error, _ = REDACTOR.clean_text(error)
     payload = RunFailed(error_type=error_type, error=error[:2000] or None)
     word = error_type[:64]
     _move(drive, RunStatus.FAILED, payload, reason=word, error_type=word, error_message=error)

@@ -46,8 +46,8 @@ def resume(
         if old.state is RunStatus.RESUMED:
             return Resumed(AgentRun.objects.get(resumed_from=old), already=True)
         _check_resumable(old)
-        creation.checked_max_steps(max_steps, default=old.max_steps)
-        new = _go_on(old, _plan(old, message, append=append), by=by, max_steps=max_steps)
+        budget = creation.checked_max_steps(max_steps, default=old.max_steps)
+        new = _go_on(old, _plan(old, message, append=append), by=by, max_steps=budget)
         payload = RunResumed(run_id=str(new.pk), by=by or None)
         lifecycle.move(old, RunStatus.RESUMED, payload, source=Source.WEB)
         chaos.point("CP29")
@@ -83,7 +83,7 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
     return resume_plan.plan(message, append=append, attempts=attempts, prompt=prompt)
 
 
-def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], *, by: str, max_steps: int | None) -> AgentRun:
+def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], *, by: str, max_steps: int) -> AgentRun:
     """The new run; what was typed while the old one was paused comes first."""
     waiting = [c for c in inbox.pending(old.pk) if c.type == inbox.Type.SEND]
     inbox.mark_applied(waiting)

@@ -89,7 +89,6 @@ class TestItIsQuietAbout:
         at_point(point, lambda: wish(run.pk, by="test"), monkeypatch, hit=3)
 
         assert drive(run).status in {RunStatus.STOPPED, RunStatus.PAUSED}
-        print("SAW", point, wish.__name__, run.status, [(v.invariant, v.warning_only) for v in check()])
         assert [violation for violation in check() if not violation.warning_only] == []
 
     @pytest.mark.parametrize("wish", [inbox.stop, inbox.pause])
@@ -186,8 +185,8 @@ class World:
 
 @pytest.fixture
 def world(db: None) -> World:
-    run = drive(make_run(make_agent(fixture=FIXTURE)))
-    old = drive(make_run(make_agent(fixture=FIXTURE, max_steps=3)))
+    run = drive(make_run())
+    old = drive(make_run(make_agent(max_steps=2)))
     new = drive(resume(old.pk, by="test").run)
     running = make_run()
     lifecycle.claim(running.pk, "test")

@@ -51,8 +51,10 @@ class Command(OurCommand):
             quiet=True,
             **_clock(wanted=options["beat"]),
         )
+        asked = _note_how_it_was_ended()
         worker.start()
-        if worker.exitcode:
+        # Ctrl-C is as good a way to end it as SIGTERM, though Celery counts it as a failure.
+        if worker.exitcode and asked[-1:] != ["Warm"]:
             raise SystemExit(worker.exitcode)
 
 
@@ -65,6 +67,17 @@ def _keep_our_logging(level: str | None) -> None:
 
 def _set_up_already(**_: Any) -> None:
     pass
+
+
+def _note_how_it_was_ended() -> list[str]:
+    """Each request to end, as it comes: "Warm" lets the work end in order, "Cold" drops it."""
+    asked: list[str] = []
+
+    def note(how: str = "", **_: Any) -> None:
+        asked.append(how)
+
+    signals.worker_shutting_down.connect(note, weak=False)
+    return asked
 
 
 def _clock(*, wanted: bool) -> dict[str, Any]:

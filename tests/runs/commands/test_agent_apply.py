@@ -191,32 +191,32 @@ def test_standard_input(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "code", "text"),
+    ("name", "content", "text"),
     [
-        ("a.json", b'{"agent_id": "x",}', 7, "not JSON"),
-        ("a.json", b'{"agent_id": "x", "agent_id": "y"}', 7, "'agent_id' stands there twice"),
-        ("a.json", b"[" * 100_000, 7, "not JSON: nested too deeply"),
-        ("a.json", b"", 7, "not JSON"),
-        ("a.json", b"[]", 7, "$: a definition is an object"),
-        ("a.json", b"\xff\xfe", 7, "not UTF-8 text"),
-        ("a.json", b"\xef\xbb\xbf{}", 7, "not JSON"),
-        ("a.toml", b"agent_id = ", 7, "not TOML"),
-        ("a.toml", b"a = " + b"[" * 100_000, 7, "not TOML: nested too deeply"),
-        ("a.toml", TOML.replace("7", "9" * 5000).encode(), 7, "not TOML"),
-        ("a.toml", TOML.replace("1.5", "2026-01-01").encode(), 7, "$.settings.pace: a date is no JSON value"),
-        ("a.toml", TOML.replace("1.5", "inf").encode(), 7, "$.settings.pace: not a finite number"),
-        ("a.toml", TOML.replace('["recorded"]', '["recorded", "rm"]').encode(), 7, "$.tools[1]: Unknown tools: 'rm'"),
-        ("a.conf", json.dumps({**DEFINITION, "x": 1}).encode(), 7, "$.x: Extra inputs are not permitted"),
-        ("a.conf", TOML.replace("player", "No Slug").encode(), 7, "$.agent_id: 'No Slug' is no slug"),
+        ("a.json", b'{"agent_id": "x",}', "not JSON"),
+        ("a.json", b'{"agent_id": "x", "agent_id": "y"}', "'agent_id' stands there twice"),
+        ("a.json", b"[" * 100_000, "not JSON: nested too deeply"),
+        ("a.json", b"", "not JSON"),
+        ("a.json", b"[]", "$: a definition is an object"),
+        ("a.json", b"\xff\xfe", "not UTF-8 text"),
+        ("a.json", b"\xef\xbb\xbf{}", "not JSON"),
+        ("a.toml", b"agent_id = ", "not TOML"),
+        ("a.toml", b"a = " + b"[" * 100_000, "not TOML: nested too deeply"),
+        ("a.toml", TOML.replace("7", "9" * 5000).encode(), "not TOML"),
+        ("a.toml", TOML.replace("1.5", "2026-01-01").encode(), "$.settings.pace: a date is no JSON value"),
+        ("a.toml", TOML.replace("1.5", "inf").encode(), "$.settings.pace: not a finite number"),
+        ("a.toml", TOML.replace('["recorded"]', '["recorded", "rm"]').encode(), "$.tools[1]: Unknown tools: 'rm'"),
+        ("a.conf", json.dumps({**DEFINITION, "x": 1}).encode(), "$.x: Extra inputs are not permitted"),
+        ("a.conf", TOML.replace("player", "No Slug").encode(), "$.agent_id: 'No Slug' is no slug"),
     ],
 )
 def test_exit_7_names_the_place(
-    project: Project, refused: Any, tmp_path: Path, name: str, content: bytes, code: int, text: str
+    project: Project, refused: Any, tmp_path: Path, name: str, content: bytes, text: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    ended, line = refused("agent", "apply", str(tmp_path / name), "--project", "alpha")
+    code, line = refused("agent", "apply", str(tmp_path / name), "--project", "alpha")
 
-    assert ended == code
+    assert code == 7
     assert line.startswith(f"{tmp_path / name}: ")
     assert text in line
     assert not Agent.objects.exists()

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connections
 
 from agentops.projects.access import SYSTEM
@@ -53,7 +53,12 @@ def fixture_agent(project: Project, tmp_path: Path, settings: Any) -> Callable[.
 
     def make(calls: list[dict[str, Any]], slug: str = "own") -> Agent:
         (tmp_path / f"{tmp_path.name}-{slug}.json").write_text(json.dumps({"calls": calls}))
-        definition = {"agent_id": slug, "provider": "fixture", "model": f"{tmp_path.name}-{slug}", "tools": ["recorded"]}
+        definition = {
+            "agent_id": slug,
+            "provider": "fixture",
+            "model": f"{tmp_path.name}-{slug}",
+            "tools": ["recorded"],
+        }
         return agents.apply(project, definition, by="system")[0]
 
     yield make
@@ -73,7 +78,19 @@ def test_it_prints_the_id_alone(agent: Agent, command: Command) -> None:
 def test_its_options(agent: Agent, command: Command) -> None:
     row = json.loads(
         command(
-            *("agent", "run", "player", "--project", "alpha", "--prompt", "Hi", "--max-steps", "3", "--title", " T\x1b "),
+            *(
+                "agent",
+                "run",
+                "player",
+                "--project",
+                "alpha",
+                "--prompt",
+                "Hi",
+                "--max-steps",
+                "3",
+                "--title",
+                " T\x1b ",
+            ),
             *("--label", "nightly", "--label", "b", "--label", "nightly", "--json"),
         )
     )
@@ -141,7 +158,7 @@ def test_what_it_refuses(agent: Agent, refused: Any, words: list[str], code: int
     ],
 )
 def test_usage(agent: Agent, command: Command, words: list[str]) -> None:
-    with pytest.raises(Exception, match="(?i)argument|not allowed"):
+    with pytest.raises(CommandError, match="argument"):
         command("agent", "run", "player", "--project", "alpha", "--prompt", "x", *words)
     assert not AgentRun.objects.exists()
 
@@ -200,9 +217,10 @@ def test_wait_follows_to_the_end(own: Any, command: Command) -> None:
 def test_wait_says_that_a_run_pauses(own: Any, command: Command) -> None:
     own([asking(), call()])
     out = io.StringIO()
-    with pytest.raises(agent_command.CommandError, match=r"the run is paused \(max_steps\)") as ended:
+    with pytest.raises(CommandError, match=r"the run is paused \(max_steps\)") as ended:
         call_command(
-            *("agent", "run", "own", "--project", "alpha", "--prompt", "x", "--max-steps", "1", "--wait", "20"), stdout=out
+            *("agent", "run", "own", "--project", "alpha", "--prompt", "x", "--max-steps", "1", "--wait", "20"),
+            stdout=out,
         )
 
     assert ended.value.returncode == 1
@@ -264,7 +282,7 @@ def test_ls_filters(make_run: MakeRun, command: Command, refused: Any) -> None:
     assert listed("--limit", "1") == [str(theirs.pk)]
     assert refused("agent", "ls", "--project", "gamma")[0] == 3
     for words in (["--status", "bogus"], ["--limit", "0"], ["--limit", "1e3"], ["--limit", "1001"]):
-        with pytest.raises(Exception, match="argument"):
+        with pytest.raises(CommandError, match="argument"):
             command("agent", "ls", *words)
 
 

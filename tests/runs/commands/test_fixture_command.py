@@ -28,7 +28,10 @@ def refused_in_full(words: list[str], capsys: pytest.CaptureFixture[str], refuse
 def test_verify_counts_what_is_in_them(command: Command) -> None:
     files = [str(SHIPPED / f"claude-code-{name}.json") for name in ("5c", "7e")]
 
-    assert command("fixture", "verify", *files).splitlines() == [f"{files[0]}\t5\t10\tFalse", f"{files[1]}\t24\t21\tFalse"]
+    assert command("fixture", "verify", *files).splitlines() == [
+        f"{files[0]}\t5\t10\tFalse",
+        f"{files[1]}\t24\t21\tFalse",
+    ]
     assert json.loads(command("fixture", "verify", files[0], "--json")) == [
         {"file": files[0], "calls": 5, "tool_calls": 10, "ends": False}
     ]

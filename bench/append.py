@@ -1,0 +1,209 @@
+"""The append: against what Postgres can take at all, on one hot log, and on tables without statistics (G6)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from bench.place import Place, settle
+from bench.report import Row, heading, mid, rate, show
+from bench.writers import EVENT_TYPE, Order, Writers, body, digest, keyed, writing
+
+HOT_GOAL = 0.7
+EMPTY_GOAL = 0.8
+LOGS = 50
+#: The one-connection cases take turns of this many events.
+PER_TURN = {1: 100, 100: 3000}
+
+# A table of the same shape: columns, keys, indexes, and the reference to a log with a counter of its own.
+TWIN = """
+CREATE TABLE twin_log (LIKE timeline_log INCLUDING ALL) WITH (fillfactor = 50);
+CREATE TABLE twin_events (LIKE agent_run_events INCLUDING ALL);
+ALTER TABLE twin_events ADD FOREIGN KEY (log_id) REFERENCES twin_log (id) DEFERRABLE INITIALLY DEFERRED;
+"""
+COLUMNS = ("log_id", "seq", "event_id", "run_kind", "phase", "type", "ts", "node_id", "payload", "source", "late",
+           "sanitized", "body_sha256", "created_at")  # fmt: skip
+FIXED = {"run_kind": "session", "phase": "running", "type": EVENT_TYPE, "node_id": "", "source": "ingest",
+         "late": False, "sanitized": ""}  # fmt: skip
+BARE = """
+CREATE FUNCTION twin_append(p_log uuid, p_ids text[], p_payloads text[], p_sha bytea[]) RETURNS SETOF bigint
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE v_last bigint; v_new int;
+BEGIN
+  SELECT last_seq INTO v_last FROM twin_log WHERE id = p_log FOR UPDATE;
+  RETURN QUERY INSERT INTO twin_events (log_id, seq, event_id, run_kind, phase, type, ts, node_id, payload, source,
+      late, sanitized, body_sha256, created_at)
+    SELECT p_log, v_last + row_number() OVER (ORDER BY g.ord), g.id, 'session', 'running', 'x.bench', now(), '',
+        g.payload::jsonb, 'ingest', false, '', g.sha, now()
+      FROM unnest(p_ids, p_payloads, p_sha) WITH ORDINALITY AS g(id, payload, sha, ord)
+     WHERE NOT EXISTS (SELECT 1 FROM twin_events e WHERE e.log_id = p_log AND e.event_id = g.id)
+    RETURNING twin_events.seq;
+  GET DIAGNOSTICS v_new = ROW_COUNT;
+  UPDATE twin_log SET last_seq = v_last + v_new, last_event_at = now() WHERE id = p_log;
+END $$
+"""
+
+Append = Callable[[list[str]], Any]
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading("append: events of ~300 B with the sender's ids, one commit a batch")
+    with place.connect() as connection:
+        # The cases decide when statistics are made.
+        connection.execute("ALTER TABLE agent_run_events SET (autovacuum_enabled = off)")
+    rounds = 3 if quick else 9
+    for batch in PER_TURN:
+        one_connection(place, batch, rounds)
+    with writing() as writers:
+        for batch in (1, 100):
+            hot_log(place, writers, batch, rounds)
+        for logs in (1, LOGS):
+            emptied_table(place, writers, logs, 2 if quick else 4)
+
+
+def one_connection(place: Place, batch: int, rounds: int) -> None:
+    log_id = made_logs(place, 1)[0]
+    settle(place)
+    with place.connect() as connection:
+        connection.execute("DROP TABLE IF EXISTS twin_events, twin_log; DROP FUNCTION IF EXISTS twin_append")
+        connection.execute(TWIN)
+        connection.execute(BARE)
+        connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log WHERE id = %s", [log_id])
+        ways: dict[str, Append] = {
+            "ours": partial(_ours, log_id),
+            "COPY, no counter": partial(_copy, connection, log_id, count(1_000_000_000)),
+            "executemany, no counter": partial(_executemany, connection, log_id, count(2_000_000_000)),
+            "bare plpgsql append": partial(_bare, connection, log_id),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(rounds + 1):
+            for name, append in ways.items():
+                took = _timed(append, batch, f"{name}{turn}")
+                if turn:  # the first turn warms up
+                    seconds[name].append(took)
+    ours = seconds.pop("ours")
+    for name, theirs in seconds.items():
+        ratio = mid([other / own for own, other in zip(ours, theirs, strict=True)])
+        figures = (rate(PER_TURN[batch] / mid(ours), "/s"), f"{name}: {rate(PER_TURN[batch] / mid(theirs), '/s')}")
+        show(Row(f"1 connection, batches of {batch}", *figures, ratio))
+
+
+def hot_log(place: Place, writers: Writers, batch: int, rounds: int) -> None:
+    """8 writers on one log, which stand in line for its row, against 8 writers on 50 logs."""
+    logs = made_logs(place, LOGS)
+    settle(place)
+    orders = {"hot": Order(logs[:1], batch, 0.8), "spread": Order(logs, batch, 0.8)}
+    rates: dict[str, list[float]] = {name: [] for name in orders}
+    for turn in range(rounds + 1):
+        for name, order in orders.items():
+            measured = writers.rate(order)
+            if turn:
+                rates[name].append(measured)
+    hot, spread = rates["hot"], rates["spread"]
+    ratio = mid([one / many for one, many in zip(hot, spread, strict=True)])
+    figures = (f"hot: {rate(mid(hot), '/s')}", f"{LOGS} logs: {rate(mid(spread), '/s')}")
+    show(Row(f"8 writers, batches of {batch}", *figures, ratio, at_least=HOT_GOAL))
+    _check_dense(place, logs)
+
+
+def emptied_table(place: Place, writers: Writers, logs: int, rounds: int) -> None:
+    """Sessions that planned on an empty table: the same sessions after TRUNCATE, and again after ANALYZE."""
+    order = Order(made_logs(place, logs), 100, 1.5)
+    emptied: list[float] = []
+    analysed: list[float] = []
+    writers.rate(order)
+    for _ in range(rounds):
+        with place.connect() as connection:
+            with connection.transaction():
+                connection.execute("SET LOCAL agentops.maintenance = 'on'")
+                connection.execute("TRUNCATE agent_run_events")
+            emptied.append(writers.rate(order))
+            connection.execute("ANALYZE agent_run_events")
+            analysed.append(writers.rate(order))
+    ratio = mid([one / other for one, other in zip(emptied, analysed, strict=True)])
+    figures = (f"emptied: {rate(mid(emptied), '/s')}", f"analysed: {rate(mid(analysed), '/s')}")
+    show(Row(f"8 writers, {logs} log(s), after TRUNCATE", *figures, ratio, at_least=EMPTY_GOAL))
+
+
+def made_logs(place: Place, number: int) -> list[UUID]:
+    from agentops.projects.models import Project
+    from timeline.models import Log
+
+    project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
+    return [Log.objects.create(project=project).pk for _ in range(number)]
+
+
+def _timed(append: Append, batch: int, salt: str) -> float:
+    turns = PER_TURN[batch] // batch
+    batches = [[f"{salt}-{turn}-{n}" for n in range(batch)] for turn in range(turns)]
+    began = time.perf_counter()
+    for ids in batches:
+        append(ids)
+    return time.perf_counter() - began
+
+
+def _ours(log_id: UUID, ids: list[str]) -> None:
+    from django.db import transaction
+
+    from timeline import log
+    from timeline.models import Source
+
+    with transaction.atomic():
+        log.append(log_id, keyed(ids), source=Source.INGEST)
+
+
+def _rows(log_id: UUID, seqs: count[int], ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    rows = []
+    now = "now"
+    for event_id in ids:
+        row = FIXED | {
+            "log_id": log_id, "seq": next(seqs), "event_id": event_id, "ts": now, "created_at": now,
+            "payload": json.dumps(body(event_id)), "body_sha256": digest(event_id),
+        }  # fmt: skip
+        rows.append(tuple(row[column] for column in COLUMNS))
+    return rows
+
+
+_NAMES = sql.SQL(", ").join(map(sql.Identifier, COLUMNS))
+_COPY = sql.SQL("COPY twin_events ({}) FROM STDIN").format(_NAMES)
+_INSERT = sql.SQL("INSERT INTO twin_events ({}) VALUES ({})").format(
+    _NAMES, sql.SQL(", ").join([sql.Placeholder()] * len(COLUMNS))
+)
+
+
+def _copy(connection: psycopg.Connection, log_id: UUID, seqs: count[int], ids: list[str]) -> None:
+    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        for row in _rows(log_id, seqs, ids):
+            copy.write_row(row)
+
+
+def _executemany(connection: psycopg.Connection, log_id: UUID, seqs: count[int], ids: list[str]) -> None:
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.executemany(_INSERT, _rows(log_id, seqs, ids))
+
+
+def _bare(connection: psycopg.Connection, log_id: UUID, ids: list[str]) -> None:
+    payloads = [json.dumps(body(event_id)) for event_id in ids]
+    hashes = [digest(event_id) for event_id in ids]
+    connection.execute(
+        "SELECT * FROM twin_append(%s, %b::text[], %b::text[], %b::bytea[])", [log_id, ids, payloads, hashes]
+    ).fetchall()
+
+
+def _check_dense(place: Place, logs: Sequence[UUID]) -> None:
+    with place.connect() as connection:
+        found = connection.execute(
+            "SELECT count(*) FROM (SELECT 1 FROM agent_run_events WHERE log_id = ANY(%s) GROUP BY log_id"
+            " HAVING min(seq) <> 1 OR max(seq) <> count(*)) AS gaps",
+            [list(logs)],
+        ).fetchone()
+    if found != (0,):
+        raise RuntimeError(f"{found} logs have gaps")

@@ -1,0 +1,74 @@
+"""Eight senders of the same events at once (G7): nothing fails, nothing is lost, nothing is stored twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from uuid import UUID
+
+from bench.append import made_logs
+from bench.place import Place
+from bench.report import Row, heading, note, show
+from bench.writers import PROCESSES, THREADS, Done, Order, writing
+
+SENDERS = PROCESSES * THREADS
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading("duplicates: 8 senders of the same event ids, repeats inside batches too")
+    events = 4_000 if quick else 20_000
+    with writing() as writers:
+        for what, batch, shuffled in (
+            ("same order, batches of 1", 1, False),
+            ("same order, batches of 20", 20, False),
+            ("own order each, batches of 20", 20, True),
+            ("own order each, batches of 100", 100, True),
+        ):
+            ids = [f"event-{number}" for number in range(events // 10 if batch == 1 else events)]
+            log_id = made_logs(place, 1)[0]
+            done = writers.append(Order([log_id], lists=_lists(ids, batch, shuffled=shuffled)))
+            _judge(place, what, log_id, ids, done)
+
+
+def _lists(ids: Sequence[str], batch: int, *, shuffled: bool) -> list[list[list[str]]]:
+    """What each sender sends: every id, in batches some of whose events come twice."""
+    lists = []
+    for sender in range(SENDERS):
+        source = random.Random(sender)
+        own = list(ids)
+        if shuffled:
+            source.shuffle(own)
+        batches = [own[at : at + batch] for at in range(0, len(own), batch)]
+        lists.append([[*some, *source.sample(some, len(some) // 5)] for some in batches])
+    return lists
+
+
+def _judge(place: Place, what: str, log_id: UUID, ids: Sequence[str], done: Sequence[Done]) -> None:
+    errors = [error for process in done for error in process.errors]
+    told: dict[str, set[int]] = {}
+    conflicts = fresh = 0
+    for event_id, seq, duplicate, conflict in (one for process in done for some in process.told for one in some):
+        told.setdefault(event_id, set()).add(seq)
+        conflicts += conflict
+        fresh += not duplicate
+    stored = _stored(place, log_id)
+    seqs = sorted(seq for seq, _ in stored)
+    gaps = len(set(range(1, len(seqs) + 1)) ^ set(seqs))
+    doubles = len(stored) - len({event_id for _, event_id in stored})
+    lost = len(set(ids) - {event_id for _, event_id in stored})
+    misled = sum(1 for seq, event_id in stored if told.get(event_id) != {seq})
+    found = {"errors": len(errors), "gaps": gaps, "duplicates": doubles, "lost": lost, "told wrong": misled,
+             "false conflicts": conflicts, "told new twice": abs(fresh - len(ids))}  # fmt: skip
+    sent = sum(process.events for process in done)
+    rate = sent / max(process.seconds for process in done)
+    faults = sum(found.values())
+    show(Row(what, f"{sent:,} sent ({rate:,.0f}/s)", f"{len(stored):,} stored, {faults} faults", faults, at_most=0))
+    if faults:
+        note(", ".join(f"{name}: {number}" for name, number in found.items() if number))
+    for error in sorted(set(errors))[:3]:
+        note(error)
+
+
+def _stored(place: Place, log_id: UUID) -> list[tuple[int, str]]:
+    with place.connect() as connection:
+        return connection.execute("SELECT seq, event_id FROM agent_run_events WHERE log_id = %s", [log_id]).fetchall()

@@ -1,0 +1,182 @@
+"""What a run costs on the disk (G4): bytes of all tables and indexes over the bytes that somebody said.
+
+Measured as the growth of the files of an empty database, after VACUUM, with the maps that VACUUM makes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from bench import payload, peers
+from bench.place import Place, empty
+from bench.report import Row, heading, note, show
+
+GOAL = 1.6
+RECORDING = "claude-code-b6"
+LONG_TEXT = 8192
+
+# Every file of the database that belongs to one of its own tables: heap, maps, TOAST with its index, indexes.
+SIZES = """
+SELECT t.relname, part.name, part.bytes FROM pg_class t
+JOIN pg_namespace n ON n.oid = t.relnamespace
+CROSS JOIN LATERAL (
+    SELECT 'heap' AS name, pg_relation_size(t.oid, 'main') AS bytes
+    UNION ALL SELECT 'maps (fsm, vm)', pg_relation_size(t.oid, 'fsm') + pg_relation_size(t.oid, 'vm')
+    UNION ALL SELECT 'toast', pg_total_relation_size(t.reltoastrelid) WHERE t.reltoastrelid <> 0
+    UNION ALL SELECT 'index ' || i.relname, pg_total_relation_size(i.oid)
+        FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid WHERE x.indrelid = t.oid
+) part WHERE t.relkind = 'r' AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+"""
+
+Sizes = dict[tuple[str, str], int]
+
+
+@dataclass(frozen=True)
+class Grown:
+    sizes: Sizes
+
+    @property
+    def total(self) -> int:
+        return sum(self.sizes.values())
+
+    def by_table(self) -> Iterator[tuple[str, int, list[tuple[str, int]]]]:
+        """Tables and their parts, the largest first; what did not grow is left out."""
+        tables: dict[str, list[tuple[str, int]]] = {}
+        for (table, part), size in self.sizes.items():
+            if size:
+                tables.setdefault(table, []).append((part, size))
+        for table, parts in sorted(tables.items(), key=lambda item: -sum(size for _, size in item[1])):
+            yield table, sum(size for _, size in parts), sorted(parts, key=lambda part: -part[1])
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    from bench import driven
+
+    heading(f"storage: bytes stored / bytes said, runs of {steps:,} steps")
+    turns = payload.steps(steps)
+    said = sum(turn.size for turn in turns)
+    payload.write_fixture(place.fixtures(), "stored", turns)
+    with driven.working() as worker:
+        # A run before: what a process writes once (the project, the agent) is not the run's.
+        with growth(place) as ours:
+            driven.drive(worker, "stored", steps=steps)
+        show(_row(f"{steps:,} steps, ~1 KB texts", ours, said, at_most=GOAL))
+        break_down(ours, said, steps)
+        others = against_peers(place, turns, said) if with_peers else []
+        for title, theirs in others:
+            figures = (f"{ours.total / said:.2f} x", f"{title}: {theirs / said:.1f} x")
+            show(Row("ours stores this much of a peer's", *figures, ours.total / theirs))
+        if not quick:
+            with growth(place) as twice:
+                driven.drive(worker, "stored", steps=steps)
+                driven.drive(worker, "stored", steps=steps)
+            show(_row("a second run in the same tables", Grown({("all", "of it"): twice.total - ours.total}), said))
+        long_texts(place, worker, steps=steps // 4)
+        recording(place, worker)
+
+
+def long_texts(place: Place, worker: Any, *, steps: int) -> None:
+    from bench import driven
+
+    turns = payload.steps(steps, size=LONG_TEXT)
+    said = sum(turn.size for turn in turns)
+    payload.write_fixture(place.fixtures(), "long-texts", turns)
+    with growth(place) as grown:
+        driven.drive(worker, "long-texts", steps=steps)
+    show(_row(f"{steps:,} steps, 8 KB texts (compressed by Postgres)", grown, said))
+    break_down(grown, said, steps)
+
+
+def recording(place: Place, worker: Any) -> None:
+    """A real conversation, shipped with the product: thinking, parallel calls, large outputs."""
+    from bench import driven
+    from runs.fixtures.library import load
+
+    fixture = load(RECORDING)
+    steps = len(fixture.answers)
+    said = sum(_said(call) for call in fixture.answers)
+    with growth(place) as grown:
+        driven.drive(worker, RECORDING, steps=steps)
+    show(_row(f"recording {RECORDING}, {steps} steps", grown, said))
+    break_down(grown, said, steps)
+
+
+def against_peers(place: Place, turns: Sequence[payload.Step], said: int) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    for peer in peers.STEPPING:
+        try:
+            with peer.started(place, turns, window=len(turns)) as maker:
+                with psycopg.connect(maker.url, autocommit=True) as connection:
+                    before = _sizes(connection)
+                    maker.steps(len(turns))
+                    connection.execute("VACUUM")
+                    connection.execute("CHECKPOINT")
+                    grown = _difference(before, _sizes(connection))
+                show(_row(f"{len(turns):,} steps, ~1 KB texts", None, said, other=(maker.title, grown.total)))
+                found.append((maker.title, grown.total))
+        except peers.PeerUnusable as error:
+            show(Row(f"{len(turns):,} steps, ~1 KB texts", "-", f"{peer.title}: {error}"))
+    return found
+
+
+def break_down(grown: Grown, said: int, steps: int) -> None:
+    for table, size, parts in grown.by_table():
+        note(f"{table:<28} {size:>12,} B  {size / steps:>8,.0f} B/step  {size / said:.3f} x")
+        if size / said > 0.01:
+            for part, bytes_ in parts:
+                note(f"    {part:<44} {bytes_:>12,} B  {bytes_ / steps:>8,.0f} B/step  {bytes_ / said:.3f} x")
+
+
+class Growing(Grown):
+    """Filled in when the block ends."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+
+@contextmanager
+def growth(place: Place) -> Iterator[Growing]:
+    """How much the files of an emptied database grow in the block."""
+    grown = Growing()
+    empty(place)
+    with place.connect() as connection:
+        connection.execute("VACUUM")
+        before = _sizes(connection)
+        yield grown
+        connection.execute("VACUUM")
+        connection.execute("CHECKPOINT")
+        grown.sizes.update(_difference(before, _sizes(connection)).sizes)
+
+
+def _row(
+    what: str, ours: Grown | None, said: int, *, other: tuple[str, int] | None = None, at_most: float | None = None
+) -> Row:
+    said_text = f"said: {said / 1e6:,.2f} MB"
+    if ours is not None:
+        return Row(what, f"{ours.total / 1e6:,.2f} MB", said_text, ours.total / said, at_most=at_most)
+    assert other is not None
+    title, size = other
+    return Row(what, "-", f"{title}: {size / 1e6:,.1f} MB", size / said)
+
+
+def _said(call: Any) -> int:
+    """Bytes of a recorded call: texts, thinking with its signature, arguments, outputs, the user's turn."""
+    texts = [getattr(part, name, None) for part in call.response.parts for name in ("content", "signature")]
+    texts += [json.dumps(part.args) for part in call.tool_calls if part.args]
+    texts += [getattr(entry, "output", None) for entry in call.tools.values()]
+    texts += [call.user, call.input.prompt, call.input.system]
+    return sum(len((text if isinstance(text, str) else json.dumps(text)).encode()) for text in texts if text)
+
+
+def _sizes(connection: psycopg.Connection) -> Sizes:
+    return {(table, part): size for table, part, size in connection.execute(SIZES).fetchall()}
+
+
+def _difference(before: Sizes, after: Sizes) -> Grown:
+    return Grown({key: size - before.get(key, 0) for key, size in after.items()})

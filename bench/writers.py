@@ -1,0 +1,187 @@
+"""Eight writers of the log: two processes with four threads each, told by the benchmark what to append.
+
+`serve` runs in a process of its own, which sets Django up for itself.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from multiprocessing.connection import Connection
+from typing import Any
+from uuid import UUID
+
+PROCESSES = 2
+THREADS = 4
+EVENT_TYPE = "x.bench"
+
+#: What one writer appended: (event_id, seq, duplicate, conflict) in the order of its batches.
+Told = list[tuple[str, int, bool, bool]]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the writers shall do. With `lists`, each sends these batches of ids; else new events for `seconds`."""
+
+    logs: Sequence[UUID]
+    batch: int = 1
+    seconds: float = 1.0
+    lists: Sequence[Sequence[Sequence[str]]] | None = None
+
+
+@dataclass(frozen=True)
+class Done:
+    events: int
+    seconds: float
+    errors: list[str]
+    told: list[Told]
+
+
+class Writers:
+    def __init__(self, pipes: Sequence[Connection]) -> None:
+        self._pipes = pipes
+
+    def append(self, order: Order) -> list[Done]:
+        """All of them at once; what each process did."""
+        for pipe in self._pipes:
+            pipe.send(order)
+        return [pipe.recv() for pipe in self._pipes]
+
+    def rate(self, order: Order) -> float:
+        """Events a second of all writers together."""
+        done = self.append(order)
+        failed = [error for process in done for error in process.errors]
+        if failed:
+            raise RuntimeError(f"a writer failed: {failed[0]}")
+        return sum(process.events for process in done) / max(process.seconds for process in done)
+
+
+@contextmanager
+def writing() -> Iterator[Writers]:
+    context = multiprocessing.get_context("spawn")
+    pairs = [context.Pipe() for _ in range(PROCESSES)]
+    processes = [context.Process(target=serve, args=(theirs, number), daemon=True)
+                 for number, (_, theirs) in enumerate(pairs)]  # fmt: skip
+    for process in processes:
+        process.start()
+    try:
+        yield Writers([ours for ours, _ in pairs])
+    finally:
+        for ours, _ in pairs:
+            ours.send(None)
+        for process in processes:
+            process.join(10)
+
+
+def serve(pipe: Connection, number: int) -> None:
+    import django
+
+    django.setup()
+    from django.db import connections
+
+    threads = [Thread(number * THREADS + n) for n in range(THREADS)]
+    try:
+        while (order := pipe.recv()) is not None:
+            pipe.send(_carry_out(order, threads))
+    finally:
+        for thread in threads:
+            thread.end()
+        connections.close_all()
+
+
+class Thread:
+    """A writer with a connection of its own that it keeps from order to order."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._wanted = threading.Semaphore(0)
+        self._done = threading.Semaphore(0)
+        self._order: Order | None = None
+        self._random = random.Random(number)
+        self.events = 0
+        self.errors: list[str] = []
+        self.told: Told = []
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def begin(self, order: Order) -> None:
+        self._order, self.events, self.errors, self.told = order, 0, [], []
+        self._wanted.release()
+
+    def wait(self) -> None:
+        self._done.acquire()
+
+    def end(self) -> None:
+        self._order = None
+        self._wanted.release()
+        self.wait()
+
+    def _run(self) -> None:
+        from django.db import connection
+
+        while True:
+            self._wanted.acquire()
+            if self._order is None:
+                connection.close()
+                self._done.release()
+                return
+            try:
+                self._work(self._order)
+            except Exception as error:
+                self.errors.append(f"{type(error).__name__}: {error}"[:300])
+            self._done.release()
+
+    def _work(self, order: Order) -> None:
+        if order.lists is None:
+            until = time.perf_counter() + order.seconds
+            while time.perf_counter() < until:
+                self._append(order, [f"{self._random.getrandbits(128):032x}" for _ in range(order.batch)])
+            return
+        for ids in order.lists[self._number % len(order.lists)]:
+            try:
+                self.told += zip(ids, *zip(*self._append(order, ids), strict=True), strict=True)
+            except Exception as error:
+                self.errors.append(f"{type(error).__name__}: {error}"[:300])
+
+    def _append(self, order: Order, ids: Sequence[str]) -> list[tuple[int, bool, bool]]:
+        from django.db import transaction
+
+        from timeline import log
+        from timeline.models import Source
+
+        with transaction.atomic():
+            found = log.append(self._random.choice(order.logs), keyed(ids), source=Source.INGEST)
+        self.events += len(ids)
+        return [(one.seq, one.duplicate, one.conflict) for one in found]
+
+
+def keyed(ids: Sequence[str]) -> list[Any]:
+    """Entries as ingest makes them: the sender's id, and the hash of the body under it."""
+    from timeline.log import Entry
+
+    return [Entry(body(event_id), EVENT_TYPE, event_id=event_id, body_sha256=digest(event_id)) for event_id in ids]
+
+
+def body(seed: str) -> dict[str, Any]:
+    """About 300 bytes; the same for the same seed."""
+    return {"tool": "search", "query": (seed * 7)[:200], "tokens": 512, "duration_ms": 17, "ok": True, "model": "m-1"}
+
+
+def digest(seed: str) -> bytes:
+    return sha256(seed.encode()).digest()
+
+
+def _carry_out(order: Order, threads: Sequence[Thread]) -> Done:
+    began = time.perf_counter()
+    for thread in threads:
+        thread.begin(order)
+    for thread in threads:
+        thread.wait()
+    seconds = time.perf_counter() - began
+    errors = [error for thread in threads for error in thread.errors]
+    return Done(sum(thread.events for thread in threads), seconds, errors, [thread.told for thread in threads])

@@ -1,0 +1,144 @@
+"""Status never moves without its event, never from where it was not, and never after the end."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from runs import lifecycle
+from runs.errors import MoveRefused
+from runs.models import AgentRun, Attempt
+from runs.statuses import MOVES, TERMINAL, RunStatus
+from tests.make import make_run
+from timeline import log
+from timeline.errors import LeaseLost
+from timeline.events.run import RunPhase
+from timeline.models import Event, Source
+
+pytestmark = pytest.mark.django_db
+S = RunStatus
+PATHS: dict[RunStatus, list[RunStatus]] = {
+    S.QUEUED: [],
+    S.RUNNING: [S.RUNNING],
+    S.WAITING: [S.RUNNING, S.WAITING],
+    S.PAUSED: [S.PAUSED],
+    S.RESUMED: [S.PAUSED, S.RESUMED],
+    S.COMPLETED: [S.RUNNING, S.COMPLETED],
+    S.FAILED: [S.FAILED],
+    S.STOPPED: [S.STOPPED],
+}
+
+
+def move(run: AgentRun, to: RunStatus, epoch: int | None = None) -> None:
+    lifecycle.move(run, to, RunPhase(status=to.value), source=Source.WEB, reason="test", epoch=epoch)
+
+
+def make(status: RunStatus) -> AgentRun:
+    """A run that came to `status` the way runs do."""
+    run = make_run()
+    for to in PATHS[status]:
+        if to is S.RUNNING:
+            claimed = lifecycle.claim(run.pk, "tester")
+            assert claimed is not None
+            run = claimed.run
+        else:
+            move(run, to)
+    return AgentRun.objects.get(pk=run.pk)
+
+
+@pytest.mark.parametrize(("old", "new"), list(itertools.product(RunStatus, RunStatus)))
+def test_every_move(old: RunStatus, new: RunStatus) -> None:
+    run = make(old)
+    before = Event.objects.filter(log=run.pk).count()
+    if new is S.RUNNING:
+        assert (lifecycle.claim(run.pk, "tester") is not None) == (old is S.QUEUED)
+        return
+    if new in MOVES[old]:
+        move(run, new)
+        assert AgentRun.objects.get(pk=run.pk).status == new
+        assert Event.objects.filter(log=run.pk).count() == before + 1
+    else:
+        with pytest.raises(MoveRefused):
+            move(run, new)
+        assert AgentRun.objects.get(pk=run.pk).status == old
+        assert Event.objects.filter(log=run.pk).count() == before
+
+
+def test_a_lost_race_moves_nothing() -> None:
+    run = make(S.QUEUED)
+    stale = AgentRun.objects.get(pk=run.pk)
+    move(run, S.STOPPED)
+    with pytest.raises(MoveRefused):
+        move(stale, S.FAILED)
+    assert AgentRun.objects.get(pk=run.pk).status == S.STOPPED
+    assert Event.objects.filter(log=run.pk, type="run.phase").count() == 1
+
+
+def test_a_move_takes_its_event_with_it() -> None:
+    run = make(S.QUEUED)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        move(run, S.STOPPED)
+        raise ZeroDivisionError
+    assert AgentRun.objects.get(pk=run.pk).status == S.QUEUED
+    assert not Event.objects.filter(log=run.pk, type="run.phase").exists()
+
+
+def test_a_claim_fences_the_one_before() -> None:
+    run = make(S.RUNNING)
+    assert (run.lease_epoch, log.epoch_of(run.pk)) == (1, 1)
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
+    second = lifecycle.claim(run.pk, "another")
+    assert second is not None
+    assert second.epoch == 2
+    assert list(Attempt.objects.filter(run=run).order_by("epoch").values_list("end_reason", flat=True)) == ["died", ""]
+    recovered = Event.objects.get(log=run.pk, type="run.recovered")
+    assert (recovered.payload["previous_epoch"], recovered.payload["epoch"]) == (1, 2)
+    with pytest.raises(LeaseLost):
+        move(run, S.COMPLETED, epoch=1)
+    assert not lifecycle.renew(run.pk, 1)
+    assert lifecycle.renew(run.pk, 2)
+
+
+def test_a_live_lease_is_left_alone() -> None:
+    run = make(S.RUNNING)
+    assert lifecycle.claim(run.pk, "another") is None
+
+
+def test_a_fenced_worker_that_lives_is_no_death() -> None:
+    run = make(S.RUNNING)
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
+    lifecycle.claim(run.pk, "another")
+    lifecycle.note_fenced(run.pk, 1)
+    assert Attempt.objects.get(run=run, epoch=1).end_reason == "fenced"
+
+
+def test_a_wait_ends_when_its_time_has_come() -> None:
+    run = make(S.WAITING)
+    assert lifecycle.end_waits() == 0
+    AgentRun.objects.filter(pk=run.pk).update(not_before="2000-01-01T00:00Z")
+    assert lifecycle.end_waits() == 1
+    run = AgentRun.objects.get(pk=run.pk)
+    assert (run.status, run.not_before) == (S.QUEUED, None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "name"),
+    [
+        ({"status": "completed"}, "run_terminal_has_completed_at"),
+        ({"completed_at": "2000-01-01T00:00Z"}, "run_terminal_has_completed_at"),
+        ({"lease_owner": "x"}, "run_lease_while_running"),
+        ({"status": "running"}, "run_lease_while_running"),
+        ({"status": "dreaming"}, "run_status_known"),
+        ({"step_base": 3}, "run_steps_grow"),
+    ],
+)
+def test_the_database_refuses_the_impossible(columns: dict[str, object], name: str) -> None:
+    run = make(S.QUEUED)
+    with pytest.raises(IntegrityError, match=name), transaction.atomic():
+        AgentRun.objects.filter(pk=run.pk).update(**columns)
+
+
+def test_terminal_means_no_way_out() -> None:
+    assert all(not MOVES[status] for status in TERMINAL)

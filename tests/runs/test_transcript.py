@@ -1,0 +1,141 @@
+"""The conversation: what is stored is what was sent, and what is sent can be rebuilt from what is stored."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.db import IntegrityError, transaction
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.usage import RequestUsage
+
+from runs import messages, transcript
+from runs.engine import model_turn
+from runs.models import AgentRunMessage
+from tests.make import drive, make_agent, make_run
+
+ANSWER = ModelResponse(
+    parts=[
+        ThinkingPart("why not", signature="c2lnbmVk", provider_name="anthropic"),
+        TextPart("Grüße 🚀 \u2028 end"),
+        ToolCallPart("grep", '{"q": "a\\"b", "n": 1.50}', tool_call_id="toolu_1"),
+        ToolCallPart("ls", {"path": "/x", "deep": {"b": [1, None, True]}}, tool_call_id="toolu_2"),
+    ],
+    usage=RequestUsage(input_tokens=10, output_tokens=3, cache_read_tokens=4, details={"x": 2}),
+    model_name="some-model",
+    provider_name="anthropic",
+    provider_response_id="msg_1",
+    finish_reason="tool_call",
+)
+IMAGE = BinaryContent(b"\x89PNG\x00\xff\xfe", media_type="image/png")
+
+
+def whole(message: ModelMessage) -> object:
+    return ModelMessagesTypeAdapter.dump_python([message], mode="json")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ANSWER,
+        ModelResponse(parts=[]),
+        messages.request(SystemPromptPart("Be brief.")),
+        messages.request(UserPromptPart(["look", IMAGE])),
+        messages.request(ToolReturnPart("ls", ["a", IMAGE], "toolu_2", outcome="failed")),
+        messages.request(ToolReturnPart("ls", "", "toolu_2")),
+    ],
+    ids=["answer", "empty answer", "system", "image", "media result", "empty result"],
+)
+def test_a_message_comes_back_whole(message: ModelMessage) -> None:
+    """S-303: ids, names, exact arguments, thinking with its signature, images, unicode."""
+    stored = json.loads(json.dumps(messages.dump(message)))
+    assert whole(messages.load(stored)) == whole(message)
+    assert messages.sha256(stored) == messages.sha256(messages.dump(message))
+
+
+def test_the_stored_form_leaves_out_what_reading_fills_in() -> None:
+    stored = messages.dump(ANSWER)
+    assert "state" not in stored
+    assert None not in stored.values()
+    assert stored["usage"] == {"input_tokens": 10, "output_tokens": 3, "cache_read_tokens": 4, "details": {"x": 2}}
+
+
+def test_neighbouring_requests_are_one() -> None:
+    rows = [
+        messages.request(SystemPromptPart("s")),
+        messages.request(UserPromptPart("u")),
+        ANSWER,
+        messages.request(ToolReturnPart("grep", "1", "toolu_1")),
+        messages.request(ToolReturnPart("ls", "2", "toolu_2")),
+        messages.request(UserPromptPart("and now")),
+        ModelResponse(parts=[TextPart("done")]),
+    ]
+    merged = messages.merge(rows)
+    assert [len(m.parts) for m in merged] == [2, 4, 3, 1]
+    assert [type(m) for m in merged] == [ModelRequest, ModelResponse] * 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_request_is_what_its_rows_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-303: the request of each step, kept as it was sent, equals the one rebuilt from the rows."""
+    sent: list[bytes] = []
+
+    def keep(call: model_turn.ModelCall) -> None:
+        sent.append(ModelMessagesTypeAdapter.dump_json(call.history))
+
+    original = model_turn._ask
+
+    def asking(one_drive: object) -> ModelResponse:
+        provider = one_drive.provider  # type: ignore[attr-defined]
+        if not hasattr(provider, "kept"):
+            real = provider.open
+            monkeypatch.setattr(provider, "open", lambda call: (keep(call), real(call))[1])
+            provider.kept = True
+        return original(one_drive)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model_turn, "_ask", asking)
+    run = drive(make_run(make_agent(fixture="claude-code-7e", instructions="Be brief.")))
+    rows = transcript.rows_of(run)
+    for step, request in enumerate(sent, start=1):
+        answer = next(i for i, row in enumerate(rows) if row.role == "assistant" and row.step_number == step)
+        assert json.loads(ModelMessagesTypeAdapter.dump_json(transcript.merge(rows[:answer]))) == json.loads(request)
+    assert len(sent) == run.step_count == 24
+
+
+@pytest.mark.django_db
+def test_what_we_send_is_redacted_and_what_the_model_said_is_not() -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    run = make_run(prompt=f"use {secret}")
+    row = run.messages.get(role="user")
+    assert secret not in json.dumps(row.content)
+    assert secret not in json.dumps(run.prompt) + run.title
+    said, message = transcript.new_row(
+        run.pk, 9, ModelResponse(parts=[TextPart(f"{secret} \0")]), role="assistant", step=1, epoch=1
+    )
+    assert said.content["parts"][0]["content"] == f"{secret} \ufffd"
+    assert message.parts[0].content == f"{secret} \ufffd"  # type: ignore[union-attr]
+
+
+@pytest.mark.django_db
+def test_the_database_refuses_a_second_answer_in_a_step() -> None:
+    run = make_run()
+    for position, fails in ((5, False), (6, True)):
+        row, _ = transcript.new_row(run.pk, position, ModelResponse(parts=[]), role="assistant", step=1, epoch=None)
+        if fails:
+            with pytest.raises(IntegrityError, match=r"message_one_answer_per_step|UNIQUE"), transaction.atomic():
+                row.save(force_insert=True)
+        else:
+            row.save(force_insert=True)
+    assert AgentRunMessage.objects.filter(run=run, role="assistant").count() == 1
