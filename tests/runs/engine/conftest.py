@@ -1,0 +1,89 @@
+"""Fixtures of the engine's tests: a worker in this process, and a model that does what the test says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs import retries, wake
+from runs.engine import tool_turn
+from runs.engine.worker import Worker
+from runs.models import AgentRun
+from tests.crash.scripted import PLAYS, Play
+from tests.make import make_agent, make_run
+
+MakeScripted = Callable[..., AgentRun]
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits before retries are short, and no hint leaves this process."""
+    monkeypatch.setattr(retries, "BASE_DELAY_S", 0.02)
+    monkeypatch.setattr(tool_turn, "RETRY_DELAY_S", 0.02)
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+
+
+@pytest.fixture
+def worker(transactional_db: None) -> Iterator[Worker]:
+    worker = Worker(concurrency=4)
+    yield worker
+    worker.close(5)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
+def scripted(ledger: Path) -> Iterator[MakeScripted]:
+    """A queued run whose model follows `calls`, or a function that gives the moves of each call."""
+    mine: list[str] = []
+
+    def make(
+        play: Play | None = None, *, calls: Any = (), tools: Any = None, max_steps: int = 50, **settings: Any
+    ) -> AgentRun:
+        settings |= {"ledger": str(ledger), "calls": list(calls)}
+        if play is not None:
+            mine.append(f"play-{next(_numbers)}")
+            PLAYS[mine[-1]] = play
+            settings["play"] = mine[-1]
+        agent = make_agent(
+            provider="scripted",
+            model="scripted-model",
+            instructions="Follow the script.",
+            tools=tools or ["ledger_read", "ledger_idempotent", "ledger_once"],
+            settings={"on_unknown_tool": None} | settings,
+            max_steps=max_steps,
+        )
+        return make_run(agent, "Go.")
+
+    yield make
+    for name in mine:
+        del PLAYS[name]
+
+
+@pytest.fixture
+def effects(ledger: Path) -> Callable[[], list[str]]:
+    """The ids of the calls that had an effect, in order."""
+
+    def read() -> list[str]:
+        return [line.split(" ")[1] for line in ledger.read_text().splitlines()] if ledger.exists() else []
+
+    return read
+
+
+@pytest.fixture
+def model_calls(ledger: Path) -> Callable[[], list[int]]:
+    """The numbers of the model calls that were made, in order."""
+
+    def read() -> list[int]:
+        path = Path(f"{ledger}.calls")
+        return [int(line.split(" ")[0]) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read
