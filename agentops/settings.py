@@ -156,7 +156,13 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # A publish may delay a request by a second at most; what it says is found by the sweep anyway.
 CELERY_TASK_PUBLISH_RETRY = False
 if REDIS_URL:
-    CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_timeout": 5, "socket_connect_timeout": 1, "socket_keepalive": True}
+    # max_retries: a publish to a broker that is down fails at once, not after kombu's own six seconds of trying.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "socket_timeout": 5,
+        "socket_connect_timeout": 1,
+        "socket_keepalive": True,
+        "max_retries": 0,
+    }
 CELERY_BEAT_SCHEDULE = {"sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}}}
 
 # --- Identity, time, static files -----------------------------------------------------------------------

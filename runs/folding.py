@@ -17,7 +17,8 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
 from timeline import log
 from timeline.models import Log
-from timeline.replay import TOKENS, Frame, MessageSeen, fold
+from timeline.redact import DEFAULT as REDACTOR
+from timeline.replay import TOKENS, CallSeen, Frame, MessageSeen, fold
 
 #: Events held in memory at a time.
 CHUNK = 2000
@@ -103,20 +104,30 @@ def _calls(run: AgentRun, frame: Frame) -> Iterator[Difference]:
     fields = ("pk", "call_id", "tool_name", "status", "starts", "step_number")
     for pk, call_id, tool_name, status, starts, step in rows.values_list(*fields):
         asked[step] += 1
-        seen = told.pop(pk, None)
-        events = (seen.call_id, seen.name, seen.status, seen.starts) if seen else (
-            call_id, tool_name, ToolStatus.PLANNED.value, 0
-        )  # fmt: skip
-        yield from _differ(f"tool call {pk}", " ".join(map(str, events)), f"{call_id} {tool_name} {status} {starts}")
+        seen = told.pop(pk, None) or CallSeen(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
+        logged = f"{_logged(call_id, seen.call_id)} {_logged(tool_name, seen.name)}"
+        yield from _differ(f"tool call {pk}", _told(seen), f"{logged} {status}, started {starts} times")
     for key, seen in told.items():
-        yield Difference(f"tool call {key}", f"{seen.call_id} {seen.name} {seen.status} {seen.starts}", "no row")
+        yield Difference(f"tool call {key}", _told(seen), "no row")
     for step in sorted({*asked, *frame.asked}, key=lambda s: s or 0):
         yield from _differ(f"tool calls of step {step}", frame.asked[step], asked[step])
 
 
+def _told(call: CallSeen) -> str:
+    return f"{call.call_id} {call.name} {call.status}, started {call.starts} times"
+
+
+def _logged(stored: str, told: str) -> str:
+    """A stored word as the log has it: what looks like a secret was replaced at its door."""
+    return stored if stored == told else str(REDACTOR.clean(stored)[0])
+
+
 def _commands(run: AgentRun, frame: Frame) -> Iterator[Difference]:
     """Which commands came. When one was applied, no event says."""
-    stored = Counter(RunCommand.objects.filter(run=run).values_list("key", "type"))
+    stored: Counter[tuple[str | None, str]] = Counter()
+    for key, kind in RunCommand.objects.filter(run=run).values_list("key", "type"):
+        logged = key if key is None or (key, kind) in frame.commands else _logged(key, "")
+        stored[logged, kind] += 1
     for key, kind in sorted({*frame.commands, *stored}, key=str):
         name = f"{kind} commands" if key is None else f"{kind} command {key!r}"
         yield from _differ(name, frame.commands[key, kind], stored[key, kind])

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from runs.statuses import RunStatus
 
 if TYPE_CHECKING:
-    from runs.models import AgentRun
+    from runs.models import AgentRun  # noqa: F401 - the name in the class's bases
 
 
 class RunQuerySet(models.QuerySet["AgentRun"]):

@@ -53,7 +53,9 @@ FLOORS = {
     # State: the rows of a run and who may change them.
     "runs.agents": STATE,
     "runs.apps": STATE,
+    "runs.commits": STATE,
     "runs.creation": STATE,
+    "runs.folding": STATE,
     "runs.inbox": STATE,
     "runs.invariants": STATE,
     "runs.lifecycle": STATE,
@@ -94,8 +96,9 @@ FLOORS = {
     "timeline.replay": RECORD,
     "timeline.secret_names": RECORD,
     "timeline.secret_shapes": RECORD,
-    # Identity: who may enter.
+    # Identity: who may enter. The base of our commands belongs to it, so that every app's commands may build on it.
     "agentops.projects": IDENTITY,
+    "agentops.projects.management.base": IDENTITY,
 }
 PACKAGES = ("agentops", "timeline", "runs")
 

@@ -65,6 +65,11 @@ class TestTheEventsAddUpTo:
 
         assert agree()
 
+    def test_a_command_whose_key_looks_like_a_secret(self) -> None:
+        inbox.send(make_run().pk, "and more", by="test", key="sk-ant-api03-" + "aB3" * 30)
+
+        assert agree()
+
     def test_a_running_run_and_one_that_is_recovered(self) -> None:
         run = make_run()
         lifecycle.claim(run.pk, "dead")

@@ -9,7 +9,13 @@ import pytest
 from runs.decisions import Next, View, next_action
 
 IDLE = View(
-    pending=frozenset(), open_calls=False, unknown_calls=False, answered=False, step_count=3, step_limit=50, let_go=False
+    pending=frozenset(),
+    open_calls=False,
+    unknown_calls=False,
+    answered=False,
+    step_count=3,
+    step_limit=50,
+    let_go=False,
 )
 
 

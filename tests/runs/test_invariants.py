@@ -124,7 +124,7 @@ class TestItIsQuietAbout:
             AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
 
         assert drive(run).error_type == "poison_step"
-        assert check() == []
+        assert [violation for violation in check() if not violation.warning_only] == []
 
 
 def at_point(name: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch, *, hit: int = 1) -> None:

@@ -78,9 +78,14 @@ def test_a_lost_race_moves_nothing() -> None:
 
 def test_a_move_takes_its_event_with_it() -> None:
     run = make(S.QUEUED)
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
-        move(run, S.STOPPED)
-        raise ZeroDivisionError
+
+    def move_and_fail() -> None:
+        with transaction.atomic():
+            move(run, S.STOPPED)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        move_and_fail()
     assert AgentRun.objects.get(pk=run.pk).status == S.QUEUED
     assert not Event.objects.filter(log=run.pk, type="run.phase").exists()
 

@@ -11,27 +11,29 @@ LOST = Earlier("lost", False)
 
 
 @pytest.mark.parametrize(
-    ("message", "append", "attempts", "mode", "session", "turns"),
+    ("message", "append", "attempts", "expected"),
     [
-        (None, True, [NEW], Mode.RESUME, "new", ["continue"]),
-        (None, False, [NEW], Mode.RESUME, "new", ["continue"]),
-        ("go left", True, [NEW], Mode.RESUME, "new", ["go left"]),
-        ("go left", False, [NEW], Mode.FRESH, None, ["go left"]),
-        ("go left", False, [LOST], Mode.FRESH, None, ["go left"]),
-        (None, True, [LOST], Mode.FRESH, None, ["the prompt"]),
-        ("go left", True, [LOST], Mode.FRESH, None, ["the prompt", "go left"]),
+        (None, True, [NEW], (Mode.RESUME, "new", ["continue"])),
+        (None, False, [NEW], (Mode.RESUME, "new", ["continue"])),
+        ("go left", True, [NEW], (Mode.RESUME, "new", ["go left"])),
+        ("go left", False, [NEW], (Mode.FRESH, None, ["go left"])),
+        ("go left", False, [LOST], (Mode.FRESH, None, ["go left"])),
+        (None, True, [LOST], (Mode.FRESH, None, ["the prompt"])),
+        ("go left", True, [LOST], (Mode.FRESH, None, ["the prompt", "go left"])),
         # S-105: walk back to the newest attempt that has a session.
-        (None, True, [LOST, MIDDLE, OLD], Mode.RESUME, "middle", ["continue"]),
-        (None, True, [LOST, LOST, OLD], Mode.RESUME, "old", ["continue"]),
-        ("go left", True, [LOST, LOST], Mode.FRESH, None, ["the prompt", "go left"]),
+        (None, True, [LOST, MIDDLE, OLD], (Mode.RESUME, "middle", ["continue"])),
+        (None, True, [LOST, LOST, OLD], (Mode.RESUME, "old", ["continue"])),
+        ("go left", True, [LOST, LOST], (Mode.FRESH, None, ["the prompt", "go left"])),
     ],
 )
-def test_every_row(message, append, attempts, mode, session, turns) -> None:
+def test_every_row(message, append, attempts, expected) -> None:
     made = plan(message, append=append, attempts=attempts, prompt="the prompt")
-    assert (made.mode, made.session, made.turns) == (mode, session, turns)
+    assert (made.mode, made.session, made.turns) == expected
 
 
-@pytest.mark.parametrize("message", ['"; rm -rf / #', "`id` $(id)", "--session-id=x", "line\nline", "🚀" * 3, "x" * 100_000])
+@pytest.mark.parametrize(
+    "message", ['"; rm -rf / #', "`id` $(id)", "--session-id=x", "line\nline", "🚀" * 3, "x" * 100_000]
+)
 def test_a_message_is_only_text(message: str) -> None:
     """S-104: nothing in it is ever parsed."""
     assert plan(message, append=True, attempts=[NEW], prompt="p").turns == [message]

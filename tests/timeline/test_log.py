@@ -56,9 +56,14 @@ def test_it_appends_nothing_for_no_entries() -> None:
 def test_a_rolled_back_append_leaves_no_gap() -> None:
     ledger = make_log()
     append(ledger, note())
-    with pytest.raises(RuntimeError), transaction.atomic():
-        log.append(ledger.pk, [note(), note()], source=Source.WORKER)
-        raise RuntimeError
+
+    def append_and_fail() -> None:
+        with transaction.atomic():
+            log.append(ledger.pk, [note(), note()], source=Source.WORKER)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        append_and_fail()
     append(ledger, note())
     assert seqs(ledger) == [1, 2]
 
