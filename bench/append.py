@@ -15,7 +15,7 @@ from psycopg import sql
 
 from bench.place import Place, settle
 from bench.report import Row, heading, mid, rate, show
-from bench.writers import EVENT_TYPE, Order, Writers, body, digest, keyed, writing
+from bench.writers import EVENT_TYPE, Order, Writers, bare_append, body, digest, keyed, writing
 
 HOT_GOAL = 0.7
 EMPTY_GOAL = 0.8
@@ -44,7 +44,7 @@ BEGIN
     SELECT p_log, v_last + row_number() OVER (ORDER BY g.ord), g.id, 'session', 'running', 'x.bench', now(), '',
         g.payload::jsonb, 'ingest', false, '', g.sha, now()
       FROM unnest(p_ids, p_payloads, p_sha) WITH ORDINALITY AS g(id, payload, sha, ord)
-     WHERE NOT EXISTS (SELECT 1 FROM twin_events e WHERE e.log_id = p_log AND e.event_id = g.id)
+     WHERE (SELECT e.seq FROM twin_events e WHERE e.log_id = p_log AND e.event_id = g.id LIMIT 1) IS NULL
     RETURNING twin_events.seq;
   GET DIAGNOSTICS v_new = ROW_COUNT;
   UPDATE twin_log SET last_seq = v_last + v_new, last_event_at = now() WHERE id = p_log;
@@ -59,6 +59,8 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     with place.connect() as connection:
         # The cases decide when statistics are made.
         connection.execute("ALTER TABLE agent_run_events SET (autovacuum_enabled = off)")
+        connection.execute(TWIN)
+        connection.execute(BARE)
     rounds = 3 if quick else 9
     for batch in PER_TURN:
         one_connection(place, batch, rounds)
@@ -71,17 +73,14 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
 
 def one_connection(place: Place, batch: int, rounds: int) -> None:
     log_id = made_logs(place, 1)[0]
+    _twins(place)
     settle(place)
     with place.connect() as connection:
-        connection.execute("DROP TABLE IF EXISTS twin_events, twin_log; DROP FUNCTION IF EXISTS twin_append")
-        connection.execute(TWIN)
-        connection.execute(BARE)
-        connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log WHERE id = %s", [log_id])
         ways: dict[str, Append] = {
             "ours": partial(_ours, log_id),
             "COPY, no counter": partial(_copy, connection, log_id, count(1_000_000_000)),
             "executemany, no counter": partial(_executemany, connection, log_id, count(2_000_000_000)),
-            "bare plpgsql append": partial(_bare, connection, log_id),
+            "bare plpgsql append": partial(bare_append, connection, log_id),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(rounds + 1):
@@ -99,18 +98,22 @@ def one_connection(place: Place, batch: int, rounds: int) -> None:
 def hot_log(place: Place, writers: Writers, batch: int, rounds: int) -> None:
     """8 writers on one log, which stand in line for its row, against 8 writers on 50 logs."""
     logs = made_logs(place, LOGS)
+    _twins(place)
     settle(place)
-    orders = {"hot": Order(logs[:1], batch, 0.8), "spread": Order(logs, batch, 0.8)}
-    rates: dict[str, list[float]] = {name: [] for name in orders}
+    kinds = {(name, bare): Order(some, batch, 0.8, bare=bare)
+             for bare in (False, True) for name, some in (("hot", logs[:1]), ("spread", logs))}  # fmt: skip
+    rates: dict[tuple[str, bool], list[float]] = {kind: [] for kind in kinds}
     for turn in range(rounds + 1):
-        for name, order in orders.items():
+        for kind, order in kinds.items():
             measured = writers.rate(order)
             if turn:
-                rates[name].append(measured)
-    hot, spread = rates["hot"], rates["spread"]
-    ratio = mid([one / many for one, many in zip(hot, spread, strict=True)])
-    figures = (f"hot: {rate(mid(hot), '/s')}", f"{LOGS} logs: {rate(mid(spread), '/s')}")
-    show(Row(f"8 writers, batches of {batch}", *figures, ratio, at_least=HOT_GOAL))
+                rates[kind].append(measured)
+    for bare in (False, True):
+        hot, spread = rates["hot", bare], rates["spread", bare]
+        ratio = mid([one / many for one, many in zip(hot, spread, strict=True)])
+        figures = (f"hot: {rate(mid(hot), '/s')}", f"{LOGS} logs: {rate(mid(spread), '/s')}")
+        what = f"8 writers, batches of {batch}{', bare plpgsql' if bare else ''}"
+        show(Row(what, *figures, ratio, at_least=None if bare else HOT_GOAL))
     _check_dense(place, logs)
 
 
@@ -139,6 +142,11 @@ def made_logs(place: Place, number: int) -> list[UUID]:
 
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
     return [Log.objects.create(project=project).pk for _ in range(number)]
+
+
+def _twins(place: Place) -> None:
+    with place.connect() as connection:
+        connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log ON CONFLICT DO NOTHING")
 
 
 def _timed(append: Append, batch: int, salt: str) -> float:
@@ -188,14 +196,6 @@ def _copy(connection: psycopg.Connection, log_id: UUID, seqs: count[int], ids: l
 def _executemany(connection: psycopg.Connection, log_id: UUID, seqs: count[int], ids: list[str]) -> None:
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(_INSERT, _rows(log_id, seqs, ids))
-
-
-def _bare(connection: psycopg.Connection, log_id: UUID, ids: list[str]) -> None:
-    payloads = [json.dumps(body(event_id)) for event_id in ids]
-    hashes = [digest(event_id) for event_id in ids]
-    connection.execute(
-        "SELECT * FROM twin_append(%s, %b::text[], %b::text[], %b::bytea[])", [log_id, ids, payloads, hashes]
-    ).fetchall()
 
 
 def _check_dense(place: Place, logs: Sequence[UUID]) -> None:

@@ -57,9 +57,7 @@ class Driven:
         return [self.marks[at + size] - self.marks[at] for at in range(0, self.steps - size + 1, size)]
 
 
-def drive(
-    worker: Worker, fixture: str, *, steps: int, window: int = 0, others: Callable[[], None] = nobody
-) -> Driven:
+def drive(worker: Worker, fixture: str, *, steps: int, window: int = 0, others: Callable[[], None] = nobody) -> Driven:
     """A new run of the fixture, driven to its end on this thread; after each `window` steps `others` have a turn."""
     run = _created(fixture, steps)
     began = time.perf_counter()

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-ONSETS = ["", "b", "br", "c", "ch", "d", "f", "g", "gr", "h", "l", "m", "n", "p", "pl", "r", "s", "st", "t", "tr", "v", "w"]
-NUCLEI = ["a", "e", "i", "o", "u", "ai", "ea", "ou"]
-CODAS = ["", "", "l", "m", "n", "nd", "r", "s", "st", "t", "ck"]
+ONSETS = ["b", "d", "g", "gr", "k", "kl", "l", "m", "n", "r", "sk", "st", "t", "tr", "v"]
+NUCLEI = ["a", "e", "i", "o", "u", "ae", "io"]
+CODAS = ["", "", "", "l", "n", "r", "s"]
 PROMPT = "Work through the whole list and report what you find."
 
 

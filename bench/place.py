@@ -74,7 +74,8 @@ def empty(place: Place) -> None:
     """No run is left, and the tables are as small as new ones."""
     with place.connect() as connection:
         found = connection.execute(
-            "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'django_migrations'"
+            "SELECT quote_ident(tablename) FROM pg_tables"
+            " WHERE schemaname = 'public' AND tablename <> 'django_migrations'"
         ).fetchall()
         with connection.transaction():
             connection.execute("SET LOCAL agentops.maintenance = 'on'")

@@ -34,7 +34,8 @@ FINISHED = ("status", "output", "attempts", "duration_ms", "finished_at", "resul
 COUNT = """UPDATE agent_runs SET step_count = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,
     cache_read_tokens = cache_read_tokens + %s, cache_write_tokens = cache_write_tokens + %s,
     reasoning_tokens = reasoning_tokens + %s WHERE id = %s AND lease_epoch = %s"""
-COUNTED = ("step_number", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+COUNTED = ("step_number", *TOKENS)
 ADVANCE = "UPDATE timeline_log SET last_seq = %s, last_event_at = clock_timestamp() WHERE id = %s"
 EPOCH = "SELECT epoch FROM timeline_log WHERE id = %s"
 
@@ -187,7 +188,7 @@ class SameRows:
 
     def _open_run(self, connection: psycopg.Connection, target: UUID) -> None:
         """The log and the run themselves, copied from those of the driven run with their counters at nought."""
-        zero = {name: 0 for name in (*COUNTED[1:], "step_count", "last_seq")}
+        zero = dict.fromkeys((*TOKENS, "step_count", "last_seq"), 0)
         for table in ("timeline_log", "agent_runs"):
             cursor = connection.execute(f"SELECT * FROM {table} WHERE id = %s", (self._source,))
             names = [column.name for column in cursor.description or ()]

@@ -6,7 +6,7 @@ Measured as the growth of the files of an empty database, after VACUUM, with the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +63,6 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     said = sum(turn.size for turn in turns)
     payload.write_fixture(place.fixtures(), "stored", turns)
     with driven.working() as worker:
-        # A run before: what a process writes once (the project, the agent) is not the run's.
         with growth(place) as ours:
             driven.drive(worker, "stored", steps=steps)
         show(_row(f"{steps:,} steps, ~1 KB texts", ours, said, at_most=GOAL))
@@ -72,11 +71,9 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
         for title, theirs in others:
             figures = (f"{ours.total / said:.2f} x", f"{title}: {theirs / said:.1f} x")
             show(Row("ours stores this much of a peer's", *figures, ours.total / theirs))
-        if not quick:
-            with growth(place) as twice:
-                driven.drive(worker, "stored", steps=steps)
-                driven.drive(worker, "stored", steps=steps)
-            show(_row("a second run in the same tables", Grown({("all", "of it"): twice.total - ours.total}), said))
+        with growth(place, driven.drive, worker, "stored", steps=steps) as second:
+            driven.drive(worker, "stored", steps=steps)
+        show(_row("the same again, in tables that hold a run", second, said))
         long_texts(place, worker, steps=steps // 4)
         recording(place, worker)
 
@@ -126,11 +123,22 @@ def against_peers(place: Place, turns: Sequence[payload.Step], said: int) -> lis
 
 
 def break_down(grown: Grown, said: int, steps: int) -> None:
+    """Tables and their parts; what is under a hundredth of what was said is put together."""
+
+    def line(name: str, size: int) -> None:
+        note(f"{name:<52} {size:>12,} B  {size / steps:>8,.0f} B/step  {size / said:.3f} x")
+
+    small = 0
     for table, size, parts in grown.by_table():
-        note(f"{table:<28} {size:>12,} B  {size / steps:>8,.0f} B/step  {size / said:.3f} x")
-        if size / said > 0.01:
-            for part, bytes_ in parts:
-                note(f"    {part:<44} {bytes_:>12,} B  {bytes_ / steps:>8,.0f} B/step  {bytes_ / said:.3f} x")
+        if size < said / 100:
+            small += size
+            continue
+        line(table, size)
+        large = [(part, part_size) for part, part_size in parts if part_size >= said / 100]
+        for part, part_size in large:
+            line(f"    {part}", part_size)
+        line("    other", size - sum(part_size for _, part_size in large))
+    line("other tables", small)
 
 
 class Growing(Grown):
@@ -141,10 +149,11 @@ class Growing(Grown):
 
 
 @contextmanager
-def growth(place: Place) -> Iterator[Growing]:
-    """How much the files of an emptied database grow in the block."""
+def growth(place: Place, first: Callable[..., Any] = dict, *args: Any, **kwargs: Any) -> Iterator[Growing]:
+    """How much the files of an emptied database grow in the block; `first` is done to it before."""
     grown = Growing()
     empty(place)
+    first(*args, **kwargs)
     with place.connect() as connection:
         connection.execute("VACUUM")
         before = _sizes(connection)

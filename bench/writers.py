@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
 import random
 import threading
 import time
@@ -16,6 +18,8 @@ from hashlib import sha256
 from multiprocessing.connection import Connection
 from typing import Any
 from uuid import UUID
+
+import psycopg
 
 PROCESSES = 2
 THREADS = 4
@@ -33,6 +37,8 @@ class Order:
     batch: int = 1
     seconds: float = 1.0
     lists: Sequence[Sequence[Sequence[str]]] | None = None
+    #: Call the bare append of bench.append by plain psycopg, one statement and commit a batch.
+    bare: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,7 @@ class Thread:
         self._done = threading.Semaphore(0)
         self._order: Order | None = None
         self._random = random.Random(number)
+        self._plain: psycopg.Connection | None = None
         self.events = 0
         self.errors: list[str] = []
         self.told: Told = []
@@ -128,9 +135,13 @@ class Thread:
             self._wanted.acquire()
             if self._order is None:
                 connection.close()
+                if self._plain is not None:
+                    self._plain.close()
                 self._done.release()
                 return
             try:
+                if self._plain is None and self._order.bare:
+                    self._plain = psycopg.connect(os.environ["DATABASE_URL"], autocommit=True)
                 self._work(self._order)
             except Exception as error:
                 self.errors.append(f"{type(error).__name__}: {error}"[:300])
@@ -149,6 +160,10 @@ class Thread:
                 self.errors.append(f"{type(error).__name__}: {error}"[:300])
 
     def _append(self, order: Order, ids: Sequence[str]) -> list[tuple[int, bool, bool]]:
+        if order.bare:
+            bare_append(self._plain, self._random.choice(order.logs), ids)
+            self.events += len(ids)
+            return []
         from django.db import transaction
 
         from timeline import log
@@ -158,6 +173,16 @@ class Thread:
             found = log.append(self._random.choice(order.logs), keyed(ids), source=Source.INGEST)
         self.events += len(ids)
         return [(one.seq, one.duplicate, one.conflict) for one in found]
+
+
+def bare_append(connection: psycopg.Connection | None, log_id: UUID, ids: Sequence[str]) -> None:
+    """The same events by the bare function of bench.append: without validation, redaction and an answer."""
+    assert connection is not None
+    payloads = [json.dumps(body(event_id)) for event_id in ids]
+    hashes = [digest(event_id) for event_id in ids]
+    connection.execute(
+        "SELECT * FROM twin_append(%s, %b::text[], %b::text[], %b::bytea[])", [log_id, list(ids), payloads, hashes]
+    ).fetchall()
 
 
 def keyed(ids: Sequence[str]) -> list[Any]:

@@ -143,7 +143,7 @@ def wire(event: Event) -> dict[str, Any]:
     payload.setdefault("message", events.describe(event.type, event.payload))
     return {
         "seq": event.seq,
-        "event_id": event.event_id,
+        "event_id": event.event_id or f"~{event.seq}",
         "runId": str(event.log_id),
         "runKind": event.run_kind,
         "phase": event.phase,
@@ -212,7 +212,7 @@ def _append_portable(
         if row["event_id"] is not None:
             known[row["event_id"]] = (last, sha)
         columns = {name: value for name, value in row.items() if name != "sha256"}
-        columns |= {"event_id": row["event_id"] or f"~{last}", "ts": row["ts"] or now}
+        columns["ts"] = row["ts"] or now
         event = Event(log_id=log_id, seq=last, source=source, epoch=epoch, run_kind=run_kind, **columns)
         event.body_sha256, event.created_at = sha, now
         fresh.append(event)

@@ -61,7 +61,8 @@ class Event(models.Model):
     seq = models.BigIntegerField()
     #: The message, tool call or child run that the event speaks of.
     ref_id = models.UUIDField(null=True)
-    event_id = models.CharField(max_length=128)
+    #: Chosen by the sender, so that a repeat is known; null for what needs none: the wire form then says "~<seq>".
+    event_id = models.CharField(max_length=128, null=True)
     run_kind = models.CharField(max_length=8, choices=RunKind.choices, default=RunKind.SESSION)
     phase = models.CharField(max_length=9, choices=Phase.choices)
     type = models.CharField(max_length=128)
@@ -86,7 +87,9 @@ class Event(models.Model):
             # Also serves read(log, after seq), the stream and the timeline.
             models.UniqueConstraint(fields=["log", "seq"], name="event_seq_once"),
             # Also serves the look-up of repeats in append.
-            models.UniqueConstraint(fields=["log", "event_id"], name="event_id_once"),
+            models.UniqueConstraint(
+                fields=["log", "event_id"], condition=models.Q(event_id__isnull=False), name="event_id_once"
+            ),
         ]
 
     def __str__(self) -> str:

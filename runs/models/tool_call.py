@@ -30,7 +30,7 @@ class AgentRunToolCall(models.Model):
     status = models.CharField(max_length=9, choices=choices(ToolStatus), default=ToolStatus.PLANNED.value)
     effect = models.CharField(max_length=12, choices=choices(Effect), default=Effect.AT_MOST_ONCE.value)
     #: Given to an idempotent tool on every attempt, so that the other side can tell a repeat.
-    idempotency_key = models.CharField(max_length=128, null=True, unique=True)
+    idempotency_key = models.CharField(max_length=128, null=True)
     #: How often `running` was committed, over all workers; `attempts` counts retries within one start too.
     starts = models.PositiveSmallIntegerField(default=0)
     attempts = models.PositiveSmallIntegerField(default=0)
@@ -43,16 +43,26 @@ class AgentRunToolCall(models.Model):
     result_message = models.OneToOneField(
         AgentRunMessage, models.PROTECT, null=True, related_name="answers", db_index=False
     )
-    child_run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="spawned_by")
+    child_run = models.ForeignKey(
+        AgentRun, models.PROTECT, null=True, related_name="spawned_by", db_index=False
+    )
 
     class Meta:
         db_table = "agent_run_tool_calls"
         indexes = [
             # The tool calls of a run in the order of their steps: the API's list and transcript.load.
             models.Index(fields=["run", "step_number"], name="tool_call_list"),
+            # The call that spawned a run: the link from the child's page to its parent's.
+            models.Index(fields=["child_run"], name="tool_call_of_child", condition=Q(child_run__isnull=False)),
         ]
         constraints = [
             models.UniqueConstraint(fields=["message", "call_id"], name="tool_call_once"),
+            # INV-T2, for the few that have a key.
+            models.UniqueConstraint(
+                fields=["idempotency_key"],
+                condition=Q(idempotency_key__isnull=False),
+                name="tool_call_idempotency_key_once",
+            ),
             models.CheckConstraint(
                 condition=Q(status__in=[s.value for s in ToolStatus]), name="tool_call_status_known"
             ),

@@ -38,7 +38,7 @@ BEGIN
     RETURN QUERY
     INSERT INTO agent_run_events (log_id, seq, ref_id, event_id, run_kind, phase, type, ts, step, node_id,
         payload, source, epoch, late, sanitized, body_sha256, created_at)
-    SELECT p_log, v_last + g.ord, g.ref_id, '~' || (v_last + g.ord), p_run_kind, g.phase, g.type,
+    SELECT p_log, v_last + g.ord, g.ref_id, NULL, p_run_kind, g.phase, g.type,
         coalesce(g.ts, clock_timestamp()), g.step, g.node_id, g.payload, p_source, p_epoch, g.late,
         g.sanitized, NULL, clock_timestamp()
       FROM ROWS FROM (jsonb_to_recordset(p_entries) AS (phase text, type text, ts timestamptz, step int,
@@ -71,7 +71,7 @@ BEGIN
   ), inserted AS (
     INSERT INTO agent_run_events (log_id, seq, ref_id, event_id, run_kind, phase, type, ts, step, node_id,
         payload, source, epoch, late, sanitized, body_sha256, created_at)
-    SELECT p_log, f.seq, f.ref_id, coalesce(f.event_id, '~' || f.seq), p_run_kind, f.phase, f.type,
+    SELECT p_log, f.seq, f.ref_id, f.event_id, p_run_kind, f.phase, f.type,
         coalesce(f.ts, clock_timestamp()), f.step, f.node_id, f.payload, p_source, p_epoch, f.late,
         f.sanitized, decode(f.sha256, 'hex'), clock_timestamp()
       FROM fresh f

@@ -7,27 +7,24 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import EXIT_NOT_FOUND, OurCommand, printable
+from agentops.projects.management.base import OurCommand, printable
 from runs.invariants import Violation, check
-from runs.models import AgentRun
+from runs.management.references import find_run
 
 
 class Command(OurCommand):
     help = "Check the invariants over all stored rows; ends with 1 where one is violated. Reads only."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--run", metavar="ID", type=UUID, help="only what belongs to this run")
+        parser.add_argument("--run", metavar="ID", help="only what belongs to this run: its id or a prefix")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run_id: UUID | None = options["run"]
-        if run_id is not None and not AgentRun.objects.filter(pk=run_id).exists():
-            raise CommandError(f"no run {run_id}", returncode=EXIT_NOT_FOUND)
-        violations = check(run_id)
+        reference: str | None = options["run"]
+        violations = check() if reference is None else check(find_run(reference).pk)
         if options["json"]:
             self.write_json([asdict(violation) for violation in violations])
         else:

@@ -15,6 +15,7 @@ from django.core.management.base import CommandError, CommandParser
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_NOT_FOUND, OurCommand, printable
 from runs.folding import Difference, differences
+from runs.management.references import find_run
 from runs.models import AgentRun
 
 
@@ -22,7 +23,7 @@ class Command(OurCommand):
     help = "Check that the events of our runs add up to their rows; ends with 1 where they do not. Reads only."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("runs", metavar="RUN", nargs="*", type=UUID, help="runs to check (default: all)")
+        parser.add_argument("runs", metavar="RUN", nargs="*", help="ids or prefixes (default: all runs)")
         parser.add_argument("--project", metavar="SLUG", help="only runs of this project: slug or id")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
@@ -45,21 +46,17 @@ class Command(OurCommand):
 
     def _wanted(self, options: dict[str, Any]) -> Iterator[UUID]:
         """Native runs only: of another's run the log is all that we have."""
-        runs = AgentRun.objects.all()
-        if options["project"] is not None:
-            runs = runs.filter(project=project_for(SYSTEM, options["project"], Action.READ))
+        project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
         if not options["runs"]:
-            yield from runs.filter(source=AgentRun.Source.NATIVE).order_by("pk").values_list("pk", flat=True)
-            return
-        sources = dict(runs.filter(pk__in=options["runs"]).values_list("pk", "source"))
-        missing = [str(run_id) for run_id in options["runs"] if run_id not in sources]
-        if missing:
-            raise CommandError(f"no run {', '.join(missing)}", returncode=EXIT_NOT_FOUND)
-        for run_id, source in sources.items():
-            if source == AgentRun.Source.NATIVE:
-                yield run_id
+            runs = AgentRun.objects.filter(source=AgentRun.Source.NATIVE).order_by("pk")
+            yield from (runs.filter(project=project) if project else runs).values_list("pk", flat=True)
+        for run in [find_run(reference) for reference in options["runs"]]:
+            if project is not None and run.project_id != project.pk:
+                raise CommandError(f"no run {run.pk} in {project.slug}", returncode=EXIT_NOT_FOUND)
+            if run.source == AgentRun.Source.NATIVE:
+                yield run.pk
             else:
-                self.stderr.write(f"agentops: {run_id} is not ours ({source}): there are no rows of its own to compare")
+                self.stderr.write(f"agentops: run {run.pk} is not ours ({run.source}): its rows are made from its log")
 
     def _tell(self, run_id: UUID, found: list[Difference]) -> None:
         if found:

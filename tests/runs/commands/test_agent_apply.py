@@ -210,9 +210,8 @@ def test_standard_input(
         ("a.conf", TOML.replace("player", "No Slug").encode(), "$.agent_id: 'No Slug' is no slug"),
     ],
 )
-def test_exit_7_names_the_place(
-    project: Project, refused: Any, tmp_path: Path, name: str, content: bytes, text: str
-) -> None:
+@pytest.mark.usefixtures("project")
+def test_exit_7_names_the_place(refused: Any, tmp_path: Path, name: str, content: bytes, text: str) -> None:
     (tmp_path / name).write_bytes(content)
     code, line = refused("agent", "apply", str(tmp_path / name), "--project", "alpha")
 

@@ -104,9 +104,7 @@ def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, proc
         code, out, err = process(words, no_broker)
         assert (code, err) == (0, "")
         assert out == f"{AgentRun.objects.get().pk}\ncompleted\n"
-        began = time.monotonic()
         assert ended(running) == 0
-        assert time.monotonic() - began < 10
 
     assert AgentRun.objects.get().step_count == 5
     assert "No hostname was supplied" not in log.read_text()

@@ -1,0 +1,251 @@
+"""Stop, pause and send: while the run is worked on, queued, or waiting, and in the moment before it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelRequest, ToolCallPart, UserPromptPart
+
+from runs import chaos, inbox
+from runs.engine.resume import resume
+from runs.engine.worker import Worker
+from runs.errors import RunTerminal
+from runs.models import AgentRun, AgentRunToolCall, RunCommand
+from runs.providers.base import ModelCall
+from runs.statuses import RunStatus, ToolStatus
+from tests.crash.rig import check, events
+from tests.crash.scripted import Move
+from tests.make import drive
+from tests.runs.engine.conftest import MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Words = Callable[[], list[str]]
+CALLS = [["ledger_read"] * 3, ["ledger_read"]]
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], Any]], None]:
+    """Does something when the drive comes to a crash point for the first time."""
+    planned: dict[str, Callable[[], Any]] = {}
+    monkeypatch.setattr(chaos, "point", lambda name: planned.pop(name, lambda: None)())
+
+    def when(name: str, do: Callable[[], Any]) -> None:
+        planned[name] = do
+
+    return when
+
+
+At = Callable[[str, Callable[[], Any]], None]
+
+
+def statuses(run: AgentRun) -> list[str]:
+    return list(AgentRunToolCall.objects.filter(run=run).order_by("id").values_list("status", flat=True))
+
+
+def nothing_unread(run: AgentRun) -> None:
+    assert not RunCommand.objects.filter(run=run, applied_at=None).exists()
+
+
+def test_a_stop_during_a_tool_denies_the_others(scripted: MakeScripted, at: At, effects: Words) -> None:
+    run = scripted(calls=CALLS)
+    at("CP17", lambda: inbox.stop(run.pk, by="ann"))
+
+    run = drive(run)
+
+    assert (run.status, run.status_reason) == (RunStatus.STOPPED, "operator")
+    assert statuses(run) == [ToolStatus.COMPLETED, ToolStatus.DENIED, ToolStatus.DENIED]
+    assert len(effects()) == 1
+    nothing_unread(run)
+    check(run)
+    with pytest.raises(RunTerminal):
+        inbox.send(run.pk, "Too late.", by="ann")
+
+
+def test_a_stop_during_the_model_call_runs_no_later_call(scripted: MakeScripted, at: At, effects: Words) -> None:
+    run = scripted(calls=CALLS)
+    at("CP07", lambda: inbox.stop(run.pk, by="ann"))
+
+    run = drive(run)
+
+    assert run.status == RunStatus.STOPPED
+    assert len(effects()) <= 1
+    assert statuses(run)[1:] == [ToolStatus.DENIED] * 2
+    check(run)
+
+
+def test_a_pause_acts_after_the_tools_of_the_turn(
+    scripted: MakeScripted, at: At, effects: Words, model_calls: Callable[[], list[int]]
+) -> None:
+    run = scripted(calls=CALLS)
+    at("CP17", lambda: inbox.pause(run.pk, by="ann"))
+
+    run = drive(run)
+
+    assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "operator", 1)
+    assert statuses(run) == [ToolStatus.COMPLETED] * 3
+    assert model_calls() == [1]
+    nothing_unread(run)
+    check(run)
+    later = drive(resume(run.pk, by="ann").run)
+    assert (later.status, later.step_count) == (RunStatus.COMPLETED, 3)
+    check(later)
+
+
+@pytest.mark.parametrize("point", ["CP20", "CP22", "CP12", "CP07", "CP25"])
+def test_a_message_is_delivered_once_before_the_next_model_call(
+    scripted: MakeScripted, at: At, point: str
+) -> None:
+    seen: list[list[str]] = []
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        seen.append([str(p.content) for m in call.history if isinstance(m, ModelRequest) for p in m.parts
+                     if isinstance(p, UserPromptPart)])  # fmt: skip
+        yield ToolCallPart("ledger_read", {"n": 1}, "a") if call.number == 1 else "Done."
+
+    run = scripted(play)
+    at(point, lambda: inbox.send(run.pk, "And mind the gap.", by="ann"))
+
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert seen[0] == ["Go."]
+    assert seen[-1] == ["Go.", "And mind the gap."]
+    users = run.messages.filter(role="user").order_by("position")
+    assert [m.content["parts"][0]["content"] for m in users] == ["Go.", "And mind the gap."]
+    nothing_unread(run)
+    check(run)
+
+
+def test_a_message_under_a_known_key_is_posted_once(scripted: MakeScripted) -> None:
+    run = scripted()
+    for _ in range(3):
+        inbox.send(run.pk, "Once.", by="ann", key="k")
+
+    run = drive(run)
+
+    assert [m.content["parts"][0]["content"] for m in run.messages.filter(role="user")] == ["Go.", "Once."]
+    assert [event.type for event in events(run)].count("command.received") == 1
+
+
+@pytest.mark.parametrize("point", ["CP25", "CP09", "CP24"])
+@pytest.mark.parametrize("command", [inbox.stop, inbox.pause])
+def test_a_command_in_the_last_moment_leaves_nothing_unread(
+    scripted: MakeScripted, at: At, point: str, command: Callable[..., Any]
+) -> None:
+    run = scripted()
+    at(point, lambda: command(run.pk, by="ann"))
+
+    run = drive(run)
+
+    assert run.status in (RunStatus.COMPLETED, RunStatus.STOPPED, RunStatus.PAUSED)
+    if command is inbox.stop:
+        nothing_unread(run)
+        assert run.status == RunStatus.STOPPED
+    check(run)
+
+
+def test_a_stop_wins_over_a_pause(scripted: MakeScripted, at: At) -> None:
+    run = scripted(calls=CALLS)
+
+    def both() -> None:
+        inbox.pause(run.pk, by="ann")
+        inbox.stop(run.pk, by="bob")
+
+    at("CP17", both)
+    run = drive(run)
+
+    assert run.status == RunStatus.STOPPED
+    nothing_unread(run)
+    check(run)
+
+
+def test_a_queued_run_obeys_at_once(scripted: MakeScripted, worker: Worker) -> None:
+    stopped, paused = scripted(calls=CALLS), scripted(calls=CALLS)
+
+    inbox.stop(stopped.pk, by="ann")
+    inbox.pause(paused.pk, by="ann")
+
+    for run, status in ((stopped, RunStatus.STOPPED), (paused, RunStatus.PAUSED)):
+        run.refresh_from_db()
+        assert run.status == status
+        assert not worker.drive(run.pk)
+        nothing_unread(run)
+        check(run)
+    later = drive(resume(paused.pk, by="ann").run)
+    assert later.status == RunStatus.COMPLETED
+    check(later)
+
+
+def test_a_message_for_a_queued_run_comes_after_its_prompt(scripted: MakeScripted) -> None:
+    run = scripted()
+    inbox.send(run.pk, "One more thing.", by="ann")
+
+    run = drive(run)
+
+    assert [m.role for m in run.messages.order_by("position")] == ["system", "user", "user", "assistant"]
+    check(run)
+
+
+def test_a_message_for_a_paused_run_reaches_the_one_that_goes_on(scripted: MakeScripted) -> None:
+    run = scripted(calls=CALLS)
+    inbox.pause(run.pk, by="ann")
+    inbox.send(run.pk, "While you were away.", by="ann")
+
+    later = drive(resume(run.pk, by="ann", message="Go on.").run)
+
+    users = [m.content["parts"][0]["content"] for m in later.messages.filter(role="user").order_by("position")]
+    assert users == ["While you were away.", "Go on."]
+    run.refresh_from_db()
+    nothing_unread(run)
+
+
+@pytest.mark.parametrize(("command", "status"), [(inbox.stop, RunStatus.STOPPED), (inbox.pause, RunStatus.PAUSED)])
+def test_a_waiting_run_obeys_at_once_and_closes_its_calls(
+    scripted: MakeScripted, command: Callable[..., Any], status: RunStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = waiting_for_an_outcome(scripted, monkeypatch)
+
+    command(run.pk, by="ann")
+
+    run.refresh_from_db()
+    assert run.status == status
+    assert statuses(run) == [ToolStatus.UNKNOWN, ToolStatus.DENIED]
+    assert all(call.result_message for call in AgentRunToolCall.objects.filter(run=run))
+    nothing_unread(run)
+    check(run)
+
+
+@pytest.mark.parametrize("command", [inbox.stop, inbox.pause])
+def test_a_command_just_before_a_run_waits_is_not_forgotten(
+    scripted: MakeScripted, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from runs.engine import ending
+
+    wait = ending.wait_for_unknown
+
+    def late(drive: Any) -> None:
+        monkeypatch.setattr(ending, "wait_for_unknown", wait)
+        command(drive.run.pk, by="ann")
+        wait(drive)
+
+    monkeypatch.setattr(ending, "wait_for_unknown", late)
+    run = waiting_for_an_outcome(scripted, monkeypatch)
+
+    assert run.status == (RunStatus.STOPPED if command is inbox.stop else RunStatus.PAUSED)
+    nothing_unread(run)
+    check(run)
+
+
+def waiting_for_an_outcome(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> AgentRun:
+    """A run whose first call is of unknown outcome, and whose second one is planned."""
+    from runs.engine import tool_turn
+    from runs.tools.base import OutcomeUnknown
+
+    def vanish(*_: Any, **__: Any) -> None:
+        raise OutcomeUnknown("nobody knows")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tool_turn, "run_with_deadline", vanish)
+        return drive(scripted(calls=[["ledger_once", "ledger_read"]]))

@@ -1,0 +1,126 @@
+"""Workers that die in one step, and workers that hand a long run back: simulated in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from pytest_django import Settings
+
+from runs import chaos
+from runs.engine.worker import Worker
+from runs.models import AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.crash.rig import check, events, transcript
+from tests.make import drive
+from tests.runs.engine.conftest import MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Died(BaseException):
+    """Stands for the end of the process: nothing of the worker's own handling may run after it."""
+
+
+@pytest.fixture
+def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> Callable[[AgentRun, str], bool]:
+    """Drives a run until it comes to a crash point, and lets its lease run out; False where it never came there."""
+
+    def go(run: AgentRun, name: str) -> bool:
+        def point(passed: str) -> None:
+            if passed == name:
+                raise Died
+
+        monkeypatch.setattr(chaos, "point", point)
+        try:
+            worker.drive(run.pk)
+        except Died:
+            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+            return True
+        finally:
+            monkeypatch.setattr(chaos, "point", lambda _: None)
+        return False
+
+    return go
+
+
+DieAt = Callable[[AgentRun, str], bool]
+
+
+@pytest.mark.parametrize("point", ["CP07", "CP12", "CP17"])
+def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_at: DieAt, point: str) -> None:
+    run = scripted(calls=[["ledger_read"], ["ledger_read"]])
+    for _ in range(3):
+        assert die_at(run, point)
+        if point == "CP12":
+            point = "CP17"  # the turn is committed: from now on its tool is what kills
+
+    run = drive(run)
+
+    assert (run.status, run.error_type) == (RunStatus.FAILED, "poison_step")
+    assert Attempt.objects.filter(run=run, end_reason="died").count() == 3
+    check(run)
+
+
+def test_deaths_in_different_steps_are_no_poison(scripted: MakeScripted, die_at: DieAt) -> None:
+    run = scripted(calls=[["ledger_read"], ["ledger_read"], ["ledger_read"], ["ledger_read"]])
+    undisturbed = transcript(drive(scripted(calls=[["ledger_read"]] * 4)))
+    for _ in range(4):
+        assert die_at(run, "CP21") is False or True
+        run.refresh_from_db()
+        if run.status == RunStatus.COMPLETED:
+            break
+        assert die_at(run, "CP20") or run.status == RunStatus.COMPLETED
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert transcript(run) == undisturbed
+    check(run)
+
+
+def test_a_step_later_than_the_claim_is_poison_after_three_deaths(scripted: MakeScripted, die_at: DieAt) -> None:
+    """The first of the three held the run since an earlier step."""
+    run = scripted(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
+    assert die_at(run, "CP21")  # in the second step, by the worker that claimed at the first
+    for _ in range(2):
+        assert die_at(run, "CP17")
+
+    run = drive(run)
+
+    assert (run.status, run.error_type) == (RunStatus.FAILED, "poison_step")
+    check(run)
+
+
+def test_a_slice_ends_and_the_run_goes_on(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
+    undisturbed = transcript(drive(scripted(calls=[["ledger_read", "ledger_read"]] * 3)))
+    settings.AGENTOPS_SLICE_S = 0.0
+    run = scripted(calls=[["ledger_read", "ledger_read"]] * 3)
+
+    claims = 0
+    while run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
+        assert worker.drive(run.pk)
+        run.refresh_from_db()
+        claims += 1
+        assert claims < 20, "the run does not go on"
+        settings.AGENTOPS_SLICE_S = 0.02
+
+    assert run.status == RunStatus.COMPLETED
+    assert claims >= 2
+    assert transcript(run) == undisturbed
+    assert not Attempt.objects.filter(run=run, end_reason="died").exists()
+    reasons = [e.payload.get("reason") for e in events(run) if e.type == "run.phase"]
+    assert reasons.count("slice_over") == claims - 1 == reasons.count("continued")
+    check(run)
+
+
+def test_every_slice_makes_at_least_one_step(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
+    """A slice that is over before its first step would hand the run round for ever."""
+    settings.AGENTOPS_SLICE_S = 0.0
+    run = scripted(calls=[["ledger_read"]] * 3)
+    for _ in range(8):
+        worker.drive(run.pk)
+    run.refresh_from_db()
+
+    assert run.status == RunStatus.COMPLETED
+    check(run)

@@ -1,0 +1,218 @@
+"""No transaction is open while a model or a tool is called, and a commit whose answer is lost is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections
+from pydantic_ai.messages import ToolCallPart
+
+from runs import chaos, inbox, transcript
+from runs.engine import commit, ending, model_turn, tool_turn
+from runs.engine import drive as drives
+from runs.models import AgentRun
+from runs.providers.base import ModelCall
+from runs.statuses import RunStatus
+from tests.crash.rig import check, events
+from tests.crash.rig import transcript as transcript_of
+from tests.crash.scripted import PIECE, Move
+from tests.make import drive
+from tests.runs.engine.conftest import MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OUTSIDE = {"CP07", "CP09", "CP12", "CP13", "CP16", "CP17", "CP18", "CP20"}
+Words = Callable[[], list[str]]
+
+
+def test_no_transaction_is_open_while_a_model_or_a_tool_is_called(
+    scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[str] = []
+    open_ones: list[str] = []
+    drivers: list[Any] = []
+
+    def look(where: str) -> None:
+        passed.append(where)
+        open_ones.extend(where for driver in drivers if driver.in_atomic_block)
+
+    def point(name: str) -> None:
+        if name == "CP07":
+            drivers[:] = [connections["default"]]
+        if name in OUTSIDE:
+            passed.append(name)
+            if connection.in_atomic_block:
+                open_ones.append(name)
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        for _ in range(3):
+            yield from [PIECE * 6, 0.3, lambda: look("model")]
+        yield ToolCallPart("ledger_read", {"n": 1}, "a") if call.number < 3 else "Done."
+
+    real = tool_turn.run_with_deadline
+
+    def watched(tool: Any, ctx: Any, arguments: Any, *rest: Any, **more: Any) -> Any:
+        look("tool")
+        return real(tool, ctx, arguments, *rest, **more)
+
+    monkeypatch.setattr(chaos, "point", point)
+    monkeypatch.setattr(tool_turn, "run_with_deadline", watched)
+    run = drive(scripted(play))
+
+    assert run.status == RunStatus.COMPLETED
+    assert set(passed) >= {"model", "tool", "CP07", "CP16", "CP17", "CP18"}
+    assert open_ones == []
+
+
+# --- The answer of a commit is lost -------------------------------------------------------------------------------
+
+Write = Callable[[], Any]
+
+
+def losing_the_answer(write: Write) -> Write:
+    """Commits, and then fails as a connection does that is cut before the server's answer."""
+
+    def lossy() -> Any:
+        write()
+        raise OperationalError("server closed the connection unexpectedly")
+
+    return lossy
+
+
+def failing_before(write: Write) -> Write:
+    """Fails as a server does that is not there, and works when it is asked again."""
+    left = [1]
+
+    def lossy() -> Any:
+        if left.pop() if left else 0:
+            raise OperationalError("connection refused")
+        return write()
+
+    return lossy
+
+
+class Fault:
+    """Lets the commit number `at` of a drive go wrong, once."""
+
+    def __init__(self, at: int, fault: Callable[[Write], Write]) -> None:
+        self.left = at
+        self._fault = fault
+
+    def durably(self, write: Write, *, landed: Callable[[], bool], **rest: Any) -> Any:
+        self.left -= 1
+        if self.left:
+            return commit.durably(write, landed=landed, **rest)
+        faulty = self._fault(write)
+        if self._fault is losing_the_answer:
+            first = [faulty, write]
+            return commit.durably(lambda: first.pop(0)(), landed=landed, **rest)
+        return commit.durably(faulty, landed=landed, **rest)
+
+
+CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]
+
+
+@pytest.mark.parametrize("fault", [losing_the_answer, failing_before])
+def test_a_commit_of_unknown_outcome_counts_once(
+    scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Write], Write]
+) -> None:
+    """Every commit of a run goes wrong once: the rows, the log and the effects are as if none had."""
+    monkeypatch.setattr(commit, "FIRST_WAIT_S", 0.01)
+    undisturbed = drive(scripted(calls=CALLS))
+    expected, lines, done = transcript_of(undisturbed), types(undisturbed), effects()
+    at = 0
+    while True:
+        at += 1
+        faulty = Fault(at, fault)
+        for module in (drives, ending, model_turn, tool_turn):
+            monkeypatch.setattr(module, "durably", faulty.durably)
+        run = drive(scripted(calls=CALLS))
+        assert run.status == RunStatus.COMPLETED, (at, run.error_message)
+        check(run)
+        assert transcript_of(run) == expected, at
+        assert types(run) == lines, at
+        assert effects() == done * (at + 1), at
+        if faulty.left > 0:
+            break
+    assert at > 8, "there are more commits in such a run"
+
+
+def test_storage_that_fails_at_a_look_is_no_death(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads are not repeated one by one: the run is loaded again, under the same lease."""
+    for owner, name in [(inbox, "waiting"), (transcript, "require_epoch"), (transcript, "load")]:
+        real, left = getattr(owner, name), [1, 1]
+
+        def failing(*args: Any, real: Any = real, left: list[int] = left) -> Any:
+            if left.pop() if left else 0:
+                raise OperationalError("connection refused")
+            return real(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, failing)
+            run = drive(scripted(calls=[["ledger_idempotent", "ledger_read"]]))
+        assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 1), name
+        assert not left
+        check(run)
+
+
+def types(run: AgentRun) -> list[str]:
+    return [event.type for event in events(run)]
+
+
+def always_losing(write: Write, **rest: Any) -> Any:
+    first = [losing_the_answer(write), write]
+    return commit.durably(lambda: first.pop(0)(), **rest)
+
+
+def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(_: ModelCall) -> Iterable[Move]:
+        for number in range(8):
+            yield from [f"{number} {PIECE * 4}", 0.15]
+
+    for module in (drives, ending, model_turn, tool_turn):
+        monkeypatch.setattr(module, "durably", always_losing)
+    run = drive(scripted(play))
+
+    assert run.status == RunStatus.COMPLETED
+    shown = "".join(event.payload["text"] for event in events(run) if event.type == "llm.text.delta")
+    assert shown
+    assert run.result.startswith(shown)
+    check(run)
+
+
+@pytest.mark.postgres
+def test_it_survives_cut_connections(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends every connection of the worker, at each point once: nobody died, so nothing is recovered."""
+    points = [name for name in chaos.POINTS if name not in {"CP10", "CP19", "CP26", "CP23", "CP35"}]
+    undisturbed = transcript_of(drive(scripted(calls=CALLS, on_unknown_tool="tell_model")))
+    for cut_at in points:
+        planned = [cut_at]
+
+        def point(name: str, planned: list[str] = planned) -> None:
+            if planned and planned[0] == name:
+                planned.pop()
+                pid = connection.connection.info.backend_pid if connection.connection else None
+                other = connections.create_connection("default")
+                try:
+                    with other.cursor() as cursor:
+                        cursor.execute(
+                            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+                            " AND pid <> pg_backend_pid() AND (%s::int IS NULL OR pid = %s)", [pid, pid],
+                        )  # fmt: skip
+                finally:
+                    other.close()
+
+        monkeypatch.setattr(chaos, "point", point)
+        run = scripted(calls=CALLS, on_unknown_tool="tell_model")
+        try:
+            run = drive(run)
+        except OperationalError:
+            run = drive(run)  # cut in the claim: whoever asked for it asks again
+        monkeypatch.setattr(chaos, "point", lambda _: None)
+        assert run.status == RunStatus.COMPLETED, (cut_at, run.status)
+        check(run)
+        assert "run.recovered" not in [event.type for event in events(run)], cut_at
+        if cut_at not in {"CP12", "CP13", "CP16"}:
+            assert transcript_of(run) == undisturbed, cut_at
+

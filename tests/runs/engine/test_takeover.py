@@ -1,0 +1,72 @@
+"""A worker loses its run without noticing: nothing tells it but the fence, at its next write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from runs import chaos
+from runs.engine.worker import Worker
+from runs.models import AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.crash.rig import check, events, transcript
+from tests.make import drive
+from tests.runs.engine.conftest import MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"]]
+#: Not the points inside of a transaction: nobody can take a run over whose row is locked.
+POINTS = ["CP03", "CP06", "CP07", "CP08", "CP09", "CP11", "CP12", "CP13", "CP14", "CP15", "CP16", "CP18", "CP20", "CP21",
+          "CP22", "CP24", "CP25"]  # fmt: skip
+
+
+@pytest.fixture
+def other() -> Iterator[Worker]:
+    other = Worker(concurrency=1)
+    yield other
+    other.close(5)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_that_was_taken_over_does_nothing_more(
+    scripted: MakeScripted,
+    worker: Worker,
+    other: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ledger: Path,
+    point: str,
+) -> None:
+    script = {"chunks": 6, "pause_s": 0.05} if point == "CP08" else {}
+    undisturbed = transcript(drive(scripted(calls=CALLS, **script), other))
+    ledger.unlink()
+    run = scripted(calls=CALLS, **script)
+    left = [1]
+
+    def take_over(name: str) -> None:
+        if name == point and left:
+            left.pop()
+            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+            assert other.drive(run.pk)
+
+    monkeypatch.setattr(chaos, "point", take_over)
+    assert worker.drive(run.pk)
+    assert not left, "the point was never met"
+
+    check(run)
+    assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 2)
+    assert transcript(run) == undisturbed
+    lines = events(run)
+    [taken_over] = [event.seq for event in lines if event.type == "run.recovered"]
+    assert not [event for event in lines if event.epoch == 1 and event.seq > taken_over]
+    epochs = [int(line.split(" ")[4]) for line in ledger.read_text().splitlines()]
+    assert epochs == sorted(epochs), "a tool was run for the worker that was taken over"
+    assert list(Attempt.objects.filter(run=run).order_by("epoch").values_list("end_reason", flat=True)) == [
+        "fenced", "completed",
+    ]  # fmt: skip
+    assert "outside of any rule" not in caplog.text
+
+
