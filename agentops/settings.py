@@ -135,6 +135,8 @@ else:
     # that is tried again, not a hang.
     idle_ms = round(AGENTOPS_LEASE_S * 1000)
     options["options"] = f"-c idle_in_transaction_session_timeout={idle_ms} -c lock_timeout=5000"
+    # After a restart of the server every pooled connection is dead; each is tried before it is given out.
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     if AGENTOPS_DB_POOL:
         options["pool"] = {"min_size": 0, "max_size": AGENTOPS_DB_POOL, "timeout": 15}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

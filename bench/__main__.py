@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import subprocess
+import sys
 
 from bench import place
 
@@ -14,20 +16,33 @@ MODULES = {"profile": "profiling"}
 
 def main() -> None:
     asked = _asked()
-    for name in asked.names or NAMES:
-        module = importlib.import_module(f"bench.{MODULES.get(name, name)}")
-        # A database of its own for each: what one leaves behind must not slow the next.
+    names = asked.names or list(NAMES)
+    if len(names) == 1:
+        module = importlib.import_module(f"bench.{MODULES.get(names[0], names[0])}")
         with place.prepared() as here:
             module.run(here, steps=asked.steps, quick=asked.quick, with_peers=not asked.no_peers)
+        return
+    flags = [argument for argument in sys.argv[1:] if argument not in names]
+    for name in names:
+        # A process and a database of its own for each: what one leaves behind must not slow the next.
+        ended = subprocess.run([sys.executable, "-m", "bench", name, *flags], check=False)
+        if ended.returncode:
+            sys.exit(ended.returncode)
 
 
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, *EXTRA, []], metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)} (all of these), {EXTRA[0]}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and no run of 5,000 steps")
     parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's programs")
-    parser.add_argument("--steps", type=int, default=1000, help="length of the runs (default 1000)")
-    return parser.parse_args()
+    parser.add_argument(
+        "--steps", type=int, default=1000, help="length of the runs (1000); below that, the rest gets shorter too"
+    )
+    asked = parser.parse_args()
+    unknown = [name for name in asked.names if name not in (*NAMES, *EXTRA)]
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}")
+    return asked
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from bench.writers import EVENT_TYPE, Order, Writers, bare_append, body, digest,
 HOT_GOAL = 0.7
 EMPTY_GOAL = 0.8
 LOGS = 50
-#: The one-connection cases take turns of this many events.
+#: The one-connection cases take turns of this many events, the others of this many seconds.
 PER_TURN = {1: 100, 100: 3000}
+TURN_S = 0.8
 
 # A table of the same shape: columns, keys, indexes, and the reference to a log with a counter of its own.
 TWIN = """
@@ -62,16 +63,17 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
         connection.execute(TWIN)
         connection.execute(BARE)
     rounds = 3 if quick else 9
-    for batch in PER_TURN:
-        one_connection(place, batch, rounds)
+    scale = min(steps / 1000, 1)
+    for batch, events in PER_TURN.items():
+        one_connection(place, batch, rounds, max(int(events * scale), batch))
     with writing() as writers:
         for batch in (1, 100):
-            hot_log(place, writers, batch, rounds)
+            hot_log(place, writers, batch, rounds, TURN_S * scale)
         for logs in (1, LOGS):
-            emptied_table(place, writers, logs, 2 if quick else 4)
+            emptied_table(place, writers, logs, 2 if quick else 4, 2 * TURN_S * scale)
 
 
-def one_connection(place: Place, batch: int, rounds: int) -> None:
+def one_connection(place: Place, batch: int, rounds: int, events: int) -> None:
     log_id = made_logs(place, 1)[0]
     _twins(place)
     settle(place)
@@ -85,22 +87,22 @@ def one_connection(place: Place, batch: int, rounds: int) -> None:
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(rounds + 1):
             for name, append in ways.items():
-                took = _timed(append, batch, f"{name}{turn}")
+                took = _timed(append, batch, events, f"{name}{turn}")
                 if turn:  # the first turn warms up
                     seconds[name].append(took)
     ours = seconds.pop("ours")
     for name, theirs in seconds.items():
         ratio = mid([other / own for own, other in zip(ours, theirs, strict=True)])
-        figures = (rate(PER_TURN[batch] / mid(ours), "/s"), f"{name}: {rate(PER_TURN[batch] / mid(theirs), '/s')}")
+        figures = (rate(events / mid(ours), "/s"), f"{name}: {rate(events / mid(theirs), '/s')}")
         show(Row(f"1 connection, batches of {batch}", *figures, ratio))
 
 
-def hot_log(place: Place, writers: Writers, batch: int, rounds: int) -> None:
+def hot_log(place: Place, writers: Writers, batch: int, rounds: int, seconds: float) -> None:
     """8 writers on one log, which stand in line for its row, against 8 writers on 50 logs."""
     logs = made_logs(place, LOGS)
     _twins(place)
     settle(place)
-    kinds = {(name, bare): Order(some, batch, 0.8, bare=bare)
+    kinds = {(name, bare): Order(some, batch, seconds, bare=bare)
              for bare in (False, True) for name, some in (("hot", logs[:1]), ("spread", logs))}  # fmt: skip
     rates: dict[tuple[str, bool], list[float]] = {kind: [] for kind in kinds}
     for turn in range(rounds + 1):
@@ -117,9 +119,9 @@ def hot_log(place: Place, writers: Writers, batch: int, rounds: int) -> None:
     _check_dense(place, logs)
 
 
-def emptied_table(place: Place, writers: Writers, logs: int, rounds: int) -> None:
+def emptied_table(place: Place, writers: Writers, logs: int, rounds: int, seconds: float) -> None:
     """Sessions that planned on an empty table: the same sessions after TRUNCATE, and again after ANALYZE."""
-    order = Order(made_logs(place, logs), 100, 1.5)
+    order = Order(made_logs(place, logs), 100, seconds)
     emptied: list[float] = []
     analysed: list[float] = []
     writers.rate(order)
@@ -149,9 +151,8 @@ def _twins(place: Place) -> None:
         connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log ON CONFLICT DO NOTHING")
 
 
-def _timed(append: Append, batch: int, salt: str) -> float:
-    turns = PER_TURN[batch] // batch
-    batches = [[f"{salt}-{turn}-{n}" for n in range(batch)] for turn in range(turns)]
+def _timed(append: Append, batch: int, events: int, salt: str) -> float:
+    batches = [[f"{salt}-{turn}-{n}" for n in range(batch)] for turn in range(events // batch)]
     began = time.perf_counter()
     for ids in batches:
         append(ids)

@@ -66,6 +66,10 @@ class Writer:
         self._commits = commits
         self._done = 0
 
+    @property
+    def is_done(self) -> bool:
+        return self._done == len(self._commits)
+
     def steps(self, count: int) -> float:
         """Write the next steps; the seconds it took."""
         began = time.perf_counter()
@@ -138,6 +142,20 @@ class SameRows:
             for commit in commits[:first]:
                 writer.commit(commit)
             yield writer
+            if writer.is_done:
+                self._check(connection, target, commits[last].last_seq)
+
+    def _check(self, connection: psycopg.Connection, target: UUID, last_seq: int) -> None:
+        """Raise where what was written is not what the run left."""
+        for table, (owner, _) in INSERTED.items():
+            upto = f"AND seq <= {last_seq}" if table == "agent_run_events" else ""
+            found = connection.execute(
+                f"SELECT count(*), sum(pg_column_size(t.*)) FROM {table} t"
+                f" WHERE {owner} IN (%s, %s) {upto} GROUP BY {owner}",
+                (self._source, target),
+            ).fetchall()
+            if len(found) != 2 or found[0] != found[1]:
+                raise RuntimeError(f"{table}: the run has other rows than the limit wrote: {found}")
 
     def _read(self, connection: psycopg.Connection, table: str) -> list[tuple[str, Values]]:
         owner, filled = INSERTED[table]

@@ -88,6 +88,9 @@ def _write_postgres(commit: Commit) -> bool:
 
 def _write_portable(commit: Commit) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
+        if commit.epoch is not None:
+            # Before the rows: a worker that was taken over must hear that, not of a position that is taken.
+            log.require_epoch(commit.run_id, commit.epoch)
         if commit.usage is not None and commit.epoch is not None:
             _count(commit.usage, commit.epoch)
             insert(cursor, [commit.usage])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
@@ -19,7 +20,6 @@ from runs.messages import content_of, request, text_of
 from runs.models import Agent, AgentRun, AgentRunMessage
 from runs.providers import base as providers
 from runs.tools.catalogue import TOOLS
-from runs.tools.registry import UnknownTool
 from runs.wake import wake
 from timeline import log
 from timeline.events import preview
@@ -106,16 +106,17 @@ def check_agent(agent: Agent) -> None:
     try:
         providers.get(agent.provider).check(agent.model, agent.settings)
         TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
-    except (providers.ProviderUnusable, UnknownTool) as error:
+    except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
         raise InvalidAgent(str(error), agent_id=agent.slug) from error
 
 
 def checked_max_steps(value: Any, *, default: int) -> int:
-    """A step budget: a whole number of at least 1 (JSON's true is none), or the default for null."""
+    """A step budget: a whole number from 1 to the cap of a lineage (JSON's true is none); the default for null."""
     if value is None:
         return int(default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-        raise InvalidMaxSteps("max_steps must be a whole number from 1 to 1,000,000", pointer="/max_steps")
+    cap = settings.AGENTOPS_MAX_TOTAL_STEPS
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= cap:
+        raise InvalidMaxSteps(f"max_steps must be a whole number from 1 to {cap}", pointer="/max_steps")
     return value
 
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from pydantic import JsonValue
 
 from runs import chaos, lifecycle
-from runs.errors import MessageEmpty, RunNotFound, RunTerminal
+from runs.errors import InvalidInput, MessageEmpty, RunNotFound, RunTerminal
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
 from runs.wake import wake
@@ -44,6 +44,8 @@ def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Agen
     """A user turn for the running conversation, delivered once, before the next model call."""
     if not message.strip():
         raise MessageEmpty("a message needs some text", pointer="/message")
+    if len(message) > MAX_MESSAGE:
+        raise InvalidInput(f"a message has at most {MAX_MESSAGE} characters", pointer="/message")
     return _wish(run_id, Type.SEND, {"message": REDACTOR.clean_text(message)[0]}, by=by, key=key)
 
 

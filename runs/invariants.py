@@ -96,7 +96,8 @@ INVARIANTS: tuple[Invariant, ...] = (
         SELECT l.id FROM logs l LEFT JOIN (SELECT run_id, MAX(seq) AS last FROM events GROUP BY run_id) e
             ON e.run_id = l.id WHERE l.last_seq <> COALESCE(e.last, 0)"""),
     Invariant("E3", "an event_id stands in a log once", """
-        SELECT run_id, event_id FROM events WHERE event_id IS NOT NULL GROUP BY run_id, event_id HAVING COUNT(*) > 1"""),
+        SELECT run_id, event_id FROM events WHERE event_id IS NOT NULL
+        GROUP BY run_id, event_id HAVING COUNT(*) > 1"""),
     Invariant("E4", "the first event of a run, and no other, is run.created", """
         SELECT r.id, e.seq FROM runs r
         LEFT JOIN events e ON e.run_id = r.id AND (e.seq = 1 OR e.type = 'run.created')

@@ -6,6 +6,7 @@ written into its call's row, with its result message and its event, in one trans
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -25,7 +26,6 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect
 from timeline import log
-from timeline.errors import LeaseLost
 from timeline.events import preview
 from timeline.events.message import MessageAdded
 from timeline.events.tool import ToolEnd, ToolStart
@@ -145,22 +145,30 @@ def add_requests(
 def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
     """The row of a call that the model asked for; its tool may not exist (no effect is known then)."""
     pk = uuid7()
-    try:
-        arguments: Any = part.args_as_dict(raise_if_invalid=True) if part.args else {}
-    except (ValueError, AssertionError):
-        arguments = part.args
     return AgentRunToolCall(
         id=pk,
         run_id=asked_by.run_id,
         message_id=asked_by.id,
         call_id=part.tool_call_id[:256],
         tool_name=part.tool_name[:256],
-        input=REDACTOR.clean(arguments)[0],
+        input=REDACTOR.clean(_readable(part.args))[0],
         effect=(effect or Effect.READ).value,
         idempotency_key=str(pk) if effect is Effect.IDEMPOTENT else None,
         step_number=asked_by.step_number,
         created_at=asked_by.created_at,
     )
+
+
+def _readable(arguments: str | dict[str, Any] | None) -> Any:
+    """The arguments as an object, or the exact text where that says something that no JSON column takes."""
+    if not isinstance(arguments, str):
+        return arguments or {}
+    try:
+        value = json.loads(arguments)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
 
 
 def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
@@ -178,10 +186,11 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
 def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, believed: str) -> None:
     """Commit `running` (see `start_call`) before the call is made."""
     with transaction.atomic():
+        # First the append: a worker that was taken over must hear that, not of a call that is not as it was.
+        log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
         mine = AgentRunToolCall.objects.filter(pk=call.pk, status=believed)
         if not mine.update(status=call.status, starts=call.starts, started_at=call.started_at):
             raise MoveRefused(f"call {call.pk} is not {believed} any more")
-        log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
 
 
 def stored_output(output: str | list[Any]) -> Any:
@@ -289,10 +298,3 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
         )  # fmt: skip
         row, _ = result_row(call, part, position=position_of_result, epoch=epoch)
         commits.write(result(call, row, believed=believed, epoch=epoch, source=source))
-
-
-def require_epoch(run_id: UUID, epoch: int) -> None:
-    """The look right before a tool is dispatched: raises `LeaseLost` where someone else has the run."""
-    current = log.epoch_of(run_id)
-    if current != epoch:
-        raise LeaseLost(f"run {run_id} was taken over from epoch {epoch} by {current}")

@@ -10,6 +10,7 @@ from functools import partial
 from uuid import UUID
 
 from celery import current_app
+from django.conf import settings
 from django.db import transaction
 
 from runs import chaos
@@ -25,6 +26,8 @@ def wake(run_id: UUID) -> None:
 
 def _send(run_id: UUID) -> None:
     chaos.point("CP30")
+    if not settings.REDIS_URL:
+        return  # a broker in memory reaches nobody: the sweep of whoever works on this database finds the run
     try:
         current_app.send_task(ADVANCE, args=[str(run_id)], retry=False)
     except Exception as error:  # whatever a broken broker raises: the run is queued, the sweep finds it

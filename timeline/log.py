@@ -132,6 +132,13 @@ def epoch_of(log_id: UUID) -> int:
     return _counter(log_id)[1]
 
 
+def require_epoch(log_id: UUID, epoch: int) -> None:
+    """The look before an act of the outside world: raises `LeaseLost` where a later writer has the log."""
+    current = epoch_of(log_id)
+    if current > epoch:
+        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {current}")
+
+
 def last_event_at(log_id: UUID) -> datetime | None:
     """When the newest event was stored: the last sign of life of whoever writes the log."""
     return Log.objects.filter(pk=log_id).values_list("last_event_at", flat=True).get()
@@ -249,8 +256,10 @@ def _known(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int,
     ids = [row["event_id"] for row in rows if row["event_id"] is not None]
     if not ids:
         return {}
-    found = Event.objects.filter(log_id=log_id, event_id__in=ids).values_list("event_id", "seq", "body_sha256")
-    return {event_id: (seq, bytes(sha) if sha is not None else None) for event_id, seq, sha in found}
+    return {
+        str(event.event_id): (event.seq, bytes(event.body_sha256) if event.body_sha256 is not None else None)
+        for event in Event.objects.filter(log_id=log_id, event_id__in=ids).only("event_id", "seq", "body_sha256")
+    }
 
 
 def _appended(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes | memoryview | None) -> Appended:

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from runs import transcript
+from runs import inbox, transcript
 from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
 from runs.engine.loop import LoopThread
@@ -32,11 +32,17 @@ from timeline.log import Entry
 from timeline.models import Source
 from timeline.redact import DEFAULT as REDACTOR
 
+#: How long a stop may go unseen while the model or a tool is at work.
+STOP_LOOK_S = 1.0
 OPEN = (ToolStatus.PLANNED, ToolStatus.RUNNING, ToolStatus.UNKNOWN)
 
 
 class LetGo(Exception):
     """The worker is ending and the current await has used up its grace: hand the run back."""
+
+
+class StopAsked(Exception):
+    """Somebody wants the run stopped: the current await is abandoned, and the decision that follows stops it."""
 
 
 @dataclass
@@ -67,6 +73,8 @@ class Drive:
     #: The calls of the last answer that have no result yet, in its order.
     open_calls: list[AgentRunToolCall]
     slice_end: float
+    #: Whether this drive has made a step: however long loading took, a slice is not over before that.
+    stepped: bool = False
     #: Calls that this drive has marked running and not made yet: nobody can have seen an effect of them.
     dispatchable: set[UUID] = field(default_factory=set)
     #: The last step that has its checkpoint.
@@ -75,6 +83,7 @@ class Drive:
     unknown_call: AgentRunToolCall | None = None
     #: Attempts of the next model call that earlier holders of the run made.
     attempts_made: int = 0
+    _next_look: float = 0.0
     #: Whether `llm.turn.start` of the next model call is committed already.
     turn_started: bool = False
 
@@ -100,8 +109,16 @@ class Drive:
         if self.stopping.over:
             raise LetGo
 
+    def check_for_stop(self) -> None:
+        """Inside awaits: `check`, and about once a second a look for a stop in the inbox."""
+        self.check()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + STOP_LOOK_S
+            if "stop" in inbox.waiting(self.run.pk):
+                raise StopAsked
+
     def let_go(self) -> bool:
-        return self.stopping.asked.is_set() or time.monotonic() >= self.slice_end
+        return self.stopping.asked.is_set() or (self.stepped and time.monotonic() >= self.slice_end)
 
     def note(self, *entries: Entry) -> None:
         """Append events that belong to no row, in a transaction of their own."""

@@ -16,6 +16,7 @@ from runs import chaos, inbox, lifecycle, transcript
 from runs.decisions import Next
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive
+from runs.engine.lease import Lease
 from runs.engine.model_turn import Cooldown
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
@@ -67,6 +68,15 @@ def fail(drive: Drive, error_type: str, error: str) -> None:
     payload = RunFailed(error_type=error_type, error=error[:2000] or None)
     word = error_type[:64]
     _move(drive, RunStatus.FAILED, payload, reason=word, error_type=word, error_message=error)
+
+
+def fail_unopened(run: AgentRun, lease: Lease, error: str) -> None:
+    """End a run that cannot be loaded as its agent says."""
+    text, _ = REDACTOR.clean_text(error)
+    word = "unusable_agent"
+    payload = RunFailed(error_type=word, error=text[:2000] or None)
+    columns = {"error_type": word, "error_message": text}
+    lifecycle.move(run, RunStatus.FAILED, payload, source=Source.WORKER, reason=word, epoch=lease.epoch, **columns)
 
 
 def stop(drive: Drive) -> None:

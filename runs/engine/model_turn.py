@@ -20,7 +20,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from runs import chaos, commits, inbox, retries, transcript
 from runs.commits import Commit
 from runs.engine.commit import durably
-from runs.engine.drive import Drive, LetGo
+from runs.engine.drive import Drive, LetGo, StopAsked
 from runs.engine.stream import Chunk, Deltas, read
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers.base import ModelCall
@@ -74,6 +74,9 @@ def make(drive: Drive) -> None:
         except LetGo:
             drive.note(_abandoned(drive, attempt, "worker_ending"))
             raise
+        except StopAsked:
+            drive.note(_abandoned(drive, attempt, "stopped"))
+            return
         except Exception as error:  # whatever a vendor's library raises: classify() names it
             _failed(drive, attempt, retries.classify(error, datetime.now(UTC)))
             attempt += 1
@@ -104,13 +107,13 @@ def _ask(drive: Drive) -> ModelResponse:
             try:
                 chunk = arrived.get(timeout=deltas.wait_s())
             except Empty:
-                drive.check()
+                drive.check_for_stop()
             else:
                 if chunk is None:
                     return future.result()
                 deltas.add(chunk)
             if deltas.due():
-                drive.check()
+                drive.check_for_stop()
                 drive.note(*deltas.take())
                 chaos.point("CP08")
     finally:
@@ -197,7 +200,7 @@ def _usable_call_ids(response: ModelResponse) -> None:
     for index, part in enumerate(parts):
         if not isinstance(part, ToolCallPart):
             continue
-        wanted = part.tool_call_id[:MAX_CALL_ID]
+        wanted = part.tool_call_id[:MAX_CALL_ID] or "call"
         call_id, copy = wanted, 1
         while call_id in seen:
             copy += 1

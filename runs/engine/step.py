@@ -51,16 +51,30 @@ def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stoppi
 def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping) -> bool:
     """Load the run and drive it; False where storage failed, and the rows have to be read again."""
     try:
-        drive = open_drive(AgentRun.objects.get(pk=lease.run_id), lease, loop, stopping)
+        run = AgentRun.objects.get(pk=lease.run_id)
+        if run.lease_epoch != lease.epoch:
+            raise LeaseLost(f"run {run.pk} was taken over before it was loaded")
+        drive = open_drive(run, lease, loop, stopping)
+    except (LookupError, ValueError, TypeError) as error:
+        # Its provider, model or tools are gone since it was created: no worker could drive it.
+        ending.fail_unopened(run, lease, str(error))
+        return True
+    except (OperationalError, InterfaceError) as error:
+        return _storage_failed(lease, error)
+    try:
+        ending.abandon_open_turn(drive)
         if claimed.deaths >= MAX_DEATHS:
             ending.fail(drive, "poison_step", f"step {drive.run.step_count + 1} ended {claimed.deaths} workers")
-            return True
-        ending.abandon_open_turn(drive)
-        _loop(drive)
+        else:
+            _loop(drive)
     except (OperationalError, InterfaceError) as error:
-        log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
-        return False
+        return _storage_failed(lease, error)
     return True
+
+
+def _storage_failed(lease: Lease, error: Exception) -> bool:
+    log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
+    return False
 
 
 def _wait_for_storage(lease: Lease) -> None:
@@ -88,6 +102,7 @@ def _act(drive: Drive, action: Next) -> bool:
     match action:
         case Next.ASK_MODEL:
             model_turn.make(drive)
+            drive.stepped = True
             if drive.open_calls:
                 tool_turn.finish(drive, lambda: _closing(drive))
         case Next.FINISH_CALLS:

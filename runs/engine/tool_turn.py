@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
 from runs import chaos, commits, inbox, transcript
 from runs.engine.commit import durably, nothing
-from runs.engine.drive import Drive
+from runs.engine.drive import Drive, StopAsked
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.messages import content_of
 from runs.models import AgentRunToolCall, Checkpoint, RunError
@@ -63,7 +63,10 @@ def finish(drive: Drive, closing: Closing) -> None:
         if call.pk not in drive.dispatchable and "stop" in inbox.waiting(drive.run.pk):
             return  # the decision that follows stops the run, which closes what is open
         chaos.point("CP13")
-        outcome = _outcome(drive, call)
+        try:
+            outcome = _outcome(drive, call)
+        except StopAsked:
+            return
         if outcome.status is ToolStatus.UNKNOWN and not _tell_model(drive):
             drive.unknown_call = call
             return
@@ -100,11 +103,13 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Outcome:
             _commit_start(drive, call, attempt)
         drive.dispatchable.discard(call.pk)
         chaos.point("CP16")
-        transcript.require_epoch(drive.run.pk, drive.epoch)
+        log.require_epoch(drive.run.pk, drive.epoch)
         began = time.perf_counter()
         try:
             chaos.point("CP17")
-            result = run_with_deadline(tool, _context(drive, call, attempt), _arguments(drive, call), drive.check)
+            result = run_with_deadline(
+                tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop
+            )
         except OutcomeUnknown:
             return _unknown(call, attempt + 1)
         except ToolDenied as error:

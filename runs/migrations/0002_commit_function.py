@@ -30,7 +30,17 @@ DECLARE
   v_used agent_run_turn_usages;
   v_call agent_run_tool_calls;
   v_then boolean := false;
+  v_fence int;
 BEGIN
+  -- Run row, then log row: the order in which everyone locks them.
+  IF p_rows ? 'usage' THEN
+    PERFORM 1 FROM agent_runs r WHERE r.id = p_run FOR NO KEY UPDATE;
+  END IF;
+  -- The fence comes before the rows: a worker that was taken over must hear that, not of a position that is taken.
+  SELECT l.epoch INTO v_fence FROM timeline_log l WHERE l.id = p_run FOR UPDATE;
+  IF p_epoch < v_fence THEN
+    RAISE EXCEPTION 'epoch % of run % was superseded by %', p_epoch, p_run, v_fence USING ERRCODE = 'AO409';
+  END IF;
   IF p_rows ? 'usage' THEN
     v_used := jsonb_populate_record(NULL::agent_run_turn_usages, p_rows->'usage');
     UPDATE agent_runs r SET

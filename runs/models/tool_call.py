@@ -43,9 +43,7 @@ class AgentRunToolCall(models.Model):
     result_message = models.OneToOneField(
         AgentRunMessage, models.PROTECT, null=True, related_name="answers", db_index=False
     )
-    child_run = models.ForeignKey(
-        AgentRun, models.PROTECT, null=True, related_name="spawned_by", db_index=False
-    )
+    child_run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="spawned_by", db_index=False)
 
     class Meta:
         db_table = "agent_run_tool_calls"

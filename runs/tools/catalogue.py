@@ -21,6 +21,7 @@ from runs.tools.registry import RECORDED, Registry
 def _recorded(settings: Mapping[str, Any]) -> Toolset:
     """The tools of a fixture: the agent's own, whose name is its model's, or the one that `fixture` names."""
     name = str(settings.get("fixture") or settings["model"])
+    library.find(name)
     return RecordedTools(partial(_lookup, name), pace=float(settings.get("pace", 0)), settings=settings)
 
 

@@ -332,6 +332,7 @@ class Stage:
             **QUICK,
             "REDIS_URL": self.redis.url if self.redis else "",
             "DJANGO_SETTINGS_MODULE": "tests.crash.settings",
+            "AGENTOPS_PROCESS_NAME": "agentops-worker",
             **env,
         }
         pid = self.nursery.ask(argv=argv, env=whole, cwd=str(ROOT), log=str(path))
@@ -411,7 +412,7 @@ def transcript(run: AgentRun) -> dict[str, Any]:
     return {
         "messages": [(m.position, m.role, m.step_number, _plain(m.content)) for m in messages],
         "calls": [(c.step_number, c.call_id, c.tool_name, c.input, c.status) for c in calls],
-        "checkpoints": list(run.checkpoints.order_by("step_number").values_list("step_number", "last_message_position")),
+        "checkpoints": [(c.step_number, c.last_message_position) for c in run.checkpoints.order_by("step_number")],
         "run": (run.status, run.step_count, run.result, run.input_tokens, run.output_tokens),
     }
 

@@ -8,7 +8,7 @@ import pytest
 
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
-from tests.crash.rig import OwnRedis, Stage, check, eventually, events
+from tests.crash.rig import OwnRedis, Stage, check, events, eventually
 
 pytestmark = pytest.mark.redis
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from runs.engine.resume import resume
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
-from tests.crash.rig import CALLS, ROOT, OwnRedis, Stage, check, eventually, events, transcript
+from tests.crash.rig import ROOT, OwnRedis, Stage, check, events, eventually, transcript
 
 Undisturbed = Callable[..., Any]
 
@@ -73,15 +74,17 @@ def test_it_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) 
 
 
 @pytest.mark.redis
-def test_it_survives_a_kill_with_the_hint_in_hand(
-    stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis
-) -> None:
+def test_it_survives_a_kill_with_the_hint_in_hand(stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis) -> None:
     expected = undisturbed()
-    run = stage.run()
-    # This one does not sweep within the test: what it knows, it knows from the hint.
+    # This one sweeps once, before there is anything: what it knows, it knows from the hint.
     first = stage.worker(chaos="CP01:1", AGENTOPS_SWEEP_S="600")
+    eventually(lambda: "[queues]" in first.said(), within_s=20, why="the first worker is up")
+    time.sleep(0.5)
+    run = stage.run()
     own_redis.hint(run.pk)
     first.killed()
+    run.refresh_from_db()
+    assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, 0)
     stage.worker()
 
     stage.reaches(run, RunStatus.COMPLETED)

@@ -8,7 +8,7 @@ import pytest
 
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.crash.rig import Stage, check, eventually, events
+from tests.crash.rig import Stage, check, events, eventually
 
 PACE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "5", "AGENTOPS_SWEEP_S": "5"}
 POINTS = {

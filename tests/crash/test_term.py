@@ -8,7 +8,7 @@ import pytest
 
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
-from tests.crash.rig import Stage, check, eventually, events
+from tests.crash.rig import Stage, check, events, eventually
 
 
 def handed_over(run: AgentRun, reason: str) -> float:
@@ -61,7 +61,9 @@ def test_it_abandons_a_model_call_that_outlasts_the_grace(stage: Stage) -> None:
     check(run)
 
 
-@pytest.mark.parametrize(("tool", "finally_"), [("ledger_idempotent", RunStatus.COMPLETED), ("ledger_once", RunStatus.WAITING)])
+@pytest.mark.parametrize(
+    ("tool", "finally_"), [("ledger_idempotent", RunStatus.COMPLETED), ("ledger_once", RunStatus.WAITING)]
+)
 def test_it_lets_go_of_a_tool_that_outlasts_the_grace(stage: Stage, tool: str, finally_: RunStatus) -> None:
     """Nobody can end a tool from outside; the run goes on elsewhere by the rule for its effect."""
     run = stage.run([[tool]], tool_sleep_s=8)

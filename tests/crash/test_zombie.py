@@ -8,14 +8,14 @@ import pytest
 
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
-from tests.crash.rig import CALLS, Celeried, Stage, check, eventually, events
+from tests.crash.rig import CALLS, Celeried, Stage, check, events, eventually
 
 READ_FIRST = [["ledger_read", "ledger_idempotent"], ["ledger_once"]]
 ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
 
 
 def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, Celeried]:
-    """A run that a second worker has finished, and its first worker, which has been awake again for two seconds."""
+    """A run that a second worker has finished, and its first worker, which has been awake again for a while."""
     run = stage.run(calls, on_unknown_tool="tell_model", chunks=8, pause_s=0.04)
     first = stage.worker(chaos=f"{point}:1:STOP")
     eventually(first.suspended, within_s=20, why=f"suspended at {point}")
@@ -23,7 +23,7 @@ def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[
     stage.reaches(run, RunStatus.COMPLETED)
     second.end()
     first.signal(stage.CONT)
-    time.sleep(2)
+    time.sleep(1.2)
     assert first.alive, first.said()
     return run, first
 

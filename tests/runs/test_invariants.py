@@ -361,59 +361,53 @@ def test_it_sees_what_was_spoilt(world: World, spoilt: Spoilt) -> None:
 
 
 class Refused(NamedTuple):
-    """What a constraint of the database keeps from happening. `drop` says how Postgres is made to let it pass."""
+    """What a constraint of the database keeps from happening, and the name of that constraint (or unique index)."""
 
     name: str
     statement: str
     table: str
-    columns: str = ""
-    index: str = ""
+    constraint: str
 
 
 REFUSED = [
-    Refused("E3", "UPDATE agent_run_events SET event_id = '~1' WHERE log_id = %(run)s AND seq = 2",
-            "agent_run_events", "log_id, event_id"),
+    Refused("E3", "UPDATE agent_run_events SET event_id = 'same' WHERE log_id = %(run)s",
+            "agent_run_events", "event_id_once"),
     Refused("E1", "UPDATE agent_run_events SET seq = 1 WHERE log_id = %(run)s AND seq = 2",
-            "agent_run_events", "log_id, seq"),
-    Refused("M1", MESSAGE.format("position = 1", "%(last_message)s"), "agent_run_messages", "run_id, position"),
+            "agent_run_events", "event_seq_once"),
+    Refused("M1", MESSAGE.format("position = 1", "%(last_message)s"), "agent_run_messages", "message_position_once"),
     Refused("M2", MESSAGE.format("step_number = 1", "%(last_message)s"), "agent_run_messages",
-            index="message_one_answer_per_step"),
+            "message_one_answer_per_step"),
     Refused("T2a", "UPDATE agent_run_tool_calls SET idempotency_key = 'same' WHERE run_id = %(run)s",
-            "agent_run_tool_calls", "idempotency_key"),
-    Refused("T4", CALL.format("starts = 0"), "agent_run_tool_calls", "starts, status"),
+            "agent_run_tool_calls", "tool_call_idempotency_key_once"),
+    Refused("T4", CALL.format("starts = 0"), "agent_run_tool_calls", "tool_call_started_before_running"),
     Refused("R1a", "UPDATE agent_runs SET resumed_from_id = %(old)s WHERE id = %(run)s",
-            "agent_runs", "resumed_from_id"),
-    Refused("R4a", RUN.format("completed_at = NULL"), "agent_runs", "completed_at, status"),
-    Refused("L1", RUNNING.format("lease_owner = NULL"), "agent_runs", "lease_owner, source, status"),
+            "agent_runs", "agent_runs_resumed_from_id_key"),
+    Refused("R4a", RUN.format("completed_at = NULL"), "agent_runs", "run_terminal_has_completed_at"),
+    Refused("L1", RUNNING.format("lease_owner = NULL"), "agent_runs", "run_lease_while_running"),
 ]  # fmt: skip
 
 
 @contextmanager
 def let_pass(refused: Refused) -> Iterator[bool]:
     """Take the constraint away for the block, where the database can; false where it cannot."""
-    if connection.vendor == "sqlite":
-        with connection.cursor() as cursor:
-            if refused.index:
-                cursor.execute(f"DROP INDEX {refused.index}")
+    with connection.cursor() as cursor:
+        about = connection.introspection.get_constraints(cursor, refused.table).get(refused.constraint, {})
+        if connection.vendor == "sqlite":
+            cursor.execute("SELECT sql FROM sqlite_master WHERE type = 'index' AND name = %s", [refused.constraint])
+            is_index = cursor.fetchone() is not None
+            if is_index:
+                cursor.execute(f"DROP INDEX {refused.constraint}")
             cursor.execute("PRAGMA ignore_check_constraints = ON")
             try:
-                yield bool(refused.index) or refused.name in {"T4", "R4a", "L1"}
+                yield is_index or bool(about.get("check"))
             finally:
                 cursor.execute("PRAGMA ignore_check_constraints = OFF")
-        return
-    with connection.cursor() as cursor:
+            return
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        if refused.index:
-            cursor.execute(f"DROP INDEX {refused.index}")
-        found = connection.introspection.get_constraints(cursor, refused.table)
-        names = [
-            name
-            for name, about in found.items()
-            if (about["unique"] or about["check"]) and set(about["columns"]) == set(refused.columns.split(", "))
-        ]
-        assert names or refused.index
-        for name in names:
-            cursor.execute(f'ALTER TABLE {refused.table} DROP CONSTRAINT "{name}"')
+        cursor.execute("SELECT 1 FROM pg_constraint WHERE conname = %s", [refused.constraint])
+        is_constraint = cursor.fetchone() is not None
+        drop = f"ALTER TABLE {refused.table} DROP CONSTRAINT" if is_constraint else "DROP INDEX"
+        cursor.execute(f"{drop} {refused.constraint}")
         yield True
 
 

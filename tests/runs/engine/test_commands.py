@@ -94,9 +94,7 @@ def test_a_pause_acts_after_the_tools_of_the_turn(
 
 
 @pytest.mark.parametrize("point", ["CP20", "CP22", "CP12", "CP07", "CP25"])
-def test_a_message_is_delivered_once_before_the_next_model_call(
-    scripted: MakeScripted, at: At, point: str
-) -> None:
+def test_a_message_is_delivered_once_before_the_next_model_call(scripted: MakeScripted, at: At, point: str) -> None:
     seen: list[list[str]] = []
 
     def play(call: ModelCall) -> Iterable[Move]:

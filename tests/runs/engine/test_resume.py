@@ -47,6 +47,10 @@ def texts(history: list[ModelMessage]) -> list[str]:
     return said
 
 
+def plain(message: ModelMessage) -> str:
+    return messages.canonical(messages.dump(message))
+
+
 def test_it_goes_on_at_the_next_step_with_the_whole_conversation(scripted: MakeScripted) -> None:
     requests: list[tuple[int, list[ModelMessage]]] = []
     run = drive(scripted(endless(requests), max_steps=3))
@@ -112,7 +116,7 @@ def test_a_chain_of_resumes_rebuilds_every_message_once(scripted: MakeScripted) 
     # The last request had everything but the last answer and its result, in order, once.
     sent = requests[-1][1]
     stored = messages.merge(messages.load(row.content) for row in rows[:-2])
-    assert [messages.canonical(messages.dump(m)) for m in sent] == [messages.canonical(messages.dump(m)) for m in stored]
+    assert [plain(message) for message in sent] == [plain(message) for message in stored]
     said = texts(sent)
     assert len(said) == len(set(said))
     assert {each.root_run_id for each in chain} == {run.pk}
@@ -204,4 +208,3 @@ def test_a_fresh_budget_of_steps(scripted: MakeScripted, worker: Worker) -> None
 
     assert (later.step_base, later.step_count, later.status) == (2, 6, RunStatus.PAUSED)
     assert not connection.in_atomic_block
-

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from pydantic_ai.messages import ThinkingPart
 
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
-from timeline.redact import HOLD
 from tests.crash.rig import check, events
 from tests.crash.scripted import PIECE, Move
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
+from timeline.redact import HOLD
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,7 +38,7 @@ def test_it_puts_small_pieces_together(scripted: MakeScripted) -> None:
     assert run.result == whole
     assert whole.startswith(shown)
     assert len(whole) - len(shown) <= HOLD + 20 * len(PIECE)
-    pauses = [later - earlier for (earlier, _), (later, _) in zip(found, found[1:], strict=False)]
+    pauses = [later - earlier for (earlier, _), (later, _) in pairwise(found)]
     assert all(pause > 0.2 for pause in pauses[1:])
     check(run)
 

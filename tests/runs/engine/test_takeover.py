@@ -19,31 +19,32 @@ from tests.runs.engine.conftest import MakeScripted
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"]]
 #: Not the points inside of a transaction: nobody can take a run over whose row is locked.
-POINTS = ["CP03", "CP06", "CP07", "CP08", "CP09", "CP11", "CP12", "CP13", "CP14", "CP15", "CP16", "CP18", "CP20", "CP21",
-          "CP22", "CP24", "CP25"]  # fmt: skip
+POINTS = ["CP03", "CP06", "CP07", "CP08", "CP09", "CP11", "CP12", "CP13", "CP14", "CP15", "CP16", "CP18", "CP20",
+          "CP21", "CP22", "CP24", "CP25"]  # fmt: skip
 
 
 @pytest.fixture
-def other() -> Iterator[Worker]:
+def pair(worker: Worker) -> Iterator[tuple[Worker, Worker]]:
+    """The worker that loses its run, and the one that takes it over."""
     other = Worker(concurrency=1)
-    yield other
+    yield worker, other
     other.close(5)
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_worker_that_was_taken_over_does_nothing_more(
     scripted: MakeScripted,
-    worker: Worker,
-    other: Worker,
+    pair: tuple[Worker, Worker],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    ledger: Path,
     point: str,
 ) -> None:
+    worker, other = pair
     script = {"chunks": 6, "pause_s": 0.05} if point == "CP08" else {}
     undisturbed = transcript(drive(scripted(calls=CALLS, **script), other))
-    ledger.unlink()
     run = scripted(calls=CALLS, **script)
+    ledger = Path(run.agent_config["settings"]["ledger"])
+    ledger.unlink()
     left = [1]
 
     def take_over(name: str) -> None:
@@ -68,5 +69,3 @@ def test_a_worker_that_was_taken_over_does_nothing_more(
         "fenced", "completed",
     ]  # fmt: skip
     assert "outside of any rule" not in caplog.text
-
-
