@@ -50,8 +50,8 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     with driven.working() as worker:
         # The first run also builds what a process builds once.
         same = SameRows(place, driven.drive(worker, "steps", steps=steps).run_id)
-        runs = against_limit(place, worker, same, steps=steps, rounds=1 if quick else 3)
-        flatness(f"step {ENDS} last / first, {steps:,} steps", runs)
+        runs, limits = against_limit(place, worker, same, steps=steps, rounds=1 if quick else 3)
+        flatness(f"last {ENDS} steps / first {ENDS}, run of {steps:,}", runs, limits)
         if with_peers:
             for peer in peers.STEPPING:
                 against_peer(place, worker, peer, turns)
@@ -60,21 +60,24 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
             long_run(place, worker, steps=5 * steps)
 
 
-def against_limit(place: Place, worker: Worker, same: SameRows, *, steps: int, rounds: int) -> list[Driven]:
+def against_limit(
+    place: Place, worker: Worker, same: SameRows, *, steps: int, rounds: int
+) -> tuple[list[Driven], list[list[float]]]:
     from bench.same_rows import CompactWriter
 
     ours: list[float] = []
-    limit: list[float] = []
     compact: list[float] = []
     runs: list[Driven] = []
+    limits: list[list[float]] = []
     for _ in range(rounds):
         settle(place)
         with same.writer() as writer, same.writer(CompactWriter) as compactly:
             others = [Turns("limit", writer, WINDOW), Turns("compact", compactly, WINDOW)]
             runs.append(side_by_side(worker, "steps", steps, others))
             ours += runs[-1].windows(WINDOW)
-            limit += others[0].seconds
+            limits.append(others[0].seconds)
             compact += others[1].seconds
+    limit = [seconds for one in limits for seconds in one]
     for name, seconds, goal in (
         ("psycopg, the same rows and commits", limit, LIMIT_GOAL),
         ("psycopg, one statement a commit", compact, None),
@@ -84,7 +87,7 @@ def against_limit(place: Place, worker: Worker, same: SameRows, *, steps: int, r
         show(Row("durable step, median window", *figures, ratio, at_least=goal))
     total = sum(limit) / sum(ours)
     note(f"ratio by total time instead of the median window: {total:.2f}; windows of {WINDOW} steps, {rounds} runs")
-    return runs
+    return runs, limits
 
 
 def against_peer(place: Place, worker: Worker, peer: peers.Peer, turns: Sequence[payload.Step]) -> None:
@@ -144,20 +147,23 @@ def long_run(place: Place, worker: Worker, *, steps: int) -> None:
     with same.writer() as writer:
         limit = Turns("limit", writer, WINDOW)
         measured = side_by_side(worker, "long", steps, [limit])
-    flatness(f"step {ENDS} last / first, {steps:,} steps", [measured], limit.seconds)
+    flatness(f"last {ENDS} steps / first {ENDS}, run of {steps:,}", [measured], [limit.seconds])
 
 
-def flatness(what: str, runs: Sequence[Driven], limit: Sequence[float] = ()) -> None:
-    """The mean of the last steps over that of the first, in the same run."""
-    count = min(ENDS, runs[0].steps // 2)
-    firsts = [(run.marks[count] - run.marks[0]) / count * 1000 for run in runs]
-    lasts = [(run.marks[-1] - run.marks[-1 - count]) / count * 1000 for run in runs]
-    growth = mid([last / first for first, last in zip(firsts, lasts, strict=True)])
-    show(Row(what, f"{mid(lasts):.2f} ms", f"the first: {mid(firsts):.2f} ms", growth, at_most=FLAT_GOAL))
-    if limit:
-        windows = count // WINDOW
-        meanwhile = sum(limit[-windows:]) / sum(limit[:windows])
-        note(f"the limit, which cannot grow, went {meanwhile:.2f} times as slow meanwhile")
+def flatness(what: str, runs: Sequence[Driven], limits: Sequence[Sequence[float]]) -> None:
+    """The mean of the last steps over that of the first in the same run.
+
+    Judged beside the limit, which cannot grow: where that became slower meanwhile, the machine did.
+    """
+    growths, plain = [], []
+    for run, limit in zip(runs, limits, strict=True):
+        windows = run.windows(WINDOW)
+        count = min(ENDS, run.steps // 2) // WINDOW
+        ours, theirs = (sum(some[-count:]) / sum(some[:count]) for some in (windows, limit))
+        plain.append(ours)
+        growths.append(ours / theirs)
+    figures = (f"{mid(plain):.2f} times as slow", f"the limit meanwhile: {mid(plain) / mid(growths):.2f}")
+    show(Row(what, *figures, mid(growths), at_most=FLAT_GOAL))
 
 
 def side_by_side(worker: Worker, fixture: str, steps: int, others: Sequence[Turns]) -> Driven:
