@@ -49,7 +49,8 @@ class Violation:
 
 #: The names that the statements speak of; those of one run only where a run was asked for. `told` counts the
 #: events that speak of a row: looked up row by row instead, a long run would cost the square of its length.
-_NAMES = """
+#: `found` is materialized because a LIMIT in sight makes Postgres hope for rows that are not there.
+_QUESTION = """
 WITH clock AS (SELECT {half_minute_ago} AS half_minute_ago),
 logs AS NOT MATERIALIZED (SELECT * FROM timeline_log{by_id}),
 runs AS NOT MATERIALIZED (SELECT agent_runs.*, status IN ('completed', 'failed', 'stopped', 'resumed') AS ended
@@ -70,7 +71,9 @@ endings AS (SELECT run_id, COUNT(*) AS n, MIN(type) AS type, MIN(seq) AS seq FRO
 told AS NOT MATERIALIZED (SELECT run_id, ref_id, type, COUNT(*) AS n FROM events
     WHERE ref_id IS NOT NULL GROUP BY run_id, ref_id, type),
 open_calls AS (SELECT run_id, MIN(step_number) AS step FROM calls WHERE status IN ('planned', 'running')
-    OR (status = 'unknown' AND result_message_id IS NULL) GROUP BY run_id)
+    OR (status = 'unknown' AND result_message_id IS NULL) GROUP BY run_id),
+found AS MATERIALIZED ({statement})
+SELECT * FROM found LIMIT {limit}
 """
 _COLUMNS = {"by_id": "id", "by_log": "log_id", "by_run": "run_id"}
 _HALF_MINUTE_AGO = {
@@ -313,9 +316,11 @@ def _ask(sql: str, run_id: UUID | None) -> list[str]:
     if run_id is not None:
         params["run"] = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
         columns = {name: f" WHERE {column} = %(run)s" for name, column in _COLUMNS.items()}
-    names = _NAMES.format(half_minute_ago=_HALF_MINUTE_AGO[connection.vendor], **columns)
+    question = _QUESTION.format(
+        statement=sql, limit=LISTED + 1, half_minute_ago=_HALF_MINUTE_AGO[connection.vendor], **columns
+    )
     with connection.cursor() as cursor:
-        cursor.execute(f"{names}{sql} LIMIT {LISTED + 1}", params)
+        cursor.execute(question, params)
         return ["/".join(_word(value) for value in row) for row in cursor.fetchall()]
 
 

@@ -34,6 +34,8 @@ _MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
 # Kinds that come from a name in front: what a value's own shape says is better to know.
 _VAGUE = frozenset({"password", "token", "key", "bearer", "authorization"})
 _SURROGATES = re.compile("[\ud800-\udfff]")
+# A name as code writes it: no shape of a secret is that short and all in lower case.
+_PLAIN_KEY = re.compile(r"[a-z_]{1,16}", re.ASCII)
 
 
 def mark(kind: str, original: str) -> str:
@@ -80,7 +82,8 @@ class Redactor:
                 todo.extend(item)
             elif isinstance(item, dict):
                 for key, member in item.items():
-                    found |= self._note(fixed, key)
+                    if not (self._registered is None and _PLAIN_KEY.fullmatch(key)):
+                        found |= self._note(fixed, key)
                     if isinstance(member, str):
                         found |= self._note(fixed, member, key)
                     elif isinstance(member, list | dict):
