@@ -126,7 +126,8 @@ def break_down(grown: Grown, said: int, steps: int) -> None:
     """Tables and their parts; what is under a hundredth of what was said is put together."""
 
     def line(name: str, size: int) -> None:
-        note(f"{name:<52} {size:>12,} B  {size / steps:>8,.0f} B/step  {size / said:.3f} x")
+        if size:
+            note(f"{name:<52} {size:>12,} B  {size / steps:>8,.0f} B/step  {size / said:.3f} x")
 
     small = 0
     for table, size, parts in grown.by_table():

@@ -115,9 +115,16 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         log.append(
             run.pk, [Entry(_claimed_event(run, owner, epoch, seen, lapsed=lapsed))], source=Source.WORKER, epoch=epoch
         )
+        deaths = _deaths(run)
     run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
     chaos.point("CP36" if lapsed else "CP03")
-    return Claimed(run, epoch, deaths=_deaths(run))
+    return Claimed(run, epoch, deaths)
+
+
+def held_by(run_id: UUID, owner: str) -> Claimed | None:
+    """The claim of `owner` that may have been committed without its hearing of it."""
+    run = AgentRun.objects.filter(pk=run_id, lease_owner=owner, status=RunStatus.RUNNING).first()
+    return None if run is None else Claimed(run, run.lease_epoch, _deaths(run))
 
 
 def note_fenced(run_id: UUID, epoch: int) -> None:

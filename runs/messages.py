@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,7 @@ _adapter: TypeAdapter[ModelMessage] = TypeAdapter(
     ModelMessage, config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
 )
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _items: TypeAdapter[list[UserContent]] = TypeAdapter(
     list[UserContent], config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
 )
@@ -45,7 +47,17 @@ def canonical(value: Any) -> str:
 
 
 def sha256(content: dict[str, Any]) -> bytes:
-    return hashlib.sha256(canonical(content).encode()).digest()
+    """Of a stored message: over its canonical JSON."""
+    return sha256_of(canonical(content))
+
+
+def sha256_of(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def fits_a_column(text: str) -> bool:
+    """Whether a canonical JSON text has neither NUL nor lone surrogates, which no jsonb column takes."""
+    return "\\u0000" not in text and (text.isascii() or not _SURROGATES.search(text))
 
 
 def request(part: ModelRequestPart) -> ModelRequest:

@@ -97,9 +97,12 @@ def new_row(
     but for NUL and lone surrogates, which no jsonb column takes.
     """
     content = messages.dump(message)
-    redactor = BARE if role == Role.ASSISTANT else REDACTOR
-    cleaned, changed = redactor.clean(content)
-    content = cast("dict[str, Any]", cleaned)
+    text = messages.canonical(content)
+    found: frozenset[str] = frozenset()
+    if role != Role.ASSISTANT or not messages.fits_a_column(text):
+        cleaned, found = (BARE if role == Role.ASSISTANT else REDACTOR).clean(content)
+        content = cast("dict[str, Any]", cleaned)
+        text = messages.canonical(content) if found else text
     row = AgentRunMessage(
         id=uuid7(),
         run_id=run_id,
@@ -109,10 +112,10 @@ def new_row(
         step_number=step,
         epoch=epoch,
         model=model[:200],
-        sha256=messages.sha256(content),
+        sha256=messages.sha256_of(text),
         created_at=timezone.now(),
     )
-    return row, messages.load(content) if changed else message
+    return row, messages.load(content) if found else message
 
 
 def added(row: AgentRunMessage) -> Entry:
@@ -126,7 +129,7 @@ def added(row: AgentRunMessage) -> Entry:
         truncated=cut,
         bytes=len(text.encode(errors="replace")),
     )
-    return Entry(payload, step=row.step_number, ref_id=row.id)
+    return Entry(payload, step=row.step_number, ref_id=row.id, clean=row.role != Role.ASSISTANT)
 
 
 def add_requests(
@@ -180,7 +183,7 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
     payload = ToolStart(
         call_id=call.call_id, tool_name=call.tool_name, attempt=attempt or None, effect=call.effect, arguments=shown
     )
-    return Entry(payload, step=call.step_number, ref_id=call.id)
+    return Entry(payload, step=call.step_number, ref_id=call.id, clean=True)
 
 
 def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, believed: str) -> None:
@@ -217,7 +220,7 @@ def ended(call: AgentRunToolCall, text: str) -> Entry:
         preview=None if failed else shown, truncated=cut, error=shown if failed else None,
         bytes=len(text.encode(errors="replace")),
     )  # fmt: skip
-    return Entry(payload, step=call.step_number, ref_id=call.id)
+    return Entry(payload, step=call.step_number, ref_id=call.id, clean=True)
 
 
 def result(

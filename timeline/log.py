@@ -47,6 +47,8 @@ class Entry:
     event_id: str | None = None
     #: SHA-256 of the body as sent: tells a repeat from another event under the same id.
     body_sha256: bytes | None = None
+    #: Its texts come from rows that were redacted, or it has none: not looked through again.
+    clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         type_, payload = events.dump(entry.payload)
     else:
         type_, payload = entry.type, events.validate(entry.type, entry.payload)
-    cleaned, found = REDACTOR.clean(payload)
+    cleaned, found = (payload, None) if entry.clean else REDACTOR.clean(payload)
     return {
         "event_id": entry.event_id,
         "type": type_,

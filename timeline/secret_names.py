@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -126,15 +127,26 @@ def find(text: str, lower: str) -> Iterator[Span]:
 
 def kind_of_member(name: str, value: str) -> str | None:
     """The kind of secret that `value` is because of the key it has in a JSON object, if it is one."""
-    lower = lowered(name[-_MAX_NAME:]).rstrip("0123456789")
+    word = _telling_word(name[-_MAX_NAME:])
+    if word is None:
+        return None
+    if word == PASSWORD:
+        return word if _is_password(value, quoted=True, tight=True) else None
+    return word if _is_random(word, value, quoted=True) else None
+
+
+@lru_cache(maxsize=4096)
+def _telling_word(name: str) -> str | None:
+    """The word at the end of a key that tells of a secret; keys come again and again."""
+    lower = lowered(name).rstrip("0123456789")
     for word in STRONG:
         at = lower.rfind(word)
         end = _strong_end(lower, at + len(word))
         if at >= 0 and end == len(lower) and (lower == word or _is_strong_name(lower, at, end)):
-            return PASSWORD if _is_password(value, quoted=True, tight=True) else None
+            return PASSWORD
     for word in WEAK:
         if lower.endswith(word) and _is_weak_name(word, lower[: -len(word)][-_MAX_KIND:]):
-            return word if _is_random(word, value, quoted=True) else None
+            return word
     return None
 
 

@@ -54,7 +54,7 @@ class GaveUp(Exception):
 def turn_start(drive: Drive, attempt: int) -> Entry:
     step = drive.run.step_count + 1
     payload = LlmTurnStart(attempt=attempt or None, model=drive.config["model"], call=step)
-    return Entry(payload, step=step)
+    return Entry(payload, step=step, clean=True)
 
 
 def make(drive: Drive) -> None:
@@ -166,7 +166,10 @@ def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: in
     # From the message as its row has it: without the characters that no column takes.
     calls = _planned(drive, row, cast("ModelResponse", message))
     usage = _usage(run.pk, step, attempt, response, duration_ms)
-    entries = [transcript.added(row), Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id)]
+    entries = [
+        transcript.added(row),
+        Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True),
+    ]
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
     commands: list[RunCommand] = []
     if follow_up.user is not None:

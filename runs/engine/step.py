@@ -35,7 +35,7 @@ STORAGE_WAIT_S = 0.5
 def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stopping: Stopping) -> bool:
     """Claim a run and drive it for a slice; False where there was nothing to claim."""
     began = clock()
-    claimed = lifecycle.claim(run_id, owner)
+    claimed = _claim(run_id, owner)
     if claimed is None:
         return False
     with keeper.keep(run_id, claimed.epoch, began) as lease:
@@ -46,6 +46,15 @@ def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stoppi
             log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
             lifecycle.note_fenced(run_id, claimed.epoch)
     return True
+
+
+def _claim(run_id: UUID, owner: str) -> Claimed | None:
+    """The claim; one whose answer was cut off is looked up, or the run would lie idle for a whole lease."""
+    try:
+        return lifecycle.claim(run_id, owner)
+    except (OperationalError, InterfaceError):
+        connection.close()
+        return lifecycle.held_by(run_id, owner)
 
 
 def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping) -> bool:

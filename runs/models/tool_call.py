@@ -40,9 +40,9 @@ class AgentRunToolCall(models.Model):
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
-    result_message = models.OneToOneField(
-        AgentRunMessage, models.PROTECT, null=True, related_name="answers", db_index=False
-    )
+    # No index, and so no unique one: with one, finishing a call would write every index of the row again.
+    # That it is the result of one call alone is INV-M5.
+    result_message = models.ForeignKey(AgentRunMessage, models.PROTECT, null=True, related_name="+", db_index=False)
     child_run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="spawned_by", db_index=False)
 
     class Meta:

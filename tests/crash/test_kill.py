@@ -92,9 +92,10 @@ def test_it_survives_a_kill_with_the_hint_in_hand(stage: Stage, undisturbed: Und
     assert transcript(run) == expected
 
 
+@pytest.mark.redis
 @pytest.mark.parametrize("point", ["CP28", "CP30", "CP31"])
 def test_it_survives_a_kill_beside_the_hint_of_a_handed_back_run(
-    stage: Stage, undisturbed: Undisturbed, point: str
+    stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis, point: str
 ) -> None:
     expected = undisturbed(tool_sleep_s=0.2)
     run = stage.run(tool_sleep_s=0.2)
