@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from django.conf import settings
@@ -95,15 +97,25 @@ def _wait_for_storage(lease: Lease) -> None:
 
 def _loop(drive: Drive) -> None:
     """One decision after the other; each act leaves the run in a state from which any worker can go on."""
+    while _act_safely(drive):
+        pass
+
+
+def _act_safely(drive: Drive) -> bool:
+    """Decide and act once; False when the run has left our hands."""
     try:
-        while _act(drive, _decide(drive)):
-            drive.check()
+        if not _act(drive, _decide(drive)):
+            return False
+        drive.check()
     except LetGo:
         ending.hand_back(drive, "worker_ending")
+        return False
     except Cooldown as wait:
-        ending.cool_down(drive, wait)
+        return not _left(partial(ending.cool_down, drive, wait))
     except GaveUp as error:
         ending.fail(drive, error.failure.error_type, error.failure.message)
+        return False
+    return True
 
 
 def _act(drive: Drive, action: Next) -> bool:
@@ -121,14 +133,14 @@ def _act(drive: Drive, action: Next) -> bool:
             _take_messages(drive, inbox.pending(drive.run.pk))
         case _:
             _checkpoint_if_missing(drive)
-            return not _left(drive, action)
+            return not _left(partial(ending.leave, drive, action))
     return True
 
 
-def _left(drive: Drive, action: Next) -> bool:
+def _left(leave: Callable[[], None]) -> bool:
     """Whether the run has left our hands: a command that came just now may have changed that."""
     try:
-        ending.leave(drive, action)
+        leave()
     except ending.DecideAgain:
         return False
     return True
