@@ -36,12 +36,17 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds and no run of 5,000 steps")
     parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's programs")
     parser.add_argument(
-        "--steps", type=int, default=1000, help="length of the runs (1000); below that, the rest gets shorter too"
+        "--steps",
+        type=int,
+        default=1000,
+        help="length of the runs (1000, at least 50); below that, the rest gets shorter too",
     )
     asked = parser.parse_args()
     unknown = [name for name in asked.names if name not in (*NAMES, *EXTRA)]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}")
+    if asked.steps < 50:
+        parser.error("--steps must be at least 50")
     return asked
 
 

@@ -158,7 +158,7 @@ def flatness(what: str, runs: Sequence[Driven], limits: Sequence[Sequence[float]
     growths, plain = [], []
     for run, limit in zip(runs, limits, strict=True):
         windows = run.windows(WINDOW)
-        count = min(ENDS, run.steps // 2) // WINDOW
+        count = max(min(ENDS, run.steps // 2) // WINDOW, 1)
         ours, theirs = (sum(some[-count:]) / sum(some[:count]) for some in (windows, limit))
         plain.append(ours)
         growths.append(ours / theirs)

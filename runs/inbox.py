@@ -6,6 +6,7 @@ May import the record, runs' models, lifecycle and parts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -97,7 +98,8 @@ def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         command = RunCommand.objects.create(
             run=run, key=key, type=kind, payload=payload, created_by=by, received_at=timezone.now()
         )
-        log.append(run.pk, [received(command)], source=Source.WEB)
+        told = replace(received(command), phase=lifecycle.PHASES[run.state])
+        log.append(run.pk, [told], source=Source.WEB)
         _act_now(run, command)
         chaos.point("CP29")
     return run

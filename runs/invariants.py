@@ -130,13 +130,11 @@ INVARIANTS: tuple[Invariant, ...] = (
         SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
         LEFT JOIN told e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.start'
         WHERE COALESCE(e.n, 0) <> t.starts"""),
-    # A warning: the readers of a log show such a turn as still going on, but no row depends on it.
     Invariant("E10", "no model turn is left open in a run that ended or paused", """
         SELECT r.id FROM native r JOIN (SELECT run_id, SUM(CASE type WHEN 'llm.turn.start' THEN 1 ELSE -1 END) AS n
             FROM events WHERE type IN ('llm.turn.start', 'llm.turn.end', 'llm.turn.abandoned') AND NOT late
             GROUP BY run_id) e ON e.run_id = r.id
-        WHERE (r.ended OR r.status = 'paused') AND e.n <> 0""",
-        warning_only=True),
+        WHERE (r.ended OR r.status = 'paused') AND e.n <> 0"""),
     # --- M: the conversation ------------------------------------------------------------------------------------
     Invariant("M1", "the messages of a run stand at 1..n, rolled-back ones included: nothing was deleted", """
         SELECT run_id FROM messages GROUP BY run_id HAVING MIN(position) <> 1 OR MAX(position) <> COUNT(*)"""),
@@ -265,10 +263,12 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant("L5", "the fence of a log is the epoch of its run", """
         SELECT r.id FROM native r JOIN logs l ON l.id = r.id WHERE l.epoch <> r.lease_epoch"""),
     # --- O: wishes ----------------------------------------------------------------------------------------------
+    # A warning: a message or a pause waits for the end of the model call, which may take longer than that.
     Invariant("O1", "no command to a running run waits unread for more than 30 seconds", """
         SELECT r.id, c.id FROM native r JOIN commands c ON c.run_id = r.id, clock
         WHERE r.status = 'running' AND c.applied_at IS NULL
-            AND c.received_at < clock.half_minute_ago"""),
+            AND c.received_at < clock.half_minute_ago""",
+        warning_only=True),
     # --- W: the bytes -------------------------------------------------------------------------------------------
     Invariant("W6", "the content of a message has the SHA-256 that was stored with it"),
 )  # fmt: skip

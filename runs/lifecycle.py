@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Case, F, Value, When
 from django.db.models.functions import Coalesce, Now
 
 from runs import chaos, transcript
@@ -56,6 +57,7 @@ def move(
     source: Source,
     reason: str = "",
     epoch: int | None = None,
+    ref_id: UUID | None = None,
     **changes: Any,
 ) -> None:
     """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed.
@@ -74,7 +76,7 @@ def move(
             raise _lost(run, epoch)
         if to.terminal or to is RunStatus.PAUSED:
             transcript.close_open_calls(run, epoch=epoch, source=source)
-        log.append(run.pk, [Entry(payload, phase=PHASES[to])], source=source, epoch=epoch)
+        log.append(run.pk, [Entry(payload, phase=PHASES[to], ref_id=ref_id)], source=source, epoch=epoch)
         if run.state is RunStatus.RUNNING:
             _end_attempt(run, reason or to.value)
         if to is RunStatus.QUEUED:
@@ -128,8 +130,12 @@ def held_by(run_id: UUID, owner: str) -> Claimed | None:
 
 
 def note_fenced(run_id: UUID, epoch: int) -> None:
-    """A worker that was taken over lives after all: its attempt did not die, so it counts for no poison step."""
-    Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason="died").update(end_reason="fenced")
+    """A worker that lost its lease lives after all: its attempt did not die, so it counts for no poison step.
+
+    It may know before anyone has taken the run over, so the reason can come before the end.
+    """
+    mine = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason__in=["", "died"])
+    mine.update(end_reason="fenced")
 
 
 def renew(run_id: UUID, epoch: int) -> bool:
@@ -176,7 +182,9 @@ def _lost(run: AgentRun, epoch: int | None) -> Exception:
 
 
 def _end_attempt(run: AgentRun, reason: str, **changes: Any) -> None:
-    Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now(), end_reason=reason, **changes)
+    """Close the open attempt, if there is one; a reason that its worker gave itself stays."""
+    told = Case(When(end_reason="", then=Value(reason)), default=F("end_reason"))
+    Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now(), end_reason=told, **changes)
 
 
 def _deaths(run: AgentRun) -> int:

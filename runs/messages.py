@@ -37,6 +37,20 @@ def dump(message: ModelMessage) -> dict[str, Any]:
     return content
 
 
+def as_stored(content: dict[str, Any], text: str) -> dict[str, Any]:
+    """`content`, whose canonical text is `text`, with its numbers as jsonb gives them back: 1e16 comes back as a
+    whole number and -0.0 as 0.0, and what is stored must be what was sent."""
+    if "e+" not in text and "-0.0" not in text:
+        return content
+    stored: dict[str, Any] = json.loads(text, parse_float=_stored_number)
+    return stored
+
+
+def _stored_number(text: str) -> int | float:
+    number = float(text)
+    return int(number) if "e+" in text else number or 0.0
+
+
 def load(content: dict[str, Any]) -> ModelMessage:
     return _adapter.validate_python(content)
 

@@ -96,8 +96,10 @@ def new_row(
     Text that we send is redacted here, so what is stored is what is sent; what the model said is kept as it is,
     but for NUL and lone surrogates, which no jsonb column takes.
     """
-    content = messages.dump(message)
-    text = messages.canonical(content)
+    dumped = messages.dump(message)
+    text = messages.canonical(dumped)
+    content = messages.as_stored(dumped, text)
+    text = text if content is dumped else messages.canonical(content)
     found: frozenset[str] = frozenset()
     if role != Role.ASSISTANT or not messages.fits_a_column(text):
         cleaned, found = (BARE if role == Role.ASSISTANT else REDACTOR).clean(content)
@@ -115,7 +117,7 @@ def new_row(
         sha256=messages.sha256_of(text),
         created_at=timezone.now(),
     )
-    return row, messages.load(content) if found else message
+    return row, message if content is dumped else messages.load(content)
 
 
 def added(row: AgentRunMessage) -> Entry:

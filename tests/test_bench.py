@@ -19,7 +19,7 @@ NAMES = ("steps", "storage", "append", "duplicates")
 def test_every_benchmark_runs_through() -> None:
     url = urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/agentops_bench_{os.getpid()}"))
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *NAMES, "profile", "--quick", "--no-peers", "--steps", "25"],
+        [sys.executable, "-m", "bench", *NAMES, "profile", "--quick", "--no-peers", "--steps", "50"],
         cwd=ROOT,
         env=os.environ | {"BENCH_DATABASE_URL": url},
         capture_output=True,

@@ -75,8 +75,10 @@ def fail_unopened(run: AgentRun, lease: Lease, error: str) -> None:
     text, _ = REDACTOR.clean_text(error)
     word = "unusable_agent"
     payload = RunFailed(error_type=word, error=text[:2000] or None)
-    columns = {"error_type": word, "error_message": text}
-    lifecycle.move(run, RunStatus.FAILED, payload, source=Source.WORKER, reason=word, epoch=lease.epoch, **columns)
+    lifecycle.move(
+        run, RunStatus.FAILED, payload, source=Source.WORKER, reason=word, epoch=lease.epoch,
+        error_type=word, error_message=text,
+    )  # fmt: skip
 
 
 def stop(drive: Drive) -> None:
@@ -121,7 +123,7 @@ def wait_for_unknown(drive: Drive) -> None:
     unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
     also = partial(unknown.update, status=ToolStatus.UNKNOWN, finished_at=timezone.now())
     payload, reason = RunWaiting(reason=WaitReason.UNKNOWN_TOOL), WaitReason.UNKNOWN_TOOL
-    _move(drive, RunStatus.WAITING, payload, reason=reason, also=also, unless={Type.STOP, Type.PAUSE})
+    _move(drive, RunStatus.WAITING, payload, reason=reason, also=also, unless={Type.STOP, Type.PAUSE}, ref_id=call.pk)
 
 
 def abandon_open_turn(drive: Drive) -> None:

@@ -85,13 +85,17 @@ class Keeper:
         connection.close()
 
     def _renew(self, lease: Lease) -> None:
-        began = clock()
-        try:
-            if lifecycle.renew(lease.run_id, lease.epoch):
-                lease.valid_until = began + settings.AGENTOPS_LEASE_S
+        """Renew, on a fresh connection where the old one is broken; a lease that is not ours any more is lost."""
+        for last in (False, True):
+            began = clock()
+            try:
+                if lifecycle.renew(lease.run_id, lease.epoch):
+                    lease.valid_until = began + settings.AGENTOPS_LEASE_S
+                else:
+                    lease.lost.set()
                 return
-            lease.lost.set()
-        except Error as error:
-            # Not lost yet: the lease stands in the database until its end, and so long nobody else may have it.
-            log.warning("cannot renew a lease: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
-            connection.close()
+            except Error as error:
+                connection.close()
+                # Not lost yet: it stands in the database until its end, and so long nobody else may have it.
+                if last:
+                    log.warning("cannot renew: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})

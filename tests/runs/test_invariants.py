@@ -557,7 +557,8 @@ def test_the_command_tells_programs_too(world: World) -> None:
 
 
 def test_the_command_ends_well_with_warnings(world: World) -> None:
-    world.spoil(STARTED.format("type = 'llm.turn.start'"))
+    world.spoil(RUN.format("source = 'external'"))
+    world.spoil(OF_CALL.format("tool.end"))
 
     text, code = told()
 

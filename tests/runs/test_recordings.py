@@ -15,7 +15,7 @@ from runs.fixtures.messages import canonical
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
 from tests.make import drive, make_agent, make_run
-from tests.runs.fixtures.independent_counts import Counts, of_session, of_record
+from tests.runs.fixtures.independent_counts import Counts, of_record, of_session
 from tests.runs.fixtures.recordings import NAMES, fixture_of, path_of
 from timeline.models import Event
 

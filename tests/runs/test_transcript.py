@@ -129,6 +129,23 @@ def test_what_we_send_is_redacted_and_what_the_model_said_is_not() -> None:
 
 
 @pytest.mark.django_db
+def test_numbers_are_stored_as_they_come_back() -> None:
+    """jsonb keeps 1e16 as a whole number and -0.0 as 0.0: what is stored, hashed and sent must be the same."""
+    run = make_run()
+    asked = ToolCallPart("sum", {"big": 1e16, "zero": -0.0, "small": 1e-7, "text": "1e+16", "n": 2.0}, "c1")
+    answer = ModelResponse(parts=[asked])
+    row, message = transcript.new_row(run.pk, 9, answer, role="assistant", step=1, epoch=None)
+    row.save(force_insert=True)
+    stored = AgentRunMessage.objects.get(pk=row.pk)
+    assert bytes(stored.sha256) == messages.sha256(stored.content)
+    assert whole(messages.load(stored.content)) == whole(message)
+    args = message.parts[0].args  # type: ignore[union-attr]
+    assert args == {"big": 10**16, "zero": 0.0, "small": 1e-7, "text": "1e+16", "n": 2.0}
+    assert isinstance(args["big"], int)
+    assert str(args["zero"]) == "0.0"
+
+
+@pytest.mark.django_db
 def test_the_database_refuses_a_second_answer_in_a_step() -> None:
     run = make_run()
     for position, fails in ((5, False), (6, True)):

@@ -45,9 +45,7 @@ TOKENS: dict[str, Callable[[], str]] = {
     "github": lambda: RNG.choice(["ghp_", "gho_", "ghs_", "ghu_", "ghr_"]) + pick(ALNUM, 36),
     "github_pat": lambda: f"github_pat_{pick(ALNUM, 22)}_{pick(ALNUM, 59)}",
     "gitlab": lambda: "glpat-" + pick(B64URL, 20),
-    "slack": lambda: (
-        f"xox{RNG.choice('abprs')}-{RNG.randrange(10**11)}-{RNG.randrange(10**12)}-{pick(ALNUM, 24)}"
-    ),
+    "slack": lambda: f"xox{RNG.choice('abprs')}-{RNG.randrange(10**11)}-{RNG.randrange(10**12)}-{pick(ALNUM, 24)}",
     "aws": lambda: RNG.choice(["AKIA", "ASIA"]) + pick(string.ascii_uppercase + string.digits, 16),
     "google": lambda: "AIza" + pick(B64URL, 35),
     "jwt": jwt,
@@ -57,9 +55,7 @@ SETTINGS: dict[str, Callable[[], tuple[str, str]]] = {
     "bearer": lambda: _around("Authorization: Bearer {}", pick(B64URL, 32)),
     "bearer_alone": lambda: _around("curl -H 'authorization:bearer {}'", pick(B64URL, 24)),
     "bearer_json": lambda: _around('{{"headers": {{"Authorization": "Bearer {}"}}}}', pick(B64URL, 24)),
-    "basic": lambda: _around(
-        "Authorization: Basic {}", base64.b64encode(f"ada:{pick(ALNUM, 10)}".encode()).decode()
-    ),
+    "basic": lambda: _around("Authorization: Basic {}", base64.b64encode(f"ada:{pick(ALNUM, 10)}".encode()).decode()),
     "url": lambda: _around("postgres://app:{}@db.internal:5432/app", pick(ALNUM + "!$%*", 12)),
     "redis": lambda: _around("redis://:{}@cache:6379/0", pick(ALNUM, 12)),
     "password_tight": lambda: _around("password={}", pick(ALNUM, 10)),

@@ -319,8 +319,5 @@ def test_preview_leaves_no_lone_surrogate() -> None:
 
 
 def test_the_registry_needs_no_django() -> None:
-    code = (
-        "import sys, timeline.events, timeline.redact;"
-        " sys.exit('django' in sys.modules or 'runs' in sys.modules)"
-    )
+    code = "import sys, timeline.events, timeline.redact; sys.exit('django' in sys.modules or 'runs' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

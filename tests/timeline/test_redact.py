@@ -263,9 +263,7 @@ def test_a_stream_holds_no_more_than_it_must() -> None:
     assert stream.flush() == ("word " * 100)[-256:]
     assert (stream.flush(), stream.found) == ("", frozenset())
     endless = Stream()
-    given = "".join(
-        endless.feed("-----BEGIN PRIVATE KEY-----\n" if n == 0 else "A" * 64 + "\n") for n in range(3000)
-    )
+    given = "".join(endless.feed("-----BEGIN PRIVATE KEY-----\n" if n == 0 else "A" * 64 + "\n") for n in range(3000))
     assert len(given) > 100_000
     assert endless.found == {"redacted"}
 
