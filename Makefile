@@ -27,7 +27,8 @@ export REQUIRE_SERVICES
 
 # More arguments for pytest: make test PYTEST_ARGS="-k lease -x"
 PYTEST_ARGS ?=
-PYTEST := $(BIN)/python -m pytest -n 2
+# More workers than cores: the tests with real processes mostly wait.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 PACKAGES := agentops timeline runs
 
 .PHONY: help

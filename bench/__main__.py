@@ -39,7 +39,7 @@ def _asked() -> argparse.Namespace:
         "--steps",
         type=int,
         default=1000,
-        help="length of the runs (1000, at least 50); below that, the rest gets shorter too",
+        help="length of the runs (1000, at least 50); with less, the rest is shorter too",
     )
     asked = parser.parse_args()
     unknown = [name for name in asked.names if name not in (*NAMES, *EXTRA)]

@@ -19,7 +19,8 @@ _adapter: TypeAdapter[ModelMessage] = TypeAdapter(
 )
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_items: TypeAdapter[list[UserContent]] = TypeAdapter(
+#: The contents of a user turn or a tool result that is more than text: strings and media.
+ITEMS: TypeAdapter[list[UserContent]] = TypeAdapter(
     list[UserContent], config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
 )
 
@@ -98,7 +99,7 @@ def join(merged: list[ModelMessage], message: ModelMessage) -> None:
 
 def content_of(recorded: str | list[Any]) -> str | list[UserContent]:
     """Text as it is, or a list of texts and media with the media rebuilt from their dumps."""
-    return recorded if isinstance(recorded, str) else _items.validate_python(recorded)
+    return recorded if isinstance(recorded, str) else ITEMS.validate_python(recorded)
 
 
 def text_of(content: dict[str, Any]) -> str:
