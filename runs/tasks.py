@@ -5,6 +5,7 @@ May import the engine. Signals of Celery start and end the worker of the process
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +32,8 @@ def sweep() -> None:
 # worker_init comes before the broker is connected: sweeping must not depend on it.
 @signals.worker_init.connect
 def start(sender: Any, **_: Any) -> None:
+    # What is loaded by now lives as long as the process: the collector need not look at it again and again.
+    gc.freeze()
     # A forking pool's parent drives nothing: its children each have a worker of their own.
     if "prefork" not in str(sender.pool_cls):
         worker.current().start_sweeping()
