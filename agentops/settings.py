@@ -138,6 +138,9 @@ else:
     # After a restart of the server every pooled connection is dead; each is tried before it is given out.
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     if AGENTOPS_DB_POOL:
+        # A worker has one connection for each run it drives, and a few of its own.
+        if AGENTOPS_DB_POOL < AGENTOPS_CONCURRENCY + 4:
+            raise BadSetting("AGENTOPS_DB_POOL must be at least 4 more than AGENTOPS_CONCURRENCY")
         options["pool"] = {"min_size": 0, "max_size": AGENTOPS_DB_POOL, "timeout": 15}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -14,13 +14,15 @@ from typing import Any
 
 from celery import current_app, signals
 from django.conf import settings
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import OurCommand
+from agentops.projects.management.base import EXIT_USAGE, OurCommand
 
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 MAX_CONCURRENCY = 256
+#: Connections that a worker needs beside one for each run: its leases, its sweep, Celery's own threads.
+SPARE = 4
 
 
 class Command(OurCommand):
@@ -39,6 +41,7 @@ class Command(OurCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         _keep_our_logging(options["loglevel"])
+        _check_pool(options["concurrency"])
         # Our own worker, which Celery's signals start, counts its slots by the setting.
         settings.AGENTOPS_CONCURRENCY = options["concurrency"]
         # Not `worker_main`, which ends the same whether the worker could work or not.
@@ -88,6 +91,15 @@ def _clock(*, wanted: bool) -> dict[str, Any]:
         return {}
     settings.AGENTOPS_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
     return {"beat": True, "schedule_filename": str(settings.AGENTOPS_HOME / "beat-schedule")}
+
+
+def _check_pool(concurrency: int) -> None:
+    """A worker that runs out of connections would take its own queue for a broken database."""
+    pool = settings.DATABASES["default"].get("OPTIONS", {}).get("pool")
+    if pool and pool["max_size"] < concurrency + SPARE:
+        raise CommandError(
+            f"--concurrency {concurrency} needs AGENTOPS_DB_POOL={concurrency + SPARE} or more", returncode=EXIT_USAGE
+        )
 
 
 def _concurrency(text: str) -> int:

@@ -150,3 +150,12 @@ def test_a_worker_with_a_broker_and_a_clock(
         wait_for(lambda: any(name.startswith("beat-schedule") for name in os.listdir(home)))
         assert ended(running) == 0
         assert running.poll() == 0
+
+
+@pytest.mark.postgres
+def test_the_worker_refuses_more_runs_than_connections(no_broker: dict[str, str], process: Any) -> None:
+    """It would run out of connections, and take its own queue for a broken database."""
+    code, _, said = process(["worker", "--concurrency", "40"], no_broker)
+    assert (code, "needs AGENTOPS_DB_POOL=44" in said) == (2, True)
+    code, _, said = process(["check"], no_broker | {"AGENTOPS_CONCURRENCY": "40"})
+    assert (code, "AGENTOPS_DB_POOL" in said) == (78, True)
