@@ -1,6 +1,6 @@
 """What a failed model call means, and whether and when it is tried again.
 
-Pure: imports pydantic-ai's and httpx's exceptions only. Decisions are values; the engine acts on them.
+Pure: imports pydantic-ai and the parts whose errors it names. Decisions are values; the engine acts on them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UserError
 
 from runs.fixtures.format import FixtureExhausted
+from runs.providers.base import ProviderUnusable
 
 MAX_RETRIES = 3
 BASE_DELAY_S = 0.5
@@ -42,7 +43,7 @@ def classify(error: BaseException, now: datetime) -> Failure:
         return Failure(named, str(error), code not in NOT_RETRIED, retry_after(error.headers or {}, now))
     if isinstance(error, FixtureExhausted):
         return Failure(error.code, str(error), retryable=False)
-    if isinstance(error, UserError):
+    if isinstance(error, UserError | ProviderUnusable | ImportError):
         return Failure("unusable_model", str(error), retryable=False)
     if isinstance(error, asyncio.TimeoutError | TimeoutError):
         return Failure("timeout", str(error) or "the model stopped sending", retryable=True)

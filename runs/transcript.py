@@ -89,7 +89,7 @@ def _lineage(run: AgentRun) -> list[UUID]:
 
 
 def new_row(
-    run_id: UUID, position: int, message: ModelMessage, *, role: str, step: int, epoch: int | None, model: str = ""
+    run_id: UUID, position: int, message: ModelMessage, *, role: str, step: int, epoch: int | None
 ) -> tuple[AgentRunMessage, ModelMessage]:
     """A row for `message`, and the message as the row has it, which is what requests are built from.
 
@@ -113,7 +113,7 @@ def new_row(
         content=content,
         step_number=step,
         epoch=epoch,
-        model=model[:200],
+        model=str(content.get("model_name") or "")[:200],
         sha256=messages.sha256_of(text),
         created_at=timezone.now(),
     )
@@ -222,7 +222,8 @@ def ended(call: AgentRunToolCall, text: str) -> Entry:
         preview=None if failed else shown, truncated=cut, error=shown if failed else None,
         bytes=len(text.encode(errors="replace")),
     )  # fmt: skip
-    return Entry(payload, step=call.step_number, ref_id=call.id, clean=True)
+    # A tool that was started has a name of ours; one that does not exist has whatever the model made up.
+    return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0)
 
 
 def result(
@@ -252,12 +253,10 @@ def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkp
     )  # fmt: skip
 
 
-def add_checkpoint(row: Checkpoint) -> None:
-    """A checkpoint by itself, after a turn without tools or after a crash; an existing one is left as it is.
-
-    A pure function of the tables, so it needs no fence: whoever makes it makes the same.
-    """
+def add_checkpoint(row: Checkpoint, epoch: int) -> None:
+    """A checkpoint by itself, after a turn without tools or after a crash; an existing one is left as it is."""
     with transaction.atomic():
+        log.hold(row.run_id, epoch)
         Checkpoint.objects.get_or_create(
             run_id=row.run_id, step_number=row.step_number,
             defaults={"id": row.id, "last_message_position": row.last_message_position, "epoch": row.epoch,

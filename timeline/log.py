@@ -141,6 +141,13 @@ def require_epoch(log_id: UUID, epoch: int) -> None:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {current}")
 
 
+def hold(log_id: UUID, epoch: int) -> None:
+    """Lock the log until the commit, for a write that appends nothing; raises `LeaseLost` as an append would."""
+    fence = Log.objects.select_for_update().values_list("epoch", flat=True).get(pk=log_id)
+    if epoch < fence:
+        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {fence}")
+
+
 def last_event_at(log_id: UUID) -> datetime | None:
     """When the newest event was stored: the last sign of life of whoever writes the log."""
     return Log.objects.filter(pk=log_id).values_list("last_event_at", flat=True).get()

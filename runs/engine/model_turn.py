@@ -78,7 +78,8 @@ def make(drive: Drive) -> None:
             drive.note(_abandoned(drive, attempt, "stopped"))
             return
         except Exception as error:  # whatever a vendor's library raises: classify() names it
-            _failed(drive, attempt, retries.classify(error, datetime.now(UTC)))
+            if not _try_again(drive, attempt, retries.classify(error, datetime.now(UTC))):
+                return
             attempt += 1
             continue
         chaos.point("CP09")
@@ -120,8 +121,9 @@ def _ask(drive: Drive) -> ModelResponse:
         future.cancel()
 
 
-def _failed(drive: Drive, attempt: int, failure: Failure) -> None:
-    """Commit the failure, then wait for the next attempt, or raise where there is none here."""
+def _try_again(drive: Drive, attempt: int, failure: Failure) -> bool:
+    """Commit the failure, then wait for the next attempt, or raise where there is none here; False where somebody
+    wants the run stopped meanwhile."""
     step = drive.run.step_count + 1
     delay = retries.delay_s(attempt, failure, random.random())  # noqa: S311 - spreads load, guards nothing
     entries = [_abandoned(drive, attempt, failure.error_type)]
@@ -140,7 +142,11 @@ def _failed(drive: Drive, attempt: int, failure: Failure) -> None:
         raise GaveUp(failure)
     if delay > retries.HOLD_WORKER_S:
         raise Cooldown(failure, delay)
-    _sleep(drive, delay)
+    try:
+        _sleep(drive, delay)
+    except StopAsked:
+        return False
+    return True
 
 
 def _sleep(drive: Drive, seconds: float) -> None:
@@ -148,7 +154,7 @@ def _sleep(drive: Drive, seconds: float) -> None:
     while (left := until - time.monotonic()) > 0:
         if drive.stopping.asked.wait(min(left, 0.25)):
             raise LetGo
-        drive.lease.check()
+        drive.check_for_stop()
 
 
 def _abandoned(drive: Drive, attempt: int, reason: str) -> Entry:
@@ -161,10 +167,11 @@ def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: in
     _usable_call_ids(response)
     row, message = transcript.new_row(
         run.pk, drive.conversation.position + 1, response,
-        role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch, model=response.model_name or "",
+        role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch,
     )  # fmt: skip
-    # From the message as its row has it: without the characters that no column takes.
-    calls = _planned(drive, row, cast("ModelResponse", message))
+    # All else from the message as its row has it: without the characters that no column takes.
+    response = cast("ModelResponse", message)
+    calls = _planned(drive, row, response)
     usage = _usage(run.pk, step, attempt, response, duration_ms)
     entries = [
         transcript.added(row),

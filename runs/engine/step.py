@@ -201,7 +201,7 @@ def _checkpoint_if_missing(drive: Drive) -> None:
         return
     row = transcript.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
     chaos.point("CP22")
-    transcript.add_checkpoint(row)
+    transcript.add_checkpoint(row, drive.epoch)
     drive.checkpointed = step
     chaos.point("CP24")
 

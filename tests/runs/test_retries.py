@@ -9,6 +9,7 @@ import pytest
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UserError
 
 from runs.fixtures.format import FixtureExhausted
+from runs.providers.base import ProviderUnusable
 from runs.retries import MAX_RETRIES, Failure, classify, delay_s, retry_after
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -31,6 +32,8 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
         (ConnectionResetError("cut"), "no_internet", True),
         (FixtureExhausted("n", 3), "fixture_exhausted", False),
         (UserError("no key"), "unusable_model", False),
+        (ProviderUnusable("gone"), "unusable_model", False),
+        (ImportError("no library"), "unusable_model", False),
         (RuntimeError("incomplete chunked read"), "RuntimeError", True),
     ],
 )

@@ -21,10 +21,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from runs import messages, transcript
+from runs import lifecycle, messages, transcript
 from runs.engine import model_turn
-from runs.models import AgentRunMessage
+from runs.models import AgentRun, AgentRunMessage
 from tests.make import drive, make_agent, make_run
+from timeline.errors import LeaseLost
 
 ANSWER = ModelResponse(
     parts=[
@@ -156,3 +157,17 @@ def test_the_database_refuses_a_second_answer_in_a_step() -> None:
         else:
             row.save(force_insert=True)
     assert AgentRunMessage.objects.filter(run=run, role="assistant").count() == 1
+
+
+@pytest.mark.django_db
+def test_a_worker_that_was_taken_over_makes_no_checkpoint() -> None:
+    """The one write of a step that appends nothing is fenced as well."""
+    run = make_run()
+    assert lifecycle.claim(run.pk, "one") is not None
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
+    assert lifecycle.claim(run.pk, "another") is not None
+    with pytest.raises(LeaseLost), transaction.atomic():
+        transcript.add_checkpoint(transcript.new_checkpoint(run.pk, 1, 2, 1), 1)
+    assert not run.checkpoints.exists()
+    transcript.add_checkpoint(transcript.new_checkpoint(run.pk, 1, 2, 2), 2)
+    assert run.checkpoints.get().epoch == 2

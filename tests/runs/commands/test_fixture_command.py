@@ -122,9 +122,7 @@ def test_convert_is_all_or_nothing(refused: Any, tmp_path: Path) -> None:
 
 
 def test_convert_gives_a_session_a_name_that_the_provider_takes(command: Command, shared: Path, tmp_path: Path) -> None:
-    recorded = next(shared.rglob("b0-be9accda39-0.jsonl"), None)
-    if recorded is None:
-        pytest.skip("the recorded session is not there")
+    recorded = shared / "data/claude-code/b0-be9accda39-0.jsonl"
     session = tmp_path / ".my session (1).jsonl"
     session.write_bytes(recorded.read_bytes())
     [row] = json.loads(command("fixture", "convert", str(session), "--output", str(tmp_path), "--json"))

@@ -12,8 +12,8 @@ from runs.engine.tool_turn import MAX_CALLS
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
-from tests.crash.rig import check
-from tests.crash.scripted import Move, Play
+from tests.crash.rig import check, events
+from tests.crash.scripted import Move, Play, ScriptedStream
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
 
@@ -159,4 +159,27 @@ def test_arguments_with_what_no_column_takes(scripted: MakeScripted) -> None:
     run = drive(scripted(asking(ToolCallPart("ledger_read", {"n": 1, "x\x00": "\ud800"}, "a"))))
 
     assert run.status == RunStatus.COMPLETED, run.error_message
+    check(run)
+
+
+def test_a_model_name_that_no_column_takes(
+    scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider says it, so it is as little to be trusted as the answer."""
+    monkeypatch.setattr(ScriptedStream, "model_name", "odd\0name\ud800")
+    run = drive(scripted(asking(ToolCallPart("ledger_read", {"n": 1}, "a"))))
+
+    assert run.status == RunStatus.COMPLETED
+    assert effects() == ["a"]
+    assert set(run.turn_usages.values_list("model", flat=True)) == {"odd\ufffdname\ufffd"}
+    assert {m.model for m in run.messages.filter(role="assistant")} == {"odd\ufffdname\ufffd"}
+    check(run)
+
+
+def test_a_secret_as_the_name_of_a_tool_stays_out_of_the_log(scripted: MakeScripted) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    run = drive(scripted(asking(ToolCallPart(secret, {"n": 1}, "a"))))
+
+    [end] = [event for event in events(run) if event.type == "tool.end"]
+    assert secret not in str(end.payload)
     check(run)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
+from django.db import connections
 from django.utils import timezone
 from pydantic_ai.exceptions import ModelHTTPError
 
-from runs import lifecycle, retries
+from runs import inbox, lifecycle, retries
 from runs.engine.worker import Worker
 from runs.models import AgentRun, RunError, TurnUsage
-from runs.providers.base import ModelCall
+from runs.providers.base import ModelCall, ProviderUnusable
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events
 from tests.crash.scripted import PIECE, Move, Play
@@ -193,3 +195,31 @@ def test_a_stop_ends_the_wait_for_the_next_attempt(scripted: MakeScripted, worke
     run.refresh_from_db()
     assert run.status == RunStatus.QUEUED
     check(run)
+
+
+def test_a_stop_does_not_wait_for_the_next_attempt(scripted: MakeScripted) -> None:
+    """The wait before a retry is no time in which a run cannot be stopped."""
+
+    def stop() -> None:
+        inbox.stop(run.pk, by="ann")
+        connections.close_all()
+
+    def play(_: ModelCall) -> Iterable[Move]:
+        # From a thread of its own, as a door would: the model's loop is no place for the ORM.
+        yield threading.Thread(target=stop).start
+        yield http(429, retry_after="9")
+
+    run = scripted(play)
+    began = time.monotonic()
+    ended = drive(run)
+
+    assert ended.status == RunStatus.STOPPED
+    assert time.monotonic() - began < 6
+    check(ended)
+
+
+def test_a_model_that_cannot_be_used_is_not_asked_again(scripted: MakeScripted, model_calls: Numbers) -> None:
+    run = drive(scripted(failing(ProviderUnusable("its library is gone"))))
+
+    assert (run.status, run.error_type) == (RunStatus.FAILED, "unusable_model")
+    assert model_calls() == [1]
