@@ -31,11 +31,10 @@ def test_it_survives_cut_connections(stage: Stage) -> None:
         done = {effect.call_id: effect.key for effect in stage.effects() if effect.run == str(run.pk)}
         assert len(done) == len(set(done.values())) == 6
     assert all(worker.alive for worker in workers)
-    # Five cuts in three seconds can outlast a lease of two: such a run is taken over, which its log calls a death.
-    # What must not happen is that a healthy run is taken for poison (three in one step): all have completed above.
-    died = Attempt.objects.filter(end_reason="died").count()
-    print(f"five cuts of all connections: {died} of {Attempt.objects.count()} attempts count as deaths")
-    assert died <= 2, "\n".join(worker.said(200) for worker in workers)
+    # Five cuts in three seconds can outlast a lease of two. A worker that lost one says so when it wakes from its
+    # wait for the database, which may be after the run was finished elsewhere: nothing of that was a death.
+    died = Attempt.objects.filter(end_reason="died")
+    eventually(lambda: not died.exists(), within_s=15, why="workers that live are not counted as dead")
 
 
 def _cut(stage: Stage) -> None:
