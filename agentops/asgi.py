@@ -1,4 +1,4 @@
-"""The ASGI entry point."""
+"""The ASGI entry point: streams are served by timeline.live, everything else by Django."""
 
 from __future__ import annotations
 
@@ -7,4 +7,9 @@ import os
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
-application = get_asgi_application()
+django_application = get_asgi_application()
+
+# Only now: it needs the settings and the apps.
+from timeline.live.server import LiveServer  # noqa: E402
+
+application = LiveServer(django_application)

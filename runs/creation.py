@@ -97,6 +97,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         )
         said = [replace(transcript.added(row), phase=Phase.QUEUED) for row, _ in made]
         log.append(run.pk, [created, *said], source=Source.WEB)
+        log.announce_run(project.pk, run.pk)
         wake(run.pk)
     return run
 

@@ -77,6 +77,7 @@ def move(
         if to.terminal or to is RunStatus.PAUSED:
             transcript.close_open_calls(run, epoch=epoch, source=source)
         log.append(run.pk, [Entry(payload, phase=PHASES[to], ref_id=ref_id)], source=source, epoch=epoch)
+        log.announce_run(run.project_id, run.pk)
         if run.state is RunStatus.RUNNING:
             _end_attempt(run, reason or to.value)
         if to is RunStatus.QUEUED:
@@ -117,6 +118,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         log.append(
             run.pk, [Entry(_claimed_event(run, owner, epoch, seen, lapsed=lapsed))], source=Source.WORKER, epoch=epoch
         )
+        log.announce_run(run.project_id, run.pk)
         deaths = _deaths(run)
     run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
     chaos.point("CP36" if lapsed else "CP03")

@@ -100,6 +100,11 @@ def announce(log_id: UUID, seq: int) -> None:
     transaction.on_commit(partial(doorbell.ring, log_id, seq), robust=True)
 
 
+def announce_run(project_id: UUID, run_id: UUID) -> None:
+    """Ring for the project's lists once the current transaction has committed: a run is new, or stands elsewhere."""
+    transaction.on_commit(partial(doorbell.ring_project, project_id, run_id), robust=True)
+
+
 def read(log_id: UUID, *, after: int = 0, limit: int = 200) -> list[Event]:
     """The next events with seq > `after`, in order; fewer than `limit` means the end was reached."""
     return list(events_of(log_id).filter(seq__gt=after)[:limit])

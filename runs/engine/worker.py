@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -24,9 +25,11 @@ from runs.engine.lease import Keeper
 from runs.engine.loop import LoopThread
 from runs.engine.step import drive_run
 from runs.models import AgentRun
+from runs.wake import subscribe
 
 log = logging.getLogger(__name__)
 BATCH = 50
+BETWEEN_LOOKS_S = 0.05
 
 
 class Worker:
@@ -42,6 +45,7 @@ class Worker:
         self._lock = threading.Lock()
         self._look = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._unsubscribe: Callable[[], None] | None = None
 
     def drive(self, run_id: UUID) -> bool:
         """Drive a run on this thread if a slot is free and nobody else has it; False where it is left alone."""
@@ -89,7 +93,9 @@ class Worker:
             return self._concurrency - len(self._driving)
 
     def start_sweeping(self) -> None:
-        """Sweep every few seconds, and at once when a slot becomes free, until the worker ends."""
+        """Sweep every few seconds, and at once when a slot becomes free or this process queues a run, until the
+        worker ends."""
+        self._unsubscribe = subscribe(self._look.set)
         thread = threading.Thread(target=self._sweep, name="sweep", daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -103,11 +109,15 @@ class Worker:
                     log.warning("the sweep cannot read the database: %s", type(error).__name__)
                 finally:
                     connection.close()
-                # Jitter: workers that were started together shall not ask together.
-                period = settings.AGENTOPS_SWEEP_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load only
-                self._look.wait(period)
-                if self._look.is_set() and not self.stopping.asked.wait(min(0.05, period)):
-                    self._look.clear()
+                self._rest(time.monotonic())
+
+    def _rest(self, swept: float) -> None:
+        """Until the next sweep. The first call to look is answered at once, a stream of them at a bounded rate."""
+        # Jitter: workers that were started together shall not ask together.
+        period = settings.AGENTOPS_SWEEP_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load only
+        self._look.wait(period)
+        self.stopping.asked.wait(max(swept + min(BETWEEN_LOOKS_S, period) - time.monotonic(), 0))
+        self._look.clear()
 
     def _drive_and_close(self, run_id: UUID) -> None:
         try:
@@ -123,6 +133,9 @@ class Worker:
     def close(self, timeout_s: float) -> None:
         """Wait until every run is handed back, at most `timeout_s`."""
         self.ask_to_stop()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
         until = time.monotonic() + timeout_s
         while self._keeper.held() and time.monotonic() < until:
             time.sleep(0.05)

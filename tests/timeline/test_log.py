@@ -186,15 +186,15 @@ def test_read_pages_by_seq() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_bell_rings_after_the_commit_only() -> None:
     ledger, heard = make_log(), []
-    stop = doorbell.subscribe(lambda log_id, seq: heard.append((log_id, seq)))
+    stop = doorbell.subscribe(lambda channel, value: heard.append((channel, value)))
     try:
         with transaction.atomic():
             log.append(ledger.pk, [note(), note()], source=Source.WORKER)
             assert heard == []
-        assert heard == [(ledger.pk, 2)]
+        assert heard == [(f"log:{ledger.pk}", "2")]
         append(ledger, keyed("a"))
         append(ledger, keyed("a"))
-        assert heard == [(ledger.pk, 2), (ledger.pk, 3)]
+        assert heard == [(f"log:{ledger.pk}", "2"), (f"log:{ledger.pk}", "3")]
     finally:
         stop()
 

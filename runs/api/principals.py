@@ -1,0 +1,25 @@
+"""Who calls the API: the holder of a key, or whoever is signed in.
+
+A door's part: may import identity.
+"""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+
+from agentops.projects import keys
+from agentops.projects.access import Principal, principal_for_key, principal_for_user
+from agentops.projects.errors import AuthInvalid
+
+BEARER = "bearer "
+
+
+def principal_of(request: HttpRequest) -> Principal:
+    """By the key where one is sent, and by nothing else then; raises AuthInvalid or AuthRevoked for a bad one."""
+    ip = request.META.get("REMOTE_ADDR") or None
+    header = request.headers.get("Authorization")
+    if header is None:
+        return principal_for_user(request.user, ip=ip)
+    if not header.lower().startswith(BEARER):
+        raise AuthInvalid
+    return principal_for_key(keys.authenticate(header[len(BEARER) :].strip()), ip=ip)

@@ -1,0 +1,178 @@
+"""One open stream: what it is sent, in which order, and when it ends. The table decides; rings only wake it.
+
+May import the record and its neighbours in this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from django.db import Error
+from django_eventstream.utils import sse_encode_event
+
+from timeline.access import Permit
+from timeline.live.response import LogStream
+from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Reading, Topic, Track
+
+log = logging.getLogger(__name__)
+HEARTBEAT_S = 15.0
+#: A deployment must not wait for streams: each ends after this long and is opened again, not all at once.
+MAX_AGE_S = 600.0
+#: A client that takes nothing for this long is let go; it comes back with its cursor.
+SLOW_S = 15.0
+#: Milliseconds between which a browser waits before it comes back: jitter against a storm after a restart.
+RETRY_MS = (1000, 5000)
+
+
+class Feed(Protocol):
+    """Where a client's bytes come from."""
+
+    @property
+    def topic(self) -> Topic: ...
+
+    async def take(self) -> bytes:
+        """What is new for this client; empty where there is nothing yet."""
+
+    @property
+    def over(self) -> bytes | None:
+        """The last words, once everything was said."""
+
+    def close(self) -> None: ...
+
+
+class Client:
+    """A stream and its clock: heartbeat, age, and the reasons for which it is ended from outside."""
+
+    def __init__(self, feed: Feed, permit: Permit) -> None:
+        self.feed = feed
+        self.permit = permit
+        self.revoked = False
+        self.draining = False
+        now = time.monotonic()
+        self.beat_at = now + HEARTBEAT_S
+        self.ends_at = now + MAX_AGE_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
+        #: Since when the connection has taken nothing of what it was given; None where it has.
+        self.sending_since: float | None = None
+
+    def due(self, now: float) -> bool:
+        """Whether it has to be woken though its topic has no news."""
+        return now >= self.beat_at or now >= self.ends_at or self.revoked or self.draining
+
+    def stuck(self, now: float) -> bool:
+        return self.sending_since is not None and now - self.sending_since > SLOW_S
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Everything to be sent. Ends quietly: whoever reads comes back with its cursor."""
+        yield b"retry: %d\n\n" % random.randint(*RETRY_MS)  # noqa: S311 - spreads load, guards nothing
+        while True:
+            if self.revoked:
+                yield _event("auth-revoked", "")
+                return
+            if self.draining or time.monotonic() >= self.ends_at:
+                return
+            taken = await self._take()
+            if taken:
+                self.beat_at = time.monotonic() + HEARTBEAT_S
+                yield taken
+            elif (last := self.feed.over) is not None:
+                yield last
+                return
+            elif time.monotonic() >= self.beat_at:
+                self.beat_at = time.monotonic() + HEARTBEAT_S
+                yield b": still here\n\n"
+            else:
+                await self.feed.topic.wait()
+
+    async def _take(self) -> bytes:
+        try:
+            return await self.feed.take()
+        except Error as error:
+            # The stream stays open: it shows heartbeats until the database answers again.
+            log.warning("live: cannot read for a client (%s)", type(error).__name__)
+            await asyncio.sleep(PAUSE_S)
+            return b""
+
+
+class LogFeed:
+    """A log from a cursor on: out of the topic's memory where that reaches back far enough, else out of the table."""
+
+    def __init__(self, stream: LogStream, topic: LogTopic, reading: Reading) -> None:
+        self.topic = topic
+        self.cursor = stream.cursor.seq
+        self._rendering = stream.rendering
+        self._reading = reading
+        self._track: Track = topic.follow(stream.rendering)
+        self._rewinds = topic.rewinds
+        self._ended = stream.ended
+        self._last_seq = stream.last_seq
+        behind = stream.last_seq - self.cursor
+        #: The cursor is not of this log as it is, or too far back to be replayed.
+        self._lost = behind < 0 or stream.cursor.incarnation != 0
+        self._too_far = self._rendering.max_behind is not None and behind > self._rendering.max_behind
+
+    async def take(self) -> bytes:
+        if self._lost or self._too_far or self._rewinds != self.topic.rewinds:
+            return self._reset()
+        if self.cursor >= self._track.floor:
+            frame, self.cursor = self._track.after(self.cursor)
+            return frame
+        [items] = await self._reading.page(self.topic.log_id, self.cursor, [self._rendering])
+        if not items or items[0].seq != self.cursor + 1:
+            # What should follow is not there: the log was cut. Say so; silence would look like a quiet run.
+            self.topic.gone = True
+            return b""
+        self._ended = self._ended or any(item.terminal for item in items)
+        self.cursor = items[-1].seq
+        return self._rendering.frame(items)
+
+    @property
+    def over(self) -> bytes | None:
+        if self.topic.gone:
+            return self._told_to_reset()
+        caught_up = self.cursor >= max(self._last_seq, self.topic.position)
+        if caught_up and (self._ended or self.topic.ended):
+            return _event("end", "", self.cursor)
+        return None
+
+    def close(self) -> None:
+        self.topic.unfollow(self._track)
+
+    def _reset(self) -> bytes:
+        """Say that what the client has is not this log's, and begin with the first event."""
+        told = self._told_to_reset()
+        self._lost = self._too_far = False
+        self._rewinds, self.cursor, self._last_seq = self.topic.rewinds, 0, 0
+        return told
+
+    def _told_to_reset(self) -> bytes:
+        head = max(self._last_seq, self.topic.position)
+        return _event("stream-reset", json.dumps({"last_seq": head}), 0)
+
+
+class ProjectFeed:
+    """The runs of a project that moved since the stream was opened."""
+
+    over = None
+
+    def __init__(self, topic: ProjectTopic) -> None:
+        self.topic = topic
+        self._position = topic.position
+
+    async def take(self) -> bytes:
+        moved = self.topic.after(self._position)
+        self._position = self.topic.position
+        return b"".join(_event("run", run_id) for run_id in moved)
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+def _event(name: str, data: str, seq: int | None = None) -> bytes:
+    text: str = sse_encode_event(name, data, event_id=None if seq is None else str(seq))
+    return text.encode()

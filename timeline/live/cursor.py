@@ -1,0 +1,47 @@
+"""Where a reader of a log stands: the cursor that a browser or an API client brings back.
+
+May import Django's requests only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from django.http import HttpRequest
+
+#: "412", or "412.3" after the database was restored for the third time.
+PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?", re.ASCII)
+
+
+class InvalidCursor(Exception):
+    """What was sent as a cursor is none."""
+
+    status = 400
+
+    def __init__(self, code: str, where: str) -> None:
+        super().__init__(f"{where} must be the seq of an event, as in 412 or 412.0")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The last event that a reader has, and the incarnation of the database that it was read from."""
+
+    seq: int = 0
+    incarnation: int = 0
+
+
+def cursor_of(request: HttpRequest) -> Cursor:
+    """`Last-Event-ID` wins over `?afterSeq=`: a browser that reconnects sends both, and only the header is fresh."""
+    header = request.headers.get("Last-Event-ID")
+    if header:
+        return _parsed(header, "invalid_last_event_id", "Last-Event-ID")
+    return _parsed(request.GET.get("afterSeq") or "0", "invalid_after_seq", "afterSeq")
+
+
+def _parsed(text: str, code: str, where: str) -> Cursor:
+    found = PATTERN.fullmatch(text)
+    if found is None:
+        raise InvalidCursor(code, where)
+    return Cursor(int(found[1]), int(found[2] or 0))

@@ -1,0 +1,203 @@
+"""All streams of this process: who is let in, what they follow, and the two clocks that look after them.
+
+May import identity, the record and its neighbours in this package. One per event loop; everything runs on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+from django.conf import settings
+from django.db import Error, connections
+
+from timeline.access import Permit
+from timeline.doorbell import log_channel, project_channel
+from timeline.live.bus import Bus
+from timeline.live.client import Client, Feed, LogFeed, ProjectFeed
+from timeline.live.response import EventStream, LogStream, ProjectStream
+from timeline.live.topic import LogTopic, ProjectTopic, Reading, Topic
+
+log = logging.getLogger(__name__)
+TICK_S = 1.0
+#: Access is asked again so often that, with the asking, a right that was taken away ends its streams in 5 s.
+CHECK_S = 3.5
+READ_THREADS = 2
+
+
+class TooMany(Exception):
+    """No place for another stream: of this user, or in this process."""
+
+    def __init__(self, text: str, *, code: str, status: int) -> None:
+        super().__init__(text)
+        self.code, self.status = code, status
+
+
+class Hub:
+    def __init__(self) -> None:
+        self.clients: dict[Client, asyncio.Task[None]] = {}
+        self.draining = False
+        self._topics: dict[str, Topic] = {}
+        self._by_actor: Counter[str] = Counter()
+        self._opening = asyncio.Lock()
+        self._reading = Reading(READ_THREADS)
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="stream-access")
+        self._bus = Bus(self._knock_everywhere)
+        self._clocks = [asyncio.create_task(self._tick()), asyncio.create_task(self._check_access())]
+
+    @asynccontextmanager
+    async def client(self, stream: EventStream) -> AsyncIterator[Client]:
+        """A place for one stream; raises `TooMany` where there is none."""
+        actor = stream.permit.principal.actor
+        self._require_place(actor)
+        self._by_actor[actor] += 1
+        try:
+            feed = await self._feed(stream)
+            client = Client(feed, stream.permit)
+            task = asyncio.current_task()
+            assert task is not None
+            self.clients[client] = task
+            try:
+                yield client
+            finally:
+                del self.clients[client]
+                feed.close()
+                await self._leave(feed.topic)
+        finally:
+            self._by_actor[actor] -= 1
+            if not self._by_actor[actor]:
+                del self._by_actor[actor]
+
+    def drain(self) -> None:
+        """End every stream at once, and let nobody in any more: the process is about to end."""
+        self.draining = True
+        for client in self.clients:
+            client.draining = True
+        for topic in self._topics.values():
+            topic.wake()
+
+    async def close(self) -> None:
+        self.drain()
+        tasks = [*self._clocks, *(t.task for t in self._topics.values() if t.task is not None)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._bus.close()
+        self._reading.close()
+        self._asking.shutdown(wait=False, cancel_futures=True)
+
+    def _require_place(self, actor: str) -> None:
+        if self.draining:
+            raise TooMany("this server process is ending; try again", code="server_ending", status=503)
+        if self._by_actor[actor] >= settings.AGENTOPS_STREAMS_PER_USER:
+            limit = settings.AGENTOPS_STREAMS_PER_USER
+            raise TooMany(f"{actor} has {limit} streams open already", code="too_many_streams", status=429)
+        if len(self.clients) >= settings.AGENTOPS_STREAMS:
+            raise TooMany("this server process has no place for another stream", code="no_place", status=503)
+
+    async def _feed(self, stream: EventStream) -> Feed:
+        # One at a time: two who come for the same log must find one topic.
+        async with self._opening:
+            if isinstance(stream, ProjectStream):
+                project = await self._project_topic(stream.project_id)
+                project.clients += 1
+                return ProjectFeed(project)
+            assert isinstance(stream, LogStream)
+            topic = await self._log_topic(stream.log_id, stream.last_seq)
+            topic.clients += 1
+            return LogFeed(stream, topic, self._reading)
+
+    async def _log_topic(self, log_id: UUID, last_seq: int) -> LogTopic:
+        channel = log_channel(log_id)
+        found = self._topics.get(channel)
+        if found is None:
+            # It begins where the view that let its first client in saw the log end, and looks from there.
+            found = LogTopic(log_id, last_seq, await self._bus.listen(channel), self._reading)
+            self._start(channel, found)
+            found.knock()
+        assert isinstance(found, LogTopic)
+        return found
+
+    async def _project_topic(self, project_id: UUID) -> ProjectTopic:
+        channel = project_channel(project_id)
+        found = self._topics.get(channel)
+        if found is None:
+            found = ProjectTopic(await self._bus.listen(channel))
+            self._start(channel, found)
+        assert isinstance(found, ProjectTopic)
+        return found
+
+    def _start(self, channel: str, topic: LogTopic | ProjectTopic) -> None:
+        self._topics[channel] = topic
+        topic.task = asyncio.create_task(topic.run())
+
+    async def _leave(self, topic: Topic) -> None:
+        topic.clients -= 1
+        async with self._opening:
+            [channel] = topic.listener.channels
+            if topic.clients or self._topics.get(channel) is not topic:
+                return
+            del self._topics[channel]
+            if topic.task is not None:
+                topic.task.cancel()
+            await self._bus.leave(topic.listener)
+
+    def _knock_everywhere(self) -> None:
+        for topic in self._topics.values():
+            topic.knock()
+
+    # --- The two clocks ---------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Every second: find growth that no ring told of, wake who is due, let go who is stuck."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self._look()
+            now = time.monotonic()
+            for client, task in list(self.clients.items()):
+                if client.stuck(now):
+                    task.cancel()
+            for topic in {client.feed.topic for client in self.clients if client.due(now)}:
+                topic.wake()
+
+    async def _look(self) -> None:
+        asked = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
+        if not asked:
+            return
+        try:
+            heads = await self._reading.heads(list(asked))
+        except Error as error:
+            log.warning("live: the database does not answer (%s)", type(error).__name__)
+            return
+        for log_id, (topic, position) in asked.items():
+            topic.found(heads.get(log_id), asked_at=position)
+
+    async def _check_access(self) -> None:
+        """Every few seconds: end the streams of those who may not read any more."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(CHECK_S)
+            permits = {client.permit for client in self.clients}
+            try:
+                ended = await loop.run_in_executor(self._asking, _not_held, permits)
+            except Error as error:
+                # Nothing can be read from a database that does not answer, so nothing is given away meanwhile.
+                log.warning("live: cannot check access (%s)", type(error).__name__)
+                continue
+            for client in self.clients:
+                if client.permit in ended:
+                    client.revoked = True
+                    client.feed.topic.wake()
+
+
+def _not_held(permits: set[Permit]) -> set[Permit]:
+    try:
+        return {permit for permit in permits if not permit.holds()}
+    finally:
+        connections.close_all()

@@ -1,0 +1,96 @@
+"""What an event looks like on the wire: a rendering turns events into pieces, and pieces into SSE text.
+
+May import the record and django-eventstream's encoder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django_eventstream.utils import sse_encode_event
+
+from timeline import events, log
+from timeline.models import Event
+
+#: SSE event name → data. An empty one shows nothing, and only moves the reader's cursor.
+Piece = Mapping[str, str]
+#: In a merged batch the texts under this name are joined; of any other name the last one counts.
+ROWS = "rows"
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """One way to show a log. Everyone who reads a log in the same rendering shares the same bytes."""
+
+    name: str
+    #: Exactly one piece per event, in order. Runs on a database thread.
+    render: Callable[[UUID, Sequence[Event]], Sequence[Piece]]
+    #: Whether the pieces that travel together become one message per name.
+    merged: bool = False
+    #: A reader further behind than this is told to load anew instead of being sent everything.
+    max_behind: int | None = None
+
+    def items(self, log_id: UUID, found: Sequence[Event]) -> list[Item]:
+        """The events as they are kept for sending; what can be encoded once for all readers is encoded here."""
+        pieces = self.render(log_id, found)
+        return [
+            Item(event.seq, piece, b"" if self.merged else _encoded(piece, event.seq), event.type in _TERMINAL)
+            for event, piece in zip(found, pieces, strict=True)
+        ]
+
+    def frame(self, items: Sequence[Item]) -> bytes:
+        """What a reader is sent for `items`, which follow its cursor."""
+        if not self.merged:
+            return b"".join([item.frame for item in items])
+        return _encoded(_joined([item.piece for item in items]), items[-1].seq)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event, ready to be sent."""
+
+    seq: int
+    piece: Piece
+    frame: bytes
+    terminal: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.frame) + sum(map(len, self.piece.values()))
+
+
+_TERMINAL = events.TERMINAL_TYPES
+
+
+def _encoded(piece: Piece, seq: int) -> bytes:
+    """The id comes with the first message: whoever has that one asks for what follows. An empty piece is only an id,
+    which a browser remembers and no listener hears."""
+    if not piece:
+        return b"id: %d\n\n" % seq
+    return "".join(sse_encode_event(name, data, event_id=seq) for name, data in piece.items()).encode()
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    merged: dict[str, str] = {}
+    rows = "".join([piece[ROWS] for piece in pieces if ROWS in piece])
+    if rows:
+        merged[ROWS] = rows
+    for piece in pieces:
+        merged.update((name, data) for name, data in piece.items() if name != ROWS)
+    return merged
+
+
+def _as_json(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
+    return [{"message": _dumps(log.wire(event))} for event in found]
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, cls=DjangoJSONEncoder, separators=(",", ":"), ensure_ascii=False)
+
+
+#: The events' wire form, one message each.
+JSON = Rendering("json", _as_json)
