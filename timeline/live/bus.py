@@ -85,7 +85,7 @@ class Bus:
                     await self._subscribe(pubsub)
                     pause, down = FIRST_PAUSE_S, False
                     await self._hear(pubsub)
-            except (redis.RedisError, OSError) as error:
+            except Exception as error:  # a supervisor that ended would leave every reader to the slow look
                 if not down:
                     log.warning("live: Redis does not answer (%s); looking once a second", type(error).__name__)
                 down = True

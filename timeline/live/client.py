@@ -41,7 +41,7 @@ class Feed(Protocol):
 
     @property
     def over(self) -> bytes | None:
-        """The last words, once everything was said."""
+        """The last words, once everything was said; they may be none."""
 
     def close(self) -> None: ...
 
@@ -81,7 +81,8 @@ class Client:
                 self.beat_at = time.monotonic() + HEARTBEAT_S
                 yield taken
             elif (last := self.feed.over) is not None:
-                yield last
+                if last:
+                    yield last
                 return
             elif time.monotonic() >= self.beat_at:
                 self.beat_at = time.monotonic() + HEARTBEAT_S
@@ -115,8 +116,11 @@ class LogFeed:
         #: The cursor is not of this log as it is, or too far back to be replayed.
         self._lost = behind < 0 or stream.cursor.incarnation != 0
         self._too_far = self._rendering.max_behind is not None and behind > self._rendering.max_behind
+        self._sent_away = False
 
     async def take(self) -> bytes:
+        if self._sent_away:
+            return b""
         if self._lost or self._too_far or self._rewinds != self.topic.rewinds:
             return self._reset()
         if self.cursor >= self._track.floor:
@@ -133,6 +137,8 @@ class LogFeed:
 
     @property
     def over(self) -> bytes | None:
+        if self._sent_away:
+            return b""
         if self.topic.gone:
             return self._told_to_reset()
         caught_up = self.cursor >= max(self._last_seq, self.topic.position)
@@ -144,9 +150,11 @@ class LogFeed:
         self.topic.unfollow(self._track)
 
     def _reset(self) -> bytes:
-        """Say that what the client has is not this log's, and begin with the first event."""
+        """Say that what the client has is not this log's. A program is then sent everything from the first event;
+        a page loads itself anew."""
         told = self._told_to_reset()
         self._lost = self._too_far = False
+        self._sent_away = self._rendering.max_behind is not None
         self._rewinds, self.cursor, self._last_seq = self.topic.rewinds, 0, 0
         return told
 

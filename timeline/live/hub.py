@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -49,7 +49,10 @@ class Hub:
         self._reading = Reading(READ_THREADS)
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="stream-access")
         self._bus = Bus(self._knock_everywhere)
-        self._clocks = [asyncio.create_task(self._tick()), asyncio.create_task(self._check_access())]
+        self._clocks = [
+            asyncio.create_task(_every(TICK_S, self._tick)),
+            asyncio.create_task(_every(CHECK_S, self._check_access)),
+        ]
 
     @asynccontextmanager
     async def client(self, stream: EventStream) -> AsyncIterator[Client]:
@@ -98,7 +101,7 @@ class Hub:
         if self._by_actor[actor] >= settings.AGENTOPS_STREAMS_PER_USER:
             limit = settings.AGENTOPS_STREAMS_PER_USER
             raise TooMany(f"{actor} has {limit} streams open already", code="too_many_streams", status=429)
-        if len(self.clients) >= settings.AGENTOPS_STREAMS:
+        if self._by_actor.total() >= settings.AGENTOPS_STREAMS:
             raise TooMany("this server process has no place for another stream", code="no_place", status=503)
 
     async def _feed(self, stream: EventStream) -> Feed:
@@ -155,45 +158,42 @@ class Hub:
     # --- The two clocks ---------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Every second: find growth that no ring told of, wake who is due, let go who is stuck."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            await self._look()
-            now = time.monotonic()
-            for client, task in list(self.clients.items()):
-                if client.stuck(now):
-                    task.cancel()
-            for topic in {client.feed.topic for client in self.clients if client.due(now)}:
-                topic.wake()
+        """Find growth that no ring told of, wake who is due, let go who is stuck."""
+        now = time.monotonic()
+        for client, task in list(self.clients.items()):
+            if client.stuck(now):
+                task.cancel()
+        for topic in {client.feed.topic for client in self.clients if client.due(now)}:
+            topic.wake()
+        await self._look()
 
     async def _look(self) -> None:
         asked = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
-        if not asked:
-            return
-        try:
-            heads = await self._reading.heads(list(asked))
-        except Error as error:
-            log.warning("live: the database does not answer (%s)", type(error).__name__)
-            return
+        heads = await self._reading.heads(list(asked)) if asked else {}
         for log_id, (topic, position) in asked.items():
             topic.found(heads.get(log_id), asked_at=position)
 
     async def _check_access(self) -> None:
-        """Every few seconds: end the streams of those who may not read any more."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(CHECK_S)
-            permits = {client.permit for client in self.clients}
-            try:
-                ended = await loop.run_in_executor(self._asking, _not_held, permits)
-            except Error as error:
-                # Nothing can be read from a database that does not answer, so nothing is given away meanwhile.
-                log.warning("live: cannot check access (%s)", type(error).__name__)
-                continue
-            for client in self.clients:
-                if client.permit in ended:
-                    client.revoked = True
-                    client.feed.topic.wake()
+        """End the streams of those who may not read any more."""
+        permits = {client.permit for client in self.clients}
+        ended = await asyncio.get_running_loop().run_in_executor(self._asking, _not_held, permits)
+        for client in self.clients:
+            if client.permit in ended:
+                client.revoked = True
+                client.feed.topic.wake()
+
+
+async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    """Never stops: a clock that stood still would be seen by nobody, and break what it stands for."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await act()
+        except Error as error:
+            # Nothing can be read from a database that does not answer, so nothing is given away meanwhile.
+            log.warning("live: the database does not answer (%s)", type(error).__name__)
+        except Exception:
+            log.exception("live: a clock of the streams failed")
 
 
 def _not_held(permits: set[Permit]) -> set[Permit]:

@@ -1,0 +1,133 @@
+"""The parts of the live core that need no loop: cursors, renderings, and the memory that readers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import pytest
+from django.test import RequestFactory
+
+from timeline.live import topic
+from timeline.live.cursor import Cursor, InvalidCursor, cursor_of
+from timeline.live.rendering import Piece, Rendering
+from timeline.live.topic import Track
+from timeline.models import Event
+
+LOG = uuid4()
+
+
+def events(first: int, last: int, type_: str = "message.added") -> list[Event]:
+    return [Event(log_id=LOG, seq=seq, type=type_, payload={}) for seq in range(first, last + 1)]
+
+
+def numbered(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
+    return [{"message": str(event.seq)} for event in found]
+
+
+def in_rows(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
+    """Odd ones are rows, and every third has a status."""
+    return [
+        ({"rows": f"<li>{e.seq}</li>"} if e.seq % 2 else {}) | ({"status": f"s{e.seq}"} if e.seq % 3 == 0 else {})
+        for e in found
+    ]
+
+
+PLAIN = Rendering("plain", numbered)
+MERGED = Rendering("merged", in_rows, merged=True)
+
+
+def track(rendering: Rendering, floor: int = 0, last: int = 0) -> Track:
+    made = Track(rendering, floor)
+    made.extend(rendering.items(LOG, events(floor + 1, last)))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("header", "query", "found"),
+    [
+        (None, "", Cursor()),
+        (None, "?afterSeq=7", Cursor(7)),
+        ("9", "?afterSeq=7", Cursor(9)),
+        ("9.2", "", Cursor(9, 2)),
+        ("", "?afterSeq=7", Cursor(7)),
+    ],
+)
+def test_the_header_wins_over_the_address(header: str | None, query: str, found: Cursor) -> None:
+    headers = {} if header is None else {"Last-Event-ID": header}
+
+    assert cursor_of(RequestFactory().get(f"/stream{query}", headers=headers)) == found
+
+
+@pytest.mark.parametrize("text", ["abc", "-5", "1e9", "x:1", "9" * 400, "9.", ".1", "٣", "1 ", "1\n"])
+def test_it_refuses_what_is_no_cursor(text: str) -> None:
+    with pytest.raises(InvalidCursor) as refusal:
+        cursor_of(RequestFactory().get("/stream", headers={"Last-Event-ID": text}))
+    assert refusal.value.code == "invalid_last_event_id"
+
+    with pytest.raises(InvalidCursor) as refusal:
+        cursor_of(RequestFactory().get("/stream", {"afterSeq": text}))
+    assert refusal.value.code == "invalid_after_seq"
+
+
+def test_each_event_is_a_message_with_its_seq() -> None:
+    assert PLAIN.frame(PLAIN.items(LOG, events(4, 5))) == (
+        b"event: message\nid: 4\ndata: 4\n\nevent: message\nid: 5\ndata: 5\n\n"
+    )
+
+
+def test_merged_pieces_travel_as_one_message_per_name() -> None:
+    assert MERGED.frame(MERGED.items(LOG, events(1, 6))) == (
+        b"event: rows\nid: 6\ndata: <li>1</li><li>3</li><li>5</li>\n\nevent: status\nid: 6\ndata: s6\n\n"
+    )
+
+
+def test_what_shows_nothing_still_moves_the_cursor() -> None:
+    assert MERGED.frame(MERGED.items(LOG, events(2, 2))) == b"id: 2\n\n"
+
+
+def test_text_with_line_breaks_cannot_forge_a_message() -> None:
+    forged = Rendering("forged", lambda log_id, found: [{"message": "a\r\n\r\nevent: end\rid: 9\n\n"} for _ in found])
+
+    frame = forged.frame(forged.items(LOG, events(1, 1)))
+
+    assert frame.count(b"\n\n") == 1
+    assert b"\nid: 9" not in frame
+
+
+def test_a_track_gives_what_follows_a_cursor_and_nothing_twice() -> None:
+    kept = track(PLAIN, floor=10, last=14)
+
+    assert kept.after(10)[1] == 14
+    assert kept.after(12) == (b"event: message\nid: 13\ndata: 13\n\nevent: message\nid: 14\ndata: 14\n\n", 14)
+    assert kept.after(14) == (b"", 14)
+    kept.extend(PLAIN.items(LOG, events(15, 15)))
+    assert kept.after(14) == (b"event: message\nid: 15\ndata: 15\n\n", 15)
+
+
+def test_a_reader_that_is_ahead_of_the_track_waits() -> None:
+    """It has read the table itself, and the track has not come so far yet."""
+    assert track(PLAIN, floor=10, last=12).after(20) == (b"", 20)
+
+
+def test_readers_at_one_place_share_one_frame() -> None:
+    kept = track(PLAIN, last=5)
+
+    assert kept.after(2)[0] is kept.after(2)[0]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("KEPT", 3), ("KEPT_BYTES", 100)])
+def test_a_track_forgets_what_is_old(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic, limit, value)
+
+    kept = track(PLAIN, last=50)
+
+    assert 0 < len(kept.items) <= 3
+    assert kept.floor == kept.items[0].seq - 1
+    assert kept.after(kept.floor)[1] == 50
+
+
+def test_a_track_keeps_at_least_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic, "KEPT_BYTES", 1)
+
+    assert [item.seq for item in track(PLAIN, last=9).items] == [9]
