@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
@@ -72,24 +73,42 @@ def test_it_refuses_what_is_no_cursor(text: str) -> None:
 
 def test_each_event_is_a_message_with_its_seq() -> None:
     assert PLAIN.frame(PLAIN.items(LOG, events(4, 5))) == (
-        b"event: message\nid: 4\ndata: 4\n\nevent: message\nid: 5\ndata: 5\n\n"
+        b"event: message\nid: 4\ndata: 4\n\nevent: message\nid: 5\ndata: 5\n\n",
+        2,
     )
 
 
-def test_merged_pieces_travel_as_one_message_per_name() -> None:
+def test_merged_pieces_travel_as_one_message_per_name_and_the_last_brings_the_id() -> None:
     assert MERGED.frame(MERGED.items(LOG, events(1, 6))) == (
-        b"event: rows\nid: 6\ndata: <li>1</li><li>3</li><li>5</li>\n\nevent: status\nid: 6\ndata: s6\n\n"
+        b"event: status\ndata: s6\n\nevent: rows\nid: 6\ndata: <li>1</li><li>3</li><li>5</li>\n\n",
+        6,
     )
+    assert MERGED.frame(MERGED.items(LOG, events(6, 6))) == (b"event: status\nid: 6\ndata: s6\n\n", 1)
 
 
 def test_what_shows_nothing_still_moves_the_cursor() -> None:
-    assert MERGED.frame(MERGED.items(LOG, events(2, 2))) == b"id: 2\n\n"
+    assert MERGED.frame(MERGED.items(LOG, events(2, 2))) == (b"id: 2\n\n", 1)
+
+
+@pytest.mark.parametrize("rendering", [PLAIN, MERGED])
+def test_much_travels_in_several_frames(rendering: Rendering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that is cut off for slowness must have got somewhere."""
+    monkeypatch.setattr("timeline.live.rendering.FRAME_BYTES", 100)
+    kept = track(rendering, last=100)
+
+    cursor, frames = 0, []
+    while cursor < 100:
+        frame, cursor = kept.after(cursor)
+        frames.append(frame)
+
+    assert len(frames) > 5
+    assert [int(id_) for id_ in re.findall(rb"id: (\d+)", b"".join(frames))][-1] == 100
 
 
 def test_text_with_line_breaks_cannot_forge_a_message() -> None:
     forged = Rendering("forged", lambda log_id, found: [{"message": "a\r\n\r\nevent: end\rid: 9\n\n"} for _ in found])
 
-    frame = forged.frame(forged.items(LOG, events(1, 1)))
+    frame, _ = forged.frame(forged.items(LOG, events(1, 1)))
 
     assert frame.count(b"\n\n") == 1
     assert b"\nid: 9" not in frame

@@ -17,6 +17,7 @@ from django.db import Error
 from django_eventstream.utils import sse_encode_event
 
 from timeline.access import Permit
+from timeline.live.rendering import Item
 from timeline.live.response import LogStream
 from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Reading, Topic, Track
 
@@ -77,6 +78,8 @@ class Client:
             if self.draining or time.monotonic() >= self.ends_at:
                 return
             taken = await self._take()
+            if taken is None:
+                continue
             if taken:
                 self.beat_at = time.monotonic() + HEARTBEAT_S
                 yield taken
@@ -90,14 +93,14 @@ class Client:
             else:
                 await self.feed.topic.wait()
 
-    async def _take(self) -> bytes:
+    async def _take(self) -> bytes | None:
+        """None where the database did not answer: the stream stays open and asks again."""
         try:
             return await self.feed.take()
         except Error as error:
-            # The stream stays open: it shows heartbeats until the database answers again.
             log.warning("live: cannot read for a client (%s)", type(error).__name__)
             await asyncio.sleep(PAUSE_S)
-            return b""
+            return None
 
 
 class LogFeed:
@@ -117,23 +120,28 @@ class LogFeed:
         self._lost = behind < 0 or stream.cursor.incarnation != 0
         self._too_far = self._rendering.max_behind is not None and behind > self._rendering.max_behind
         self._sent_away = False
+        #: What was read for this client alone and not sent yet.
+        self._page: list[Item] = []
 
     async def take(self) -> bytes:
         if self._sent_away:
             return b""
         if self._lost or self._too_far or self._rewinds != self.topic.rewinds:
             return self._reset()
-        if self.cursor >= self._track.floor:
+        if self.cursor >= self._track.floor and not self._page:
             frame, self.cursor = self._track.after(self.cursor)
             return frame
-        [items] = await self._reading.page(self.topic.log_id, self.cursor, [self._rendering])
-        if not items or items[0].seq != self.cursor + 1:
-            # What should follow is not there: the log was cut. Say so; silence would look like a quiet run.
-            self.topic.gone = True
-            return b""
-        self._ended = self._ended or any(item.terminal for item in items)
-        self.cursor = items[-1].seq
-        return self._rendering.frame(items)
+        if not self._page:
+            [self._page] = await self._reading.page(self.topic.log_id, self.cursor, [self._rendering])
+            if not self._page or self._page[0].seq != self.cursor + 1:
+                # What should follow is not there: the log was cut. Say so; silence would look like a quiet run.
+                self._page, self.topic.gone = [], True
+                return b""
+            self._ended = self._ended or any(item.terminal for item in self._page)
+        frame, count = self._rendering.frame(self._page)
+        self.cursor = self._page[count - 1].seq
+        del self._page[:count]
+        return frame
 
     @property
     def over(self) -> bytes | None:
@@ -155,6 +163,7 @@ class LogFeed:
         told = self._told_to_reset()
         self._lost = self._too_far = False
         self._sent_away = self._rendering.max_behind is not None
+        self._page = []
         self._rewinds, self.cursor, self._last_seq = self.topic.rewinds, 0, 0
         return told
 

@@ -18,6 +18,8 @@ from timeline.models import Event
 
 #: SSE event name → data. An empty one shows nothing, and only moves the reader's cursor.
 Piece = Mapping[str, str]
+#: Enough for one frame: a connection of 5 kB/s takes it in time.
+FRAME_BYTES = 1 << 16
 #: In a merged batch the texts under this name are joined; of any other name the last one counts.
 ROWS = "rows"
 
@@ -42,11 +44,20 @@ class Rendering:
             for event, piece in zip(found, pieces, strict=True)
         ]
 
-    def frame(self, items: Sequence[Item]) -> bytes:
-        """What a reader is sent for `items`, which follow its cursor."""
-        if not self.merged:
-            return b"".join([item.frame for item in items])
-        return _encoded(_joined([item.piece for item in items]), items[-1].seq)
+    def frame(self, items: Sequence[Item]) -> tuple[bytes, int]:
+        """What a reader is sent next of `items`, which follow its cursor, and how many of them that was.
+
+        Not everything at once: a slow reader is judged by whether it takes a frame in time, and one that was cut
+        off in the middle of a merged frame begins with the same frame again.
+        """
+        size = count = 0
+        while count < len(items) and size < FRAME_BYTES:
+            size += items[count].size
+            count += 1
+        sent = items[:count]
+        if self.merged:
+            return _encoded(_joined([item.piece for item in sent]), sent[-1].seq), count
+        return b"".join([item.frame for item in sent]), count
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +78,23 @@ _TERMINAL = events.TERMINAL_TYPES
 
 
 def _encoded(piece: Piece, seq: int) -> bytes:
-    """The id comes with the first message: whoever has that one asks for what follows. An empty piece is only an id,
-    which a browser remembers and no listener hears."""
+    """The id comes with the last message: a connection cut before it lets none of them be skipped. An empty piece is
+    only an id, which a browser remembers and no listener hears."""
     if not piece:
         return b"id: %d\n\n" % seq
-    return "".join(sse_encode_event(name, data, event_id=seq) for name, data in piece.items()).encode()
+    last = len(piece) - 1
+    messages = [
+        sse_encode_event(name, data, event_id=seq if place == last else None)
+        for place, (name, data) in enumerate(piece.items())
+    ]
+    return "".join(messages).encode()
 
 
 def _joined(pieces: Sequence[Piece]) -> Piece:
-    merged: dict[str, str] = {}
+    """Rows come last, with the id: a page drops rows that it has by the id they bring."""
+    merged = {name: data for piece in pieces for name, data in piece.items() if name != ROWS}
     rows = "".join([piece[ROWS] for piece in pieces if ROWS in piece])
-    if rows:
-        merged[ROWS] = rows
-    for piece in pieces:
-        merged.update((name, data) for name, data in piece.items() if name != ROWS)
-    return merged
+    return merged | {ROWS: rows} if rows else merged
 
 
 def _as_json(log_id: UUID, found: Sequence[Event]) -> list[Piece]:

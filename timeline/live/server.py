@@ -60,6 +60,11 @@ class LiveServer:
             self._hub = Hub()
         return self._hub
 
+    def drain(self) -> None:
+        """End every stream, and begin no other: whoever ends the server calls it first, on the loop."""
+        if self._hub is not None:
+            self._hub.drain()
+
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._door.ask(scope)
         if not isinstance(response, EventStream):
@@ -92,15 +97,11 @@ class LiveServer:
         if threading.current_thread() is not threading.main_thread():
             return  # signals are the main thread's; a server in another one is told to stop in another way
 
-        def drain() -> None:
-            if self._hub is not None:
-                self._hub.drain()
-
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
 
             def handle(received: int, frame: Any, before: Any = before) -> None:
-                loop.call_soon_threadsafe(drain)
+                loop.call_soon_threadsafe(self.drain)
                 if callable(before):
                     before(received, frame)
 

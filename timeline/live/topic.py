@@ -124,14 +124,14 @@ class Track:
         self.floor, self._bytes = floor, 0
 
     def after(self, cursor: int) -> tuple[bytes, int]:
-        """The frame of all that follows `cursor`, which is not below the floor, and the seq it leads to."""
+        """The next frame after `cursor`, which is not below the floor, and the seq it leads to."""
         found = self._frames.get(cursor)
         if found is None:
             newest = self.items[-1].seq if self.items else self.floor
             # Contiguous: an item's place is its distance from the floor.
             following = [self.items[i] for i in range(cursor - self.floor, len(self.items))] if cursor < newest else []
-            found = (self.rendering.frame(following), newest) if following else (b"", cursor)
-            self._frames[cursor] = found
+            frame, count = self.rendering.frame(following) if following else (b"", 0)
+            found = self._frames[cursor] = frame, cursor + count
         return found
 
 
