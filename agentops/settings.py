@@ -10,6 +10,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from csp.constants import NONE, SELF
+
 from agentops.env import BadSetting, Reader
 
 env = Reader()
@@ -19,6 +21,8 @@ FILES_DIR = BASE_DIR if (BASE_DIR / "templates").is_dir() else Path(__file__).re
 
 # Where the embedded mode keeps its database, its key and its lock.
 AGENTOPS_HOME = Path(env.text("AGENTOPS_HOME", ".agentops")).absolute()
+# Where it listens, on 127.0.0.1.
+PORT = env.integer("PORT", 8000, low=1, high=65535)
 AGENTOPS_TESTING = env.boolean("AGENTOPS_TESTING", default=False)
 # A crash point and its hit ("CP12:1"); honoured in tests only, because it ends the process.
 AGENTOPS_CHAOS = env.text("AGENTOPS_CHAOS")
@@ -54,7 +58,10 @@ def _secret_key() -> str:
     return path.read_text()
 
 
-SECRET_KEY = _secret_key()
+try:
+    SECRET_KEY = _secret_key()
+except OSError as error:
+    raise BadSetting(f"AGENTOPS_HOME must be a directory that this user may write to ({error.strerror})") from None
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -63,6 +70,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "csp",
     "django_eventstream",
     "django_htmx",
     "rest_framework",
@@ -71,8 +79,11 @@ INSTALLED_APPS = [
     "runs",
 ]
 MIDDLEWARE = [
+    "agentops.request_id.RequestId",
+    "agentops.middleware.SecureHeaders",
+    "csp.middleware.CSPMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "agentops.middleware.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -80,6 +91,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "agentops.middleware.Refusals",
 ]
 ROOT_URLCONF = "agentops.urls"
 WSGI_APPLICATION = "agentops.wsgi.application"
@@ -112,6 +124,11 @@ AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
+
+# --- Streams --------------------------------------------------------------------------------------------
+AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
+AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, high=100_000)
+EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 
 # --- Database -----------------------------------------------------------------------------------------
 _sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(AGENTOPS_HOME / "agentops.sqlite3")}
@@ -180,32 +197,78 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "login"
+SESSION_COOKIE_AGE = 12 * 3600
+# What the throttles count. Without Redis there is one web process, and its memory will do; evicted are the oldest,
+# so there must be room for more names than anyone can try in the time.
+CACHES: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
+}
+if REDIS_URL:
+    CACHES["default"] = {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "agentops",
+        # A login waits no longer than this for a Redis that hangs.
+        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1},
+    }
 LANGUAGE_CODE = "en-us"
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-STATIC_ROOT = AGENTOPS_HOME / "static"
 STATICFILES_DIRS = [FILES_DIR / "static"]
+# Served from where they lie: there is nothing to collect.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_ALLOW_ALL_ORIGINS = False
 
 # --- Transport security: on by default, off for plain HTTP on loopback ------------------------------------
 AGENTOPS_HTTPS = env.boolean("AGENTOPS_HTTPS", default=False)
 SECURE_SSL_REDIRECT = AGENTOPS_HTTPS
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = AGENTOPS_HTTPS
+# With the prefix a browser takes them from this host over HTTPS only: no other subdomain can set them.
+SESSION_COOKIE_NAME = "__Host-sessionid" if AGENTOPS_HTTPS else "sessionid"
+CSRF_COOKIE_NAME = "__Host-csrftoken" if AGENTOPS_HTTPS else "csrftoken"
+# Pages carry the token themselves (base.html); no script reads the cookie.
+CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "agentops.error_pages.csrf_failed"
 SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
 if AGENTOPS_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "connect-src": [SELF],
+        "font-src": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+        "object-src": [NONE],
+        "require-trusted-types-for": ["'script'"],
+        "report-uri": ["/csp-report"],
+    }
+}
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "formatters": {
+        "line": {"()": "agentops.request_id.LogLine", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},
-    # Celery tells of every hint and every tick of the clock; what a run does stands in its own log.
-    "loggers": {name: {"level": "WARNING"} for name in ("celery.app.trace", "celery.worker.strategy", "celery.beat")},
+    # Celery tells of every hint and every tick of the clock, django-eventstream of every listener.
+    "loggers": {
+        name: {"level": "WARNING"}
+        for name in ("celery.app.trace", "celery.worker.strategy", "celery.beat", "django_eventstream")
+    },
 }
 
 env.refuse_unknown()

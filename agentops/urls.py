@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.contrib.auth.views import LogoutView
+from django.urls import URLPattern, URLResolver, include, path
+
+from agentops import error_pages
+from agentops.csp_report import csp_report
+from agentops.projects.views import Login, admin_login, home
+
+handler400 = error_pages.bad_request
+handler403 = error_pages.forbidden
+handler404 = error_pages.not_found
+handler500 = error_pages.server_error
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("", home, name="home"),
+    path("login", Login.as_view(), name="login"),
+    path("logout", LogoutView.as_view(), name="logout"),
+    path("csp-report", csp_report, name="csp-report"),
+    # /p/{project}/… and /runs/{run}/…
+    path("", include("runs.pages.urls")),
+    # /api/
+    path("api/", include("runs.api.urls")),
     # /admin/
+    path("admin/login/", admin_login),
     path("admin/", admin.site.urls),
 ]

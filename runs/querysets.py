@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce, Now
 
 from runs.statuses import RunStatus
 
 if TYPE_CHECKING:
     from runs.models import AgentRun  # noqa: F401 - the name in the class's bases
+
+#: The columns of a row in a list, and no more: frozen agents and prompts may be as large as they like.
+LISTED = (
+    *("project_id", "status", "status_reason", "run_kind", "source", "title", "resumed_from_id", "parent_run_id"),
+    *("step_base", "step_count", "max_steps", "input_tokens", "output_tokens", "cost_usd", "cost_source"),
+    *("created_at", "started_at", "completed_at", "log__last_event_at"),
+)
 
 
 class RunQuerySet(models.QuerySet["AgentRun"]):
@@ -23,3 +33,22 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
             | Q(status=RunStatus.WAITING, not_before__lte=Now()),
             source="native",
         ).order_by("queued_at")
+
+    def for_list(self) -> RunQuerySet:
+        """With what a row of a list shows; `agent_name` is the agent's, or what a run says that others executed."""
+        # The agent's row first: it spares the database to unpack the frozen copy.
+        name = Coalesce("agent__slug", KT("agent_config__agent_id"), output_field=models.TextField())
+        return self.select_related("log").only(*LISTED).annotate(agent_name=name)
+
+    def newest_first(self) -> RunQuerySet:
+        """The order of lists; the index `run_list` has it for each project."""
+        return self.order_by("-created_at", "-pk")
+
+    def older_than(self, created_at: datetime, run_id: UUID) -> RunQuerySet:
+        """Those after this place of the list."""
+        # Said as a bound and an exception, not as an OR: so the index finds the first one without a search.
+        return self.filter(created_at__lte=created_at).exclude(created_at=created_at, pk__gte=run_id)
+
+    def newer_than(self, created_at: datetime, run_id: UUID) -> RunQuerySet:
+        """Those before this place of the list."""
+        return self.filter(created_at__gte=created_at).exclude(created_at=created_at, pk__lte=run_id)

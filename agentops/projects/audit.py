@@ -22,6 +22,8 @@ Actor: TypeAlias = Principal | str
 class Audited(enum.StrEnum):
     """What this package writes down; other packages keep a list of their own."""
 
+    LOGIN = "login"
+    LOGIN_FAILED = "login_failed"
     PROJECT_CREATED = "project.created"
     MEMBER_ADDED = "member.added"
     MEMBER_ROLE_CHANGED = "member.role_changed"

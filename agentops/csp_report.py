@@ -1,0 +1,35 @@
+"""Where browsers report what the Content-Security-Policy kept them from doing: one log line each.
+
+Roof: named by agentops.urls. Anyone can send anything here.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from agentops.error_pages import answer
+from agentops.projects.requests import address_of
+from agentops.projects.throttle import Throttle
+from timeline.redact import DEFAULT as REDACTOR
+
+log = logging.getLogger(__name__)
+MAX_BYTES = 8 * 1024
+#: More of one address are taken and forgotten: a broken page must not fill the disk.
+LOGGED = Throttle("csp-report", limit=60, seconds=600)
+
+
+# A browser sends its reports by itself, without a token. Nothing is changed by one.
+@csrf_exempt
+@require_POST
+def csp_report(request: HttpRequest) -> HttpResponse:
+    body = request.read(MAX_BYTES + 1)
+    if len(body) > MAX_BYTES:
+        return answer(request, 413, "body_too_large", f"A report has at most {MAX_BYTES} bytes.")
+    if not LOGGED.spent(address_of(request)):
+        said, _ = REDACTOR.clean_text(body.decode("utf-8", "replace"))
+        log.warning("csp report: %s", ascii(said))
+    return HttpResponse(status=204)

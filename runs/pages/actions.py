@@ -1,0 +1,153 @@
+"""What people do to a run: resume, pause, stop, send. Each is one call, and the run's page says what came of it.
+
+A door: may import identity, the record's redactor and everything of runs that is no door.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+from functools import wraps
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import resolve_url
+from django.views.decorators.http import require_POST
+from django_htmx.http import HttpResponseClientRedirect
+from django_htmx.middleware import HtmxDetails
+
+from agentops.projects.access import Action, Principal
+from agentops.projects.audit import record
+from agentops.projects.requests import principal_of
+from runs import inbox
+from runs.access import run_for
+from runs.engine import resume as resuming
+from runs.errors import InvalidInput, InvalidMaxSteps, MessageEmpty, RunError
+from runs.models import AgentRun
+from runs.pages import typed
+from runs.statuses import RunStatus
+
+KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
+
+
+class Audited(enum.StrEnum):
+    RUN_RESUMED = "run.resumed"
+    RUN_STOPPED = "run.stopped"
+
+
+#: Does it, tells the reader, and says which run's page to show.
+Act = Callable[[HttpRequest, Principal, AgentRun], AgentRun]
+
+
+def _action(refused: str) -> Callable[[Act], Callable[[HttpRequest, UUID], HttpResponse]]:
+    """The view around an act: who may, and what becomes of a refusal (a banner that begins with `refused`)."""
+
+    def decorated(act: Act) -> Callable[[HttpRequest, UUID], HttpResponse]:
+        @require_POST
+        @wraps(act)
+        def view(request: HttpRequest, run_id: UUID) -> HttpResponse:
+            principal = principal_of(request)
+            run = run_for(principal, run_id, Action.OPERATE)
+            try:
+                shown = act(request, principal, run)
+            except RunError as refusal:
+                if refusal.status not in {409, 422}:
+                    raise
+                messages.error(request, f"{refused}: {refusal}.")
+                shown = run
+            return _see(request, shown)
+
+        return view
+
+    return decorated
+
+
+@_action("Not resumed")
+def resume(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
+    # An empty box says nothing, which is "continue"; spaces are an empty message.
+    message = typed.text(request.POST.get("message", "")) or None
+    replace = bool(request.POST.get("replace"))
+    if replace and message is None:
+        raise MessageEmpty("to begin anew, a message is needed to begin with", pointer="/message")
+    with transaction.atomic():
+        done = resuming.resume(
+            run.pk,
+            by=principal.actor,
+            message=message,
+            append=not replace,
+            max_steps=_max_steps(request.POST.get("max_steps", "")),
+        )
+        if not done.already:
+            after = {"status": RunStatus.RESUMED, "resumed_as": str(done.run.pk)}
+            record(principal, Audited.RUN_RESUMED, project=run.project, obj=run, before=_status(run), after=after)
+    if done.already:
+        messages.info(request, "It was resumed already. This is the run that it went on as.")
+    else:
+        messages.success(request, "Resumed. This is the run that goes on.")
+    return done.run
+
+
+@_action("Not paused")
+def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
+    now = inbox.pause(run.pk, by=principal.actor)
+    if now.state is RunStatus.PAUSED:
+        messages.success(request, "Paused.")
+    else:
+        messages.info(request, "The run will pause after the tools of its turn.")
+    return run
+
+
+@_action("Not stopped")
+def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
+    with transaction.atomic():
+        now = inbox.stop(run.pk, by=principal.actor)
+        if run.state is not RunStatus.STOPPED:
+            after = {"status": now.status, "asked": "stop"}
+            record(principal, Audited.RUN_STOPPED, project=run.project, obj=run, before=_status(run), after=after)
+    if now.state is RunStatus.STOPPED:
+        messages.success(request, "Stopped.")
+    else:
+        messages.info(request, "The run will stop at its next step.")
+    return run
+
+
+@_action("Not sent")
+def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
+    now = inbox.send(run.pk, typed.text(request.POST.get("message", "")), by=principal.actor, key=_key(request))
+    heard = "when the run is resumed" if now.state is RunStatus.PAUSED else "before its next model call"
+    messages.success(request, f"Sent. The agent hears it {heard}.")
+    return run
+
+
+def _see(request: HttpRequest, run: AgentRun) -> HttpResponse:
+    """To the page of a run, by GET."""
+    url = resolve_url("runs:detail", run.pk)
+    if HtmxDetails(request):
+        return HttpResponseClientRedirect(url)
+    return HttpResponse(status=303, headers={"Location": url})
+
+
+def _max_steps(text: str) -> int | None:
+    try:
+        return typed.whole(text)
+    except ValueError:
+        problem = f"max_steps must be a whole number from 1 to {settings.AGENTOPS_MAX_TOTAL_STEPS}"
+        raise InvalidMaxSteps(problem, pointer="/max_steps") from None
+
+
+def _key(request: HttpRequest) -> str | None:
+    """Of the form, so that a double click says it once."""
+    key = request.POST.get("key")
+    if not key:
+        return None
+    if not KEY.fullmatch(key):
+        raise InvalidInput("the form's key is none: load the page again", pointer="/key")
+    return f"page:{key}"
+
+
+def _status(run: AgentRun) -> dict[str, str]:
+    return {"status": run.status}

@@ -1,0 +1,352 @@
+"""Signing in and out: the limit on failures, what it tells, where one may be sent, and what is written down."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.conf import settings as live_settings
+from django.contrib.auth.hashers import Argon2PasswordHasher
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+
+from agentops.projects.login import FAILURES, REFUSED
+from agentops.projects.models import AuditEntry, Project, Role
+from agentops.projects.throttle import Throttle
+
+PASSWORD = "correct horse battery staple"
+
+
+@pytest.fixture(autouse=True)
+def no_failures_yet() -> None:
+    cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product's hasher, at a cost for tests."""
+    for name, cost in [("time_cost", 1), ("memory_cost", 64), ("parallelism", 1)]:
+        monkeypatch.setattr(Argon2PasswordHasher, name, cost)
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    return User.objects.create_user("alice", password=PASSWORD)
+
+
+def log_in(name: str = "alice", password: str = PASSWORD, client: Client | None = None, **data: str) -> Any:
+    return (client or Client()).post("/login", {"username": name, "password": password, **data})
+
+
+# --- The way in and out -------------------------------------------------------------------------------------------
+
+
+def test_it_works(alice: User) -> None:
+    client = Client()
+
+    page = client.get("/login?next=/p/alpha/runs")
+    assert page.status_code == 200
+    assert b'name="next" value="/p/alpha/runs"' in page.content
+
+    answer = log_in(client=client, next="/p/alpha/runs")
+    assert (answer.status_code, answer["Location"]) == (302, "/p/alpha/runs")
+    assert client.session["_auth_user_id"] == str(alice.pk)
+    assert client.session.get_expiry_age() == 12 * 3600
+
+
+def test_a_session_gets_a_new_key(alice: User) -> None:
+    client = Client()
+    before = client.session
+    before["kept"] = 1
+    before.save()
+    client.cookies[live_settings.SESSION_COOKIE_NAME] = before.session_key
+
+    log_in(client=client)
+
+    assert client.session.session_key != before.session_key
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "//evil.example",
+        "https://evil.example/",
+        "javascript:alert(1)",
+        "/\\evil.example",
+        "http:///evil.example",
+        "\r\n//evil.example",
+    ],
+)
+def test_it_sends_nobody_elsewhere(wanted: str, alice: User) -> None:
+    assert log_in(next=wanted)["Location"] == "/"
+    client = Client()
+    client.force_login(alice)
+    assert client.get(f"/login?next={quote(wanted)}")["Location"] == "/"
+
+
+def test_whoever_is_signed_in_goes_on(alice: User) -> None:
+    client = Client()
+    client.force_login(alice)
+
+    assert client.get("/login?next=/p/alpha/runs")["Location"] == "/p/alpha/runs"
+
+
+def test_leaving_takes_a_post(alice: User) -> None:
+    client = Client()
+    client.force_login(alice)
+
+    assert client.get("/logout").status_code == 405
+    assert "_auth_user_id" in client.session
+
+    answer = client.post("/logout")
+    assert (answer.status_code, answer["Location"]) == (302, "/login")
+    assert "_auth_user_id" not in client.session
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+def test_both_need_the_forms_token(path: str, alice: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(alice)
+
+    answer = client.post(path, {"username": "alice", "password": PASSWORD})
+
+    assert answer.status_code == 403
+    assert b"csrf_failed" in answer.content
+
+
+# --- Failures -----------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_password_and_an_unknown_name_read_alike(alice: User) -> None:
+    def said(name: str) -> tuple[int, str]:
+        answer = log_in(name, "wrong")
+        return answer.status_code, str(answer.context["form"].non_field_errors())
+
+    assert said("alice") == said("nobody")
+    assert REFUSED in said("alice")[1]
+
+
+def test_a_person_switched_off_reads_like_a_wrong_password(alice: User) -> None:
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+
+    answer = log_in()
+
+    assert answer.status_code == 422
+    assert answer.context["form"].non_field_errors() == [REFUSED]
+
+
+def test_after_five_failures_the_right_password_is_refused_too(alice: User) -> None:
+    wrong = [log_in(password=f"wrong {number}") for number in range(5)]
+    right = log_in()
+
+    assert {answer.status_code for answer in [*wrong, right]} == {422}
+    assert right.context["form"].non_field_errors() == wrong[0].context["form"].non_field_errors()
+    assert "_auth_user_id" not in right.client.session
+
+
+@pytest.mark.parametrize("spelling", ["alice", "ALICE", "ａｌｉｃｅ"])
+def test_spellings_of_a_name_are_one_name(spelling: str, alice: User) -> None:
+    for number in range(5):
+        log_in(spelling, f"wrong {number}")
+
+    assert log_in().status_code == 422
+
+
+def test_others_are_not_held_up(alice: User) -> None:
+    User.objects.create_user("bob", password=PASSWORD)
+    for number in range(6):
+        log_in(password=f"wrong {number}")
+
+    assert log_in("bob").status_code == 302
+    elsewhere = Client(REMOTE_ADDR="192.0.2.7")
+    assert log_in(client=elsewhere).status_code == 302
+
+
+def test_a_header_does_not_make_another_address(alice: User) -> None:
+    for number in range(6):
+        Client().post(
+            "/login", {"username": "alice", "password": "wrong"}, headers={"X-Forwarded-For": f"192.0.2.{number}"}
+        )
+
+    assert log_in().status_code == 422
+
+
+def test_it_is_over_after_fifteen_minutes_from_the_first(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FAILURES.seconds == 15 * 60
+    # The clock is the cache's, which may be Redis's: a real wait, and so a short one.
+    monkeypatch.setattr(FAILURES, "seconds", 2)
+    begun = time.monotonic()
+    for number in range(6):
+        log_in(password=f"wrong {number}")
+    assert log_in().status_code == 422
+    time.sleep(max(0, begun + 2.1 - time.monotonic()))
+
+    assert log_in().status_code == 302
+
+
+def test_success_clears_the_count(alice: User) -> None:
+    for _ in range(3):
+        for number in range(4):
+            log_in(password=f"wrong {number}")
+        assert log_in().status_code == 302
+
+
+def test_a_refused_try_takes_as_long_as_one_that_counts(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the unit that matters: how many passwords are hashed."""
+    hashed: list[str] = []
+    hasher = "django.contrib.auth.hashers.Argon2PasswordHasher.encode"
+    encode, verify = Argon2PasswordHasher.encode, Argon2PasswordHasher.verify
+    monkeypatch.setattr(hasher, lambda self, *args: (hashed.append("hash"), encode(self, *args))[1])
+    monkeypatch.setattr(
+        hasher.replace("encode", "verify"), lambda self, *args: (hashed.append("hash"), verify(self, *args))[1]
+    )
+    counts = {}
+    for name, password in [("alice", "wrong"), ("nobody", "wrong")]:
+        hashed.clear()
+        log_in(name, password)
+        counts[name] = len(hashed)
+    for number in range(6):
+        log_in(password=f"wrong {number}")
+    hashed.clear()
+    log_in()
+    counts["held up"] = len(hashed)
+
+    assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("password", ["x" * 1025, "x" * 1_000_000, "ü" * 1025])
+def test_a_password_that_is_too_long_is_not_hashed(password: str, alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hashed(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a password was hashed")
+
+    monkeypatch.setattr("django.contrib.auth.hashers.Argon2PasswordHasher.encode", hashed)
+    monkeypatch.setattr("django.contrib.auth.hashers.Argon2PasswordHasher.verify", hashed)
+
+    assert log_in(password=password).status_code == 400
+
+
+def test_a_password_may_be_long_and_of_any_script(db: None) -> None:
+    password = "пароль 密码 🔑 " * 60
+    User.objects.create_user("olga", password=password)
+
+    assert log_in("olga", password).status_code == 302
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "x" * 151, "", "' OR 1=1 --", "<script>alert(1)</script>"])
+def test_hostile_names_are_refused_and_escaped(name: str, alice: User) -> None:
+    answer = log_in(name)
+
+    assert answer.status_code == 422
+    assert b"<script>alert" not in answer.content
+
+
+def test_a_form_that_is_too_large_is_refused(alice: User) -> None:
+    answer = log_in(password="x" * 3_000_000)
+
+    assert answer.status_code == 413
+    assert b"body_too_large" in answer.content
+
+
+def test_a_cache_that_is_down_locks_nobody_out(alice: User, settings: Any) -> None:
+    """A real Redis client, and a port on which nothing listens."""
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": "redis://127.0.0.1:1/0",
+            "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1},
+        }
+    }
+
+    assert log_in(password="wrong").status_code == 422
+    assert log_in().status_code == 302
+
+
+@pytest.mark.redis
+def test_the_count_is_shared_by_redis(redis_url: str, alice: User, settings: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url}}
+    throttle = Throttle("test", limit=2, seconds=60)
+
+    assert [throttle.spent("alice", "here") for _ in range(4)] == [False, False, True, True]
+    assert not throttle.spent("alice", "there")
+    assert 0 < cache._cache.get_client().ttl(cache.make_and_validate_key(throttle._key(("alice", "here")))) <= 60
+    throttle.forget("alice", "here")
+    assert not throttle.spent("alice", "here")
+
+
+# --- What is written down ------------------------------------------------------------------------------------------
+
+
+def test_both_outcomes_are_audited(alice: User) -> None:
+    log_in(password="wrong")
+    log_in("hunter2 typed into the wrong box", "wrong")
+    log_in()
+
+    entries = AuditEntry.objects.order_by("created_at").values_list("action", "actor", "object_id", "ip", "project")
+    assert list(entries) == [
+        ("login_failed", "user:alice", str(alice.pk), "127.0.0.1", None),
+        ("login_failed", "anonymous", "", "127.0.0.1", None),
+        ("login", "user:alice", str(alice.pk), "127.0.0.1", None),
+    ]
+
+
+def test_tries_that_are_held_up_do_not_fill_the_trail(alice: User) -> None:
+    for number in range(12):
+        log_in(password=f"wrong {number}")
+
+    assert AuditEntry.objects.count() == 5
+
+
+# --- The start ----------------------------------------------------------------------------------------------------
+
+
+def test_the_start_leads_to_the_newest_project(project: Project, foreign: Project, member: Any) -> None:
+    bob = member("bob", Role.VIEWER)
+    boss = member("boss", superuser=True)
+
+    def start_of(user: User) -> str:
+        client = Client()
+        client.force_login(user)
+        return str(client.get("/")["Location"])
+
+    assert Client().get("/")["Location"] == "/login?next=%2F"
+    assert start_of(bob) == reverse("runs:list", args=["alpha"])
+    assert start_of(boss) == reverse("runs:list", args=["beta"])
+
+
+def test_without_a_project_it_says_so(db: None) -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("newcomer<script>"))
+    page = client.get("/")
+    assert page.status_code == 200
+    assert b"not yet a member" in page.content
+    assert b"newcomer&lt;script&gt;" in page.content
+    assert b"newcomer<script>" not in page.content
+
+    client.force_login(User.objects.create_superuser("boss"))
+    assert b"agentops project create demo" in client.get("/").content
+
+
+# --- The administration has no login of its own ----------------------------------------------------------------------
+
+
+def test_the_administration_uses_the_same_login(alice: User) -> None:
+    client = Client()
+    first = client.get("/admin/", follow=True)
+    assert first.redirect_chain[-1][0].startswith("/login?next=")
+    assert client.post("/admin/login/", {"username": "alice", "password": PASSWORD}).status_code == 405
+
+    client.force_login(alice)
+    refused = client.get("/admin/", follow=True)
+    assert (refused.status_code, len(refused.redirect_chain)) == (403, 1)
+    assert b"role_required" in refused.content
+
+    User.objects.filter(pk=alice.pk).update(is_staff=True, is_superuser=True)
+    client.logout()
+    followed = client.get("/admin/", follow=True)
+    answer = log_in(client=client, next=followed.context["next"])
+    assert client.get(answer["Location"], follow=True).request["PATH_INFO"] == "/admin/"
+    assert client.get("/admin/login/?next=//evil.example")["Location"] == "/admin/"

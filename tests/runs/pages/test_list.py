@@ -1,0 +1,469 @@
+"""The list of runs: its pages, filters, rows, and what it costs."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from django.http import QueryDict
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from agentops.projects.models import Project, Role
+from runs import agents, inbox
+from runs.engine import resume as resuming
+from runs.models import AgentRun
+from runs.pages.list_query import PAGE_SIZE, ListQuery, Place
+from tests.make import drive, make_agent, make_project, make_run
+from tests.web.people import make_person
+from timeline.models import Log
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+ROW = re.compile(r'<tr id="run-([0-9a-f-]{36})"')
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</td></tr></table><svg onload=alert(1)>",
+    '<div hx-get="/admin/" hx-trigger="load" hx-on:click="x()" hx-swap-oob="true">',
+    "{{ 7 }}{% debug %}",
+    "a\u202eb\x1b]0;x\x07c\nd",
+]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def viewer(project: Project) -> Client:
+    return client_of(project, Role.VIEWER)
+
+
+def client_of(project: Project, role: Role) -> Client:
+    client = Client()
+    client.force_login(make_person(project, role))
+    return client
+
+
+def plant(
+    project: Project, count: int, *, at: datetime = NOON, every: timedelta = timedelta(seconds=1)
+) -> list[AgentRun]:
+    """Bare runs, created one after the other; the oldest first."""
+    made = Log.objects.bulk_create([Log(project=project) for _ in range(count)])
+    return AgentRun.objects.bulk_create(
+        AgentRun(
+            log=ledger,
+            project=project,
+            root_run_id=ledger.pk,
+            title=f"run {number}",
+            agent_config={"agent_id": "planted"},
+            created_at=at + number * every,
+            queued_at=at,
+        )
+        for number, ledger in enumerate(made)
+    )
+
+
+def ids_on(answer: Any) -> list[str]:
+    assert answer.status_code == 200, answer.content
+    return ROW.findall(answer.content.decode())
+
+
+def listed(client: Client, query: str = "") -> list[str]:
+    return ids_on(client.get(f"/p/alpha/runs{query}"))
+
+
+def link(answer: Any, rel: str) -> str | None:
+    found = re.search(rf'rel="{rel}" href="([^"]*)"', answer.content.decode())
+    return found[1].replace("&amp;", "&") if found else None
+
+
+def walk(client: Client, query: str = "", *, rel: str = "next", between: Any = None) -> list[str]:
+    """Every run that the links lead to, in the order in which they come."""
+    seen: list[str] = []
+    while True:
+        answer = client.get(f"/p/alpha/runs{query}")
+        seen += ids_on(answer)
+        query = link(answer, rel) or ""
+        if not query:
+            return seen
+        if between:
+            between()
+
+
+# --- A row -------------------------------------------------------------------------------------------------------
+
+
+def test_it_shows_what_a_run_is(project: Project, viewer: Client) -> None:
+    agent = make_agent(project, slug="replay")
+    run = drive(make_run(agent, title="Count the files"))
+    page = viewer.get("/p/alpha/runs").content.decode()
+
+    row = page[page.index(f'id="run-{run.pk}"') :]
+    for text in [
+        "status-completed",
+        "replay",
+        "Count the files",
+        reverse("runs:detail", args=[run.pk]),
+        f"{run.step_count}<span",
+        f"{run.input_tokens:,} in, {run.output_tokens:,} out",
+        "native",
+        'data-time="ago"',
+    ]:
+        assert text in row
+    assert "tick" not in row
+
+
+def test_a_running_run_counts_up(project: Project, viewer: Client) -> None:
+    run = make_run(make_agent(project))
+    started = timezone.now() - timedelta(seconds=75)
+    AgentRun.objects.filter(pk=run.pk).update(
+        status="running", lease_owner="w", lease_epoch=1, lease_expires_at=timezone.now(), started_at=started,
+        step_count=7, input_tokens=12_345, output_tokens=999,
+    )  # fmt: skip
+
+    page = viewer.get("/p/alpha/runs").content.decode()
+
+    assert re.search(r'<span class="tick" data-since="[^"]+">1 min 1\d s</span>', page)
+    assert '7<span class="muted">/500</span>' in page
+    assert '12k <span class="muted">/</span> 999' in page
+
+
+def test_the_order_is_newest_first(project: Project, viewer: Client) -> None:
+    runs = plant(project, 5)
+
+    assert listed(viewer) == [str(run.pk) for run in reversed(runs)]
+
+
+def test_a_run_without_agent_title_or_events_is_listed(project: Project, viewer: Client) -> None:
+    [run] = plant(project, 1)
+    AgentRun.objects.filter(pk=run.pk).update(title="", agent_config={})
+
+    page = viewer.get("/p/alpha/runs").content.decode()
+
+    assert "(without a title)" in page
+    assert "None" not in page
+
+
+class Structure(HTMLParser):
+    """The elements of a page and the names of their attributes, in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, ...]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, *(name for name, _ in attrs)))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_agents_and_people_wrote_is_only_text(text: str, project: Project, viewer: Client) -> None:
+    """Once as a title, once as the name of an agent that another system reported, once as what a reader looks for."""
+    titled, named = (run.pk for run in plant(project, 2))
+    urls = ["/p/alpha/runs", f"/p/alpha/runs/rows?ids={titled},{named}", "/p/alpha/runs?q={}"]
+
+    def pages_with(written: str) -> list[str]:
+        AgentRun.objects.filter(pk=titled).update(title=written)
+        AgentRun.objects.filter(pk=named).update(agent_config={"agent_id": written})
+        return [viewer.get(url.format(quote(written))).content.decode() for url in urls]
+
+    harmless, hostile = pages_with("harmless"), pages_with(text)
+
+    assert [Structure(page).elements for page in hostile] == [Structure(page).elements for page in harmless]
+    if text.isprintable():
+        assert hostile[0].count(html.escape(text)) == 2
+    assert not re.search("[\x00\x07\x1b\u202e]", hostile[0] + hostile[1])
+
+
+def test_secrets_in_a_title_are_not_shown(project: Project, viewer: Client) -> None:
+    [run] = plant(project, 1)
+    AgentRun.objects.filter(pk=run.pk).update(title="use ghp_abcdefghijklmnopqrstuvwxyz0123456789 please")
+
+    assert b"ghp_abc" not in viewer.get("/p/alpha/runs").content
+
+
+# --- Pages -------------------------------------------------------------------------------------------------------
+
+
+def test_250_runs_with_new_ones_between_the_pages(project: Project, viewer: Client) -> None:
+    old = plant(project, 250)
+    later = itertools.count(1)
+
+    def others_come() -> None:
+        plant(project, 3, at=NOON + timedelta(hours=next(later)))
+
+    assert walk(viewer, between=others_come) == [str(run.pk) for run in reversed(old)]
+
+
+def test_runs_of_the_same_moment_come_once_each(project: Project, viewer: Client) -> None:
+    """Only their ids tell them apart."""
+    runs = plant(project, 130, every=timedelta(0))
+
+    seen = walk(viewer)
+
+    assert seen == sorted((str(run.pk) for run in runs), reverse=True)
+
+
+def test_the_way_back_shows_the_same_runs(project: Project, viewer: Client) -> None:
+    runs = [str(run.pk) for run in plant(project, 120)][::-1]
+    first = viewer.get("/p/alpha/runs")
+    second = viewer.get(f"/p/alpha/runs{link(first, 'next')}")
+    third = viewer.get(f"/p/alpha/runs{link(second, 'next')}")
+
+    assert (link(first, "prev"), link(third, "next")) == (None, None)
+    assert ids_on(viewer.get(f"/p/alpha/runs{link(third, 'prev')}")) == ids_on(second) == runs[50:100]
+    assert ids_on(viewer.get(f"/p/alpha/runs{link(second, 'prev')}")) == ids_on(first) == runs[:50]
+
+
+def test_a_place_without_runs_leads_back(project: Project, viewer: Client) -> None:
+    [run] = plant(project, 1)
+
+    page = viewer.get(f"/p/alpha/runs?before={Place.of(run)}").content.decode()
+
+    assert "No runs on this page" in page
+    assert 'href="/p/alpha/runs"' in page
+
+
+def test_links_keep_the_filters(project: Project, viewer: Client) -> None:
+    plant(project, 120)
+    filters = "?status=queued&status=paused&q=run&root=1"
+
+    answer = viewer.get(f"/p/alpha/runs{filters}")
+
+    older = link(answer, "next")
+    assert older is not None
+    assert older.startswith("?status=queued&status=paused&q=run&root=1&before=")
+    assert len(walk(viewer, filters)) == 120
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("x", "1", "-", "1-" + "0" * 31, "1-" + "g" * 32, "9" * 18 + "-" + "0" * 32, "-1-" + "0" * 32),
+        *("1_0-" + "0" * 32, "１-" + "0" * 32, "1-" + "0" * 32 + "\n", "'; DROP TABLE agent_runs; --", "\x00"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(name: str, value: str, project: Project, viewer: Client) -> None:
+    answer = viewer.get("/p/alpha/runs", {name: value})
+
+    assert answer.status_code == 400
+    assert b"invalid_query" in answer.content
+
+
+def test_a_place_survives_its_address(project: Project) -> None:
+    for run in plant(project, 3, at=datetime(2026, 1, 1, 0, 0, 0, 123_456, tzinfo=UTC)):
+        assert Place.parse(str(Place.of(run)), "before") == Place(run.created_at, run.pk)
+
+
+# --- Filters -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def five(project: Project) -> dict[str, AgentRun]:
+    """One of each kind, by what is special about it."""
+    names = ["plain", "paused", "percent", "external", "child"]
+    runs = dict(zip(names, plant(project, 5), strict=True))
+    agent = make_agent(project, slug="special")
+    change = AgentRun.objects.filter
+    change(pk=runs["plain"].pk).update(agent=agent)
+    change(pk=runs["paused"].pk).update(status="paused", status_reason="max_steps")
+    change(pk=runs["percent"].pk).update(title="100% of a_b\\c")
+    change(pk=runs["external"].pk).update(source="external")
+    change(pk=runs["child"].pk).update(parent_run=runs["plain"])
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("?status=paused", {"paused"}),
+        ("?status=paused&status=queued", {"plain", "paused", "percent", "external", "child"}),
+        ("?status=completed", set()),
+        ("?agent=special", {"plain"}),
+        ("?agent=nobody", set()),
+        ("?source=external", {"external"}),
+        ("?q=100%25", {"percent"}),
+        ("?q=%25", {"percent"}),
+        ("?q=_", {"percent"}),
+        ("?q=%5C", {"percent"}),
+        ("?q=A_B", {"percent"}),
+        ("?q=RUN", {"plain", "paused", "external", "child"}),
+        ("?q=%00", set()),
+        ("?root=1", {"plain", "paused", "percent", "external"}),
+        ("?status=&agent=&q=&source=", {"plain", "paused", "percent", "external", "child"}),
+        ("?utm_source=mail", {"plain", "paused", "percent", "external", "child"}),
+    ],
+)
+def test_filters(query: str, names: set[str], five: dict[str, AgentRun], viewer: Client) -> None:
+    by_id = {str(run.pk): name for name, run in five.items()}
+
+    assert {by_id[found] for found in listed(viewer, query)} == names
+
+
+def test_continuations_are_no_first_runs(project: Project, viewer: Client) -> None:
+    run = make_run(make_agent(project))
+    inbox.pause(run.pk, by="test")
+    new = resuming.resume(run.pk, by="test").run
+
+    assert set(listed(viewer)) == {str(run.pk), str(new.pk)}
+    assert listed(viewer, "?root=1") == [str(run.pk)]
+
+
+def test_the_form_shows_the_filters_that_hold(five: dict[str, AgentRun], viewer: Client) -> None:
+    page = viewer.get('/p/alpha/runs?status=paused&agent=special&source=external&root=1&q="x"').content.decode()
+
+    assert 'value="paused" checked' in page
+    assert 'value="queued">' in page
+    assert "<option selected>special</option>" in page
+    assert "<option selected>external</option>" in page
+    assert 'name="root" value="1" checked' in page
+    assert 'value="&quot;x&quot;"' in page
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?status=bogus",
+        "?status=PAUSED",
+        "?agent=-x",
+        "?agent=%00",
+        "?source=x",
+        f"?q={'x' * 201}",
+        "?before=1-1&after=1-1",
+    ],
+)
+def test_filters_that_are_none_are_refused(query: str, project: Project, viewer: Client) -> None:
+    assert viewer.get(f"/p/alpha/runs{query}").status_code == 400
+
+
+# --- Nothing to show ---------------------------------------------------------------------------------------------
+
+
+def test_an_empty_project_shows_the_way_to_the_first_run(project: Project, viewer: Client) -> None:
+    page = viewer.get("/p/alpha/runs").content.decode()
+
+    assert page.count('class="command"') == 3
+    assert "--project alpha" in page
+    assert "No run matches" not in page
+
+
+def test_the_commands_of_an_empty_project_work(project: Project, viewer: Client) -> None:
+    """As far as a test goes without a shell: the definition in the first one is good."""
+    page = viewer.get("/p/alpha/runs").content.decode()
+    [definition] = re.findall(
+        r"<code>echo '(.*?)' \| agentops agent apply - --project alpha</code>", html.unescape(page)
+    )
+
+    agent, outcome = agents.apply(project, json.loads(definition), by="test")
+
+    assert outcome == "created"
+    assert f"agentops agent run {agent.slug} --project alpha" in html.unescape(page)
+    assert drive(make_run(agent)).status == "completed"
+
+
+def test_filters_that_nothing_passes_are_something_else(project: Project, viewer: Client) -> None:
+    plant(project, 1)
+
+    page = viewer.get("/p/alpha/runs?status=failed").content.decode()
+
+    assert "No run matches" in page
+    assert "No runs yet" not in page
+    assert re.search(r'<a class="button" href="/p/alpha/runs">Clear filters</a>', page)
+
+
+def test_only_who_may_start_a_run_is_offered_it(project: Project, viewer: Client) -> None:
+    start = b'<a class="button primary" href="/p/alpha/runs/new">'
+
+    assert start not in viewer.get("/p/alpha/runs").content
+    assert start in client_of(project, Role.OPERATOR).get("/p/alpha/runs").content
+
+
+# --- What it costs -----------------------------------------------------------------------------------------------
+
+
+def queries_of(client: Client, url: str) -> list[str]:
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(url).status_code == 200
+    return [query["sql"] for query in captured]
+
+
+def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Project, viewer: Client) -> None:
+    agents = [make_agent(project) for _ in range(3)]
+    few = queries_of(viewer, "/p/alpha/runs")
+    runs = plant(project, 60)
+    for run in runs:
+        AgentRun.objects.filter(pk=run.pk).update(agent=agents[run.pk.int % 3])
+    make_run(agents[0])
+
+    many = queries_of(viewer, "/p/alpha/runs")
+
+    assert len(many) == len(few) == 8
+    ids = ",".join(str(run.pk) for run in runs[:PAGE_SIZE])
+    assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={Place.of(runs[0])}")) == 6
+
+
+def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
+    """Neither prompts nor results nor the frozen agents, which may be of any size."""
+    plant(project, 3)
+
+    [listing] = [sql for sql in queries_of(viewer, "/p/alpha/runs") if 'FROM "agent_runs"' in sql]
+
+    columns = listing.partition(" FROM ")[0]
+    for big in ('"prompt"', '"result"', '"summary"', '"structured_output"', '"error_message"', '"labels"'):
+        assert big not in columns
+
+
+def test_every_page_is_read_by_the_index(project: Project) -> None:
+    plant(project, 3)
+    place = Place.now()
+    for query in ("", f"before={place}", f"after={place}"):
+        with CaptureQueriesContext(connection) as captured:
+            ListQuery.parse(QueryDict(query)).page(project)
+        [sql] = [entry["sql"] for entry in captured]
+        with connection.cursor() as cursor:
+            # So few rows are faster read without an index: the question is whether it fits.
+            if connection.vendor == "postgresql":
+                cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
+            cursor.execute(f"EXPLAIN {'QUERY PLAN ' if connection.vendor == 'sqlite' else ''}{sql}")
+            plan = "\n".join(str(row) for row in cursor.fetchall())
+        assert "run_list " in plan, plan
+        assert "SORT" not in plan.upper(), plan
+        assert "TEMP B-TREE" not in plan, plan
+
+
+@pytest.mark.postgres
+def test_the_index_finds_the_first_row_of_any_page(project: Project) -> None:
+    others = make_project("others")
+    plant(others, 2000)
+    runs = plant(project, 2000)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE agent_runs")
+    middle = Place.of(runs[1000])
+    for asked in (
+        ListQuery.parse(QueryDict("")),
+        ListQuery.parse(QueryDict(f"before={middle}")),
+        ListQuery.parse(QueryDict(f"after={middle}")),
+    ):
+        with CaptureQueriesContext(connection) as captured:
+            asked.page(project)
+        [sql] = [query["sql"] for query in captured]
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT TEXT) {sql}")
+            plan = "\n".join(row[0] for row in cursor.fetchall())
+        assert re.search(r"Index Scan (Backward )?using run_list on agent_runs", plan), plan
+        # The rows of the page and the one after it, not those before it.
+        [read] = re.findall(r"using run_list on agent_runs.*actual time=\S+ rows=(\d+)", plan)
+        assert int(read) <= PAGE_SIZE + 1, plan

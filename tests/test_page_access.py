@@ -1,0 +1,287 @@
+"""Who may open which page: every address × everyone × their own, a foreign and an unknown object.
+
+The addresses are read off the site's own list, so that a new page fails here until it says who may have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import change_role, remove_member
+from agentops.projects.keys import create_key
+from agentops.projects.models import Project, Role
+from runs.models import AgentRun
+from tests.make import drive, make_agent, make_project, make_run
+from tests.web.people import make_person, with_key
+
+#: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act.
+READ, OPERATE = "read", "operate"
+PAGES: dict[str, dict[str, str]] = {
+    "p/<slug:project>/runs": {"GET": READ},
+    "p/<slug:project>/runs/rows": {"GET": READ},
+    "p/<slug:project>/runs/stream": {"GET": READ},
+    "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
+    "runs/<uuid:run_id>": {"GET": READ},
+    "runs/<uuid:run_id>/rows": {"GET": READ},
+    "runs/<uuid:run_id>/head": {"GET": READ},
+    "runs/<uuid:run_id>/stream": {"GET": READ},
+    "runs/<uuid:run_id>/messages/<uuid:message_id>": {"GET": READ},
+    "runs/<uuid:run_id>/calls/<uuid:call_id>": {"GET": READ},
+    "runs/<uuid:run_id>/events/<int:seq>": {"GET": READ},
+    "runs/<uuid:run_id>/resume": {"POST": OPERATE},
+    "runs/<uuid:run_id>/pause": {"POST": OPERATE},
+    "runs/<uuid:run_id>/stop": {"POST": OPERATE},
+    "runs/<uuid:run_id>/send": {"POST": OPERATE},
+}
+#: Belong to no project: tests/projects/test_login.py and tests/test_security_headers.py have them.
+OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/"}
+#: Have principals of their own.
+ELSEWHERE = ("admin/", "api/")
+
+EVERYONE = ["anonymous", "outsider", "viewer", "operator", "admin", "superuser"]
+READERS = {"viewer", "operator", "admin", "superuser"}
+OPERATORS = READERS - {"viewer"}
+UNKNOWN = UUID("01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")
+METHODS = ["GET", "POST"]
+
+
+def addresses(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:
+    for entry in patterns:
+        address = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from addresses(entry.url_patterns, address)
+        else:
+            yield address
+
+
+def of(project_slug: str, run_id: object, parts: dict[str, object]) -> dict[str, object]:
+    return {"slug:project": project_slug, "uuid:run_id": run_id, **parts}
+
+
+def filled(address: str, parts: dict[str, object]) -> str:
+    url = "/" + re.sub(r"<([^>]+)>", lambda found: str(parts[found[1]]), address)
+    return f"{url}?before=3" if address.endswith("<uuid:run_id>/rows") else url
+
+
+def parts_of(run: AgentRun) -> dict[str, object]:
+    message, call = run.messages.first(), run.tool_calls.first()
+    assert message is not None
+    assert call is not None
+    return of(run.project.slug, run.pk, {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "int:seq": 1})
+
+
+NOWHERE = of("nowhere", UNKNOWN, {"uuid:message_id": UNKNOWN, "uuid:call_id": UNKNOWN, "int:seq": 1})
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def foreign(db: None) -> Project:
+    return make_project("beta")
+
+
+@pytest.fixture
+def run(project: Project) -> AgentRun:
+    return drive(make_run(make_agent(project)))
+
+
+@pytest.fixture
+def their_run(foreign: Project) -> AgentRun:
+    return drive(make_run(make_agent(foreign)))
+
+
+def enter(who: str, project: Project, foreign: Project) -> Client:
+    client = Client()
+    if who == "superuser":
+        client.force_login(User.objects.create_superuser("boss"))
+    elif who == "outsider":
+        client.force_login(make_person(foreign, Role.ADMIN))
+    elif who != "anonymous":
+        client.force_login(make_person(project, Role(who)))
+    return client
+
+
+def expected(address: str, method: str, who: str) -> set[int]:
+    """The statuses that this is answered with, for an object that there is."""
+    served = PAGES[address].get(method)
+    if served is None:
+        return {405}
+    if who == "anonymous":
+        return {302}
+    if who == "outsider":
+        return {404}
+    if served == OPERATE and who not in OPERATORS:
+        return {403}
+    if address.endswith("/new"):
+        return {"GET": {302}, "POST": {422}}[method]  # the form has an address of its own
+    return {303} if method == "POST" else {200}
+
+
+# --- The whole table ---------------------------------------------------------------------------------------------
+
+
+def test_every_address_is_in_the_table() -> None:
+    known = {address for address in addresses(get_resolver().url_patterns) if not address.startswith(ELSEWHERE)}
+
+    assert known - OF_NO_PROJECT == set(PAGES)
+
+
+@pytest.mark.parametrize("who", EVERYONE)
+def test_who_gets_what(who: str, project: Project, foreign: Project, run: AgentRun) -> None:
+    client = enter(who, project, foreign)
+    parts = parts_of(run)
+
+    answers = {
+        (address, method): client.generic(method, filled(address, parts)).status_code
+        for address in PAGES
+        for method in METHODS
+    }
+
+    wrong = {key: status for key, status in answers.items() if status not in expected(*key, who)}
+    assert not wrong
+    assert AgentRun.objects.get(pk=run.pk).status == "completed"
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("who", ["viewer", "operator", "admin"])
+def test_a_foreign_object_is_an_unknown_one(
+    who: str, method: str, project: Project, foreign: Project, their_run: AgentRun
+) -> None:
+    """Byte for byte, but for the id of the request: not even the code tells them apart."""
+    client = enter(who, project, foreign)
+    theirs = parts_of(their_run)
+    with time_machine.travel(1_795_000_000, tick=False):
+        for address, served in PAGES.items():
+            if method not in served:
+                continue
+            of_others = client.generic(method, filled(address, theirs))
+            of_nobody = client.generic(method, filled(address, NOWHERE))
+            assert (of_others.status_code, of_nobody.status_code) == (404, 404), address
+            assert bare(of_others) == bare(of_nobody), address
+            assert headers_of(of_others) == headers_of(of_nobody), address
+
+
+def bare(answer: Any) -> str:
+    return answer.content.decode().replace(answer["X-Request-ID"], "")
+
+
+def headers_of(answer: Any) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name != "X-Request-ID"}
+
+
+def test_pages_are_the_same_whether_another_project_is_empty_or_full(
+    project: Project, foreign: Project, run: AgentRun
+) -> None:
+    client = enter("operator", project, foreign)
+    urls = [filled(address, parts_of(run)) for address, served in PAGES.items() if "GET" in served]
+    urls.append(f"/p/alpha/runs/new?form={UNKNOWN}")
+
+    def seen() -> list[str]:
+        with time_machine.travel(1_795_000_000, tick=False):
+            return [re.sub(SECRETS, "", client.get(url).content.decode()) for url in urls]
+
+    before = seen()
+    agent = make_agent(foreign, slug="theirs")
+    for _ in range(3):
+        drive(make_run(agent))
+
+    assert seen() == before
+
+
+#: What differs from one rendering of a page to the next: tokens against forgery, and the ids of forms.
+SECRETS = r'name="csrfmiddlewaretoken" value="\w+"|"X-CSRFToken": "\w+"|name="(token|key)" value="[0-9a-f-]+"'
+
+
+# --- Ways in that are none ---------------------------------------------------------------------------------------
+
+
+def test_a_page_of_one_run_shows_no_parts_of_another(project: Project, foreign: Project, run: AgentRun) -> None:
+    """Both in one project: an id in the address belongs to the run that is named before it."""
+    client = enter("admin", project, foreign)
+    other = parts_of(drive(make_run(run.agent)))
+    mixed = {**parts_of(run), "uuid:message_id": other["uuid:message_id"], "uuid:call_id": other["uuid:call_id"]}
+
+    for address in PAGES:
+        if "message_id" in address or "call_id" in address:
+            assert client.get(filled(address, mixed)).status_code == 404
+
+
+def test_a_key_opens_no_page(project: Project, run: AgentRun) -> None:
+    headers = with_key(project, "read", "write")
+
+    for address, served in PAGES.items():
+        for method in served:
+            assert Client().generic(method, filled(address, parts_of(run)), headers=headers).status_code == 302
+
+
+def test_a_key_does_not_stand_in_for_a_session(project: Project, foreign: Project, run: AgentRun) -> None:
+    plain = create_key(project, name="k", scopes=["read"], actor=SYSTEM).plain
+    outsider = enter("outsider", project, foreign)
+
+    assert outsider.get(f"/runs/{run.pk}", headers={"Authorization": f"Bearer {plain}"}).status_code == 404
+
+
+def test_a_role_that_changes_holds_at_the_next_click(project: Project, run: AgentRun) -> None:
+    bob = make_person(project, Role.OPERATOR)
+    client = Client()
+    client.force_login(bob)
+    assert client.get("/p/alpha/runs/new", follow=True).status_code == 200
+
+    change_role(project, bob, Role.VIEWER, actor=SYSTEM)
+    assert client.get("/p/alpha/runs/new").status_code == 403
+    assert client.post(f"/runs/{run.pk}/stop").status_code == 403
+    assert client.get(f"/runs/{run.pk}").status_code == 200
+
+    remove_member(project, bob, actor=SYSTEM)
+    assert client.get(f"/runs/{run.pk}").status_code == 404
+
+    User.objects.filter(pk=bob.pk).update(is_active=False)
+    assert client.get(f"/runs/{run.pk}").status_code == 302
+
+
+def test_the_anonymous_come_back_to_where_they_were(db: None) -> None:
+    def sent_to(method: str, url: str, **headers: str) -> str:
+        return str(Client().generic(method, url, headers=headers)["Location"])
+
+    assert sent_to("GET", "/p/alpha/runs?status=paused") == "/login?next=%2Fp%2Falpha%2Fruns%3Fstatus%3Dpaused"
+    # A form was sent from a page: that page, not the form's address, is where to go on.
+    page = f"http://testserver/runs/{UNKNOWN}?event=3"
+    assert sent_to("POST", f"/runs/{UNKNOWN}/stop", Referer=page) == f"/login?next=%2Fruns%2F{UNKNOWN}%3Fevent%3D3"
+    for elsewhere in ("https://evil.example/runs", "//evil.example", "javascript:alert(1)", ""):
+        assert sent_to("POST", f"/runs/{UNKNOWN}/stop", Referer=elsewhere) == "/login?next=%2F"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/p/ALPHA/runs",
+        "/p/alpha%00/runs",
+        "/p/alpha%0A/runs",
+        "/p/../admin/runs",
+        "/p/" + "a" * 5000 + "/runs",
+        "/runs/{01a1f86c-1b1a-72f0-b808-0c8f1390c3f4}",
+        "/runs/01A1F86C-1B1A-72F0-B808-0C8F1390C3F4",
+        "/runs/01a1f86c1b1a72f0b8080c8f1390c3f4",
+        f"/runs/{UNKNOWN}/events/-1",
+        f"/runs/{UNKNOWN}/events/9999999999999999999999",
+        f"/runs/{UNKNOWN}/",
+        "/runs/%ff%fe",
+    ],
+)
+def test_hostile_addresses_lead_nowhere(url: str, project: Project, foreign: Project) -> None:
+    answer = enter("superuser", project, foreign).get(url)
+
+    assert answer.status_code == 404
