@@ -81,6 +81,8 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "agentops.request_id.RequestId",
     "agentops.middleware.SecureHeaders",
+    # A long timeline is half a megabyte of text; compressed, a fifth of it. Streams are not compressed.
+    "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "agentops.middleware.StaticFiles",

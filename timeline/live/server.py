@@ -8,6 +8,7 @@ connection belongs to the client. Under Django's own handler each open stream wo
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
@@ -22,7 +23,7 @@ from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
 from django.http import HttpResponse, HttpResponseBase
-from django.urls import set_script_prefix
+from django.urls import get_resolver, set_script_prefix
 
 from timeline.live.client import Client
 from timeline.live.hub import Hub, TooMany
@@ -82,6 +83,7 @@ class LiveServer:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                _settle()
                 self._drain_on_signals(asyncio.get_running_loop())
                 await send({"type": "lifespan.startup.complete"})
             else:
@@ -135,6 +137,14 @@ class Door(ASGIHandler):
         # Tells everyone that the request is over: the thread's connections are given back.
         response.close()
         return response
+
+
+def _settle() -> None:
+    """Load what the first request would load, then keep the collector from walking over it: a full collection of all
+    that Django and the libraries hold stops every stream for a tenth of a second."""
+    _ = get_resolver().url_patterns
+    gc.collect()
+    gc.freeze()
 
 
 async def _begin(response: EventStream, send: Send) -> None:
