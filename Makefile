@@ -1,4 +1,4 @@
-# Everything a developer or CI runs. `make` alone lists the targets.
+# Everything that a user, a developer or CI runs. `make` alone lists the targets.
 #
 # The tools live in .venv and nowhere else: Python makes it, pip puts the locked uv into it, uv installs the rest.
 # Files named .stamp-* in it remember what was done, so that a second run installs nothing.
@@ -15,6 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/uv
 TOOL_STAMP := $(VENV)/.stamp-uv
+RUN_STAMP := $(VENV)/.stamp-run
 ENV_STAMP := $(VENV)/.stamp-env
 
 # Servers that the second pass of `make test` uses when they answer.
@@ -33,8 +34,10 @@ PACKAGES := agentops timeline runs
 
 .PHONY: help
 help:
+	@echo 'make up      the whole site on 127.0.0.1, until Ctrl-C; PORT (8000) and AGENTOPS_HOME (.agentops) are honoured'
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
 	@echo 'make test    the whole suite: on SQLite, then on PostgreSQL and Redis if they answer'
+	@echo 'make scale   hundreds of stream clients, on PostgreSQL and Redis'
 	@echo 'make check   style, types, migrations, deployment settings, import floors'
 	@echo 'make bench   the measurements'
 	@echo 'make lock    write the lock files again (LOCK_ARGS=--upgrade for newer versions)'
@@ -75,6 +78,14 @@ $(TOOL_STAMP): requirements-dev.lock | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
 	@touch $@
 
+# What the site needs to run, and nothing more. The package is built in an environment of its own, whose tools have
+# their hashes checked too.
+$(RUN_STAMP): requirements.lock pyproject.toml | $(TOOL_STAMP)
+	@echo 'Installing what agentops needs, once'
+	@$(UV) pip sync --quiet --require-hashes requirements.lock
+	@$(UV) pip install --quiet --no-deps --build-constraint requirements-dev.lock --editable .
+	@touch $@
+
 $(ENV_STAMP): requirements-dev.lock pyproject.toml | $(TOOL_STAMP)
 	$(UV) pip sync --quiet --require-hashes requirements-dev.lock
 	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
@@ -82,6 +93,11 @@ $(ENV_STAMP): requirements-dev.lock pyproject.toml | $(TOOL_STAMP)
 
 .PHONY: env
 env: $(ENV_STAMP)
+
+# A developer's environment holds all that the site needs: it is brought up to date instead, and loses nothing.
+.PHONY: up
+up: $(or $(wildcard $(ENV_STAMP)),$(RUN_STAMP))
+	@exec $(BIN)/agentops up
 
 # Needs uv only, so that a lock file that cannot be installed can be written again.
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
@@ -105,7 +121,7 @@ test: test-sqlite test-services
 .PHONY: test-sqlite
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
-	env -u DATABASE_URL -u REDIS_URL $(PYTEST) $(PYTEST_ARGS)
+	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m 'not scale and (not browser or smoke)' $(PYTEST_ARGS)
 
 .PHONY: test-services
 test-services: $(ENV_STAMP)
@@ -121,8 +137,14 @@ test-services: $(ENV_STAMP)
 	fi; \
 	if [ "$$skipped" != 2 ]; then \
 		echo "== Suite on PostgreSQL $${redis:+and Redis }=="; \
-		DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis" $(PYTEST) $(PYTEST_ARGS); \
+		DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis" $(PYTEST) -m 'not scale' $(PYTEST_ARGS); \
 	fi
+
+# Hundreds of clients; it has both cores for itself.
+.PHONY: scale
+scale: $(ENV_STAMP)
+	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
+		$(BIN)/python -m pytest -m scale -s tests/scale $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: $(ENV_STAMP)

@@ -150,6 +150,16 @@ def lease_end() -> Any:
     return Now() + timedelta(seconds=settings.AGENTOPS_LEASE_S)
 
 
+def expire_leases(owner: str) -> int:
+    """End the leases of a worker that is known to be dead: its runs are recovered now, not when their time is up.
+
+    Should it live after all, nothing worse happens than with a lease that ran out: the next epoch fences it off.
+    """
+    held = AgentRun.objects.filter(status=RunStatus.RUNNING, lease_owner=owner)
+    # In the past by more than the clock's grain: a lease has lapsed where its end is before now.
+    return held.update(lease_expires_at=Now() - timedelta(seconds=1))
+
+
 def end_waits() -> int:
     """Queue the waiting runs whose time has come; the number of runs that moved."""
     moved = 0

@@ -5,9 +5,8 @@ A door: may import identity and everything of runs that is no door.
 
 from __future__ import annotations
 
-import argparse
-import re
 import time
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -20,6 +19,7 @@ from runs import agents, creation, inbox
 from runs.creation import UserTurn
 from runs.engine import resume as resuming
 from runs.errors import InvalidAgent
+from runs.management import arguments, tailing
 from runs.management.reading import STDIN, json_path, legible, read_definition, read_text
 from runs.management.references import find_run, operator
 from runs.management.showing import cut, facts_of, lines_of, row_of, shown, with_reason
@@ -29,9 +29,6 @@ from runs.statuses import LIVE, RunStatus
 EXIT_NOT_COMPLETED = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 LOOK_EVERY_S = 0.25
-MAX_TITLE = 200
-MAX_LABEL = 64
-MAX_ROWS = 1000
 RUN_HELP = "the run's id, or its beginning (4 characters or more) that no other run has"
 
 
@@ -46,17 +43,27 @@ class Command(OurCommand):
         ls = add("ls", self.ls, help="List runs, newest first.")
         ls.add_argument("--project", metavar="SLUG", help="slug or id (default: all projects)")
         ls.add_argument("--status", action="append", choices=[s.value for s in RunStatus], help="may be repeated")
-        ls.add_argument("--limit", metavar="N", type=_limit, default=50, help=f"at most {MAX_ROWS} (default: 50)")
+        ls.add_argument(
+            "--limit", metavar="N", type=arguments.limit, default=50, help=f"at most {arguments.MAX_ROWS} (default: 50)"
+        )
         show = add("show", self.show, help="Everything about one run.")
+        tail = add("tail", self.tail, help="Print a run's events as they come, until it ends or pauses.")
         resume = add("resume", self.resume, help="Go on with a paused run, as a new one; prints its id.")
         pause = add("pause", self.pause, help="Pause a run after the tools of its turn.")
         stop = add("stop", self.stop, help="End a run.")
         send = add("send", self.send, help="Say something to a run, before its next model call.")
-        for steered in (show, resume, pause, stop, send):
-            steered.add_argument("run", metavar="RUN", help=RUN_HELP)
+        for named in (show, tail, resume, pause, stop, send):
+            named.add_argument("run", metavar="RUN", help=RUN_HELP)
+        tail.add_argument(
+            "--after", metavar="SEQ", type=arguments.seq, default=0, help="only the events after this one"
+        )
+        tail.add_argument("--no-follow", dest="follow", action="store_false", help="end after what there is by now")
+        tail.add_argument("--json", action="store_true", help="as JSON, one event a line")
         resume.add_argument("--message", metavar="M", type=legible, help='the next user turn (default: "continue")')
         resume.add_argument("--replace", action="store_true", help="begin anew with the message as the prompt")
-        resume.add_argument("--max-steps", metavar="N", type=_whole, help="of the new run (default: as the old one)")
+        resume.add_argument(
+            "--max-steps", metavar="N", type=arguments.whole, help="of the new run (default: as the old one)"
+        )
         send.add_argument("message", metavar="MESSAGE", type=legible, help="the user turn")
         for each in (apply, ls, show, resume, pause, stop, send):
             each.add_argument("--json", action="store_true", help="as JSON")
@@ -110,9 +117,7 @@ class Command(OurCommand):
             self.stdout.write(with_reason(facts))
         if interrupted:
             raise SystemExit(EXIT_INTERRUPTED)
-        if run.state is not RunStatus.COMPLETED:
-            why = f": {cut(shown(run.error_message))}" if run.error_message else ""
-            raise CommandError(printable(f"the run is {with_reason(facts)}{why}"), returncode=EXIT_NOT_COMPLETED)
+        _require_completed(run)
 
     def ls(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
@@ -121,7 +126,7 @@ class Command(OurCommand):
             self.write_json(rows)
             return
         headers = ["id", "project", "agent", "status", "reason", "steps", "created", "title"]
-        width = 60 if self.stdout.isatty() else MAX_TITLE * 4
+        width = 60 if self.stdout.isatty() else arguments.MAX_TITLE * 4
         self.write_table(headers, [_cells(row, width) for row in rows])
 
     def show(self, options: dict[str, Any]) -> None:
@@ -132,6 +137,26 @@ class Command(OurCommand):
         width = max(len(name) for name, _ in lines_of(facts)) + 2
         for name, text in lines_of(facts):
             self.stdout.write((name.ljust(width) if self.stdout.isatty() else f"{name}\t") + printable(text))
+
+    def tail(self, options: dict[str, Any]) -> None:
+        run = find_run(options["run"])
+        screen = tailing.Screen(partial(self.stdout.write, ending=""))
+        line = tailing.json_line if options["json"] else tailing.row
+        pretty = self.stdout.isatty() and not options["json"]
+        try:
+            for batch in tailing.batches(run.pk, options["after"], follow=options["follow"]):
+                for event in batch:
+                    if pretty:
+                        screen.show(event)
+                    else:
+                        self.stdout.write(line(event))
+                self.stdout.flush()
+        except KeyboardInterrupt:
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        finally:
+            screen.end_line()
+        if options["follow"]:
+            _require_completed(_refreshed(run))
 
     def resume(self, options: dict[str, Any]) -> None:
         if options["replace"] and options["message"] is None:
@@ -180,14 +205,16 @@ def _add_run_options(run: CommandParser) -> None:
     prompt = run.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="the first user turn (default: the recording's)")
     prompt.add_argument("--prompt-file", metavar="F", help=f"read it from a file; {STDIN} reads standard input")
-    run.add_argument("--max-steps", metavar="N", type=_whole, help="(default: as the agent says)")
-    run.add_argument("--title", metavar="T", type=_title, default="", help="(default: the prompt's first line)")
-    run.add_argument("--label", metavar="L", type=_label, action="append", default=[], help="may be repeated")
+    run.add_argument("--max-steps", metavar="N", type=arguments.whole, help="(default: as the agent says)")
+    run.add_argument(
+        "--title", metavar="T", type=arguments.title, default="", help="(default: the prompt's first line)"
+    )
+    run.add_argument("--label", metavar="L", type=arguments.label, action="append", default=[], help="may be repeated")
     run.add_argument(
         "--wait",
         metavar="SECONDS",
         nargs="?",
-        type=_seconds,
+        type=arguments.seconds,
         const=float("inf"),
         help="follow the run until it ends or pauses and print its status; exit code 1 if it did not complete",
     )
@@ -214,6 +241,16 @@ def _refreshed(run: AgentRun) -> AgentRun:
     return run
 
 
+def _require_completed(run: AgentRun) -> None:
+    """End with another exit code than 0 for a run that came to anything else."""
+    if run.state is RunStatus.COMPLETED:
+        return
+    why = f": {cut(shown(run.error_message))}" if run.error_message else ""
+    if run.state is RunStatus.RESUMED:
+        why = f"; it went on as {AgentRun.objects.get(resumed_from=run).pk}"
+    raise CommandError(printable(f"the run is {with_reason(row_of(run))}{why}"), returncode=EXIT_NOT_COMPLETED)
+
+
 def _listed(project: Project | None, statuses: list[str] | None) -> QuerySet[AgentRun]:
     runs = scoped(AgentRun.objects.select_related("project", "log"), SYSTEM)
     if statuses:
@@ -233,36 +270,3 @@ def _cells(row: dict[str, Any], width: int) -> list[object]:
         f"{row['created_at']:%Y-%m-%dT%H:%MZ}",
         cut(row["title"], width),
     ]
-
-
-def _whole(text: str) -> int:
-    # int() also takes "1_000", " 12 " and other scripts' digits. What is too small or too large is not ours to say.
-    if not re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no whole number")
-    return int(text)
-
-
-def _limit(text: str) -> int:
-    number = _whole(text)
-    if not 1 <= number <= MAX_ROWS:
-        raise argparse.ArgumentTypeError(f"a number from 1 to {MAX_ROWS} is expected")
-    return number
-
-
-def _seconds(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no number of seconds")
-    return float(text)
-
-
-def _title(text: str) -> str:
-    if len(text) > MAX_TITLE:
-        raise argparse.ArgumentTypeError(f"a title has at most {MAX_TITLE} characters")
-    return printable(legible(text)).strip()
-
-
-def _label(text: str) -> str:
-    label = printable(legible(text)).strip()
-    if not label or len(label) > MAX_LABEL:
-        raise argparse.ArgumentTypeError(f"a label has 1 to {MAX_LABEL} characters")
-    return label

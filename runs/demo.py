@@ -1,0 +1,100 @@
+"""What a new site starts with: somebody who can sign in, and a project whose runs play recorded sessions.
+
+May import identity, runs' models, agents, creation and the recordings. Each function is one transaction: a process
+that is killed here has made all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import add_member, create_project
+from agentops.projects.models import Project, Role
+from runs import agents, creation
+from runs.fixtures.library import load
+from runs.models import Agent, AgentRun
+
+SLUG = "demo"
+NAME = "Demo"
+LABEL = "demo"
+BY = "system"
+ADMIN = "admin"
+PASSWORD_LENGTH = 20
+#: Letters and digits that nobody takes for another when typing them: 115 bits in a password.
+LEGIBLE = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+#: The cap of a lineage: the longest recording has 219 steps.
+MAX_STEPS = 500
+
+
+@dataclass(frozen=True)
+class Player:
+    """An agent that plays a recording, and the title of its first run; without one it is the prompt's first line."""
+
+    agent_id: str
+    recording: str
+    pace: float = 0
+    title: str = ""
+
+
+PLAYERS = (
+    # First, so that it starts at once. Measured: 219 steps in about three minutes, something new to see every
+    # quarter of a second, and every few dozen steps a tool that takes some seconds.
+    Player("demo-replay", "claude-code-b6", pace=30, title="Demo replay, live: a recorded session, 30 times as fast"),
+    Player("claude-code-5c", "claude-code-5c"),
+    Player("claude-code-7e", "claude-code-7e"),
+    Player("claude-code-b6", "claude-code-b6"),
+)
+
+
+class Login(NamedTuple):
+    name: str
+    #: Only where it was made just now: it is stored nowhere.
+    password: str | None
+
+
+def first_login() -> Login:
+    """Who can sign in: the first superuser that there is, or `admin`, made now."""
+    with transaction.atomic():
+        known = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
+        if known is not None:
+            return Login(known.username, None)
+        password = "".join(secrets.choice(LEGIBLE) for _ in range(PASSWORD_LENGTH))
+        admin = User.objects.create_superuser(ADMIN, password=password)
+        demo = Project.objects.filter(slug=SLUG).first()
+        if demo is not None:
+            add_member(demo, admin, Role.ADMIN, actor=SYSTEM)
+    return Login(ADMIN, password)
+
+
+def seed() -> bool:
+    """Make the demo project with its agents and runs, unless there is one that holds anything; whether it was made."""
+    with transaction.atomic():
+        project = Project.objects.filter(slug=SLUG).first() or create_project(SLUG, NAME, actor=SYSTEM)
+        if Agent.objects.filter(project=project).exists() or AgentRun.objects.filter(project=project).exists():
+            return False
+        for player in PLAYERS:
+            _start(project, player)
+    return True
+
+
+def _start(project: Project, player: Player) -> None:
+    definition: dict[str, Any] = {
+        "agent_id": player.agent_id,
+        "provider": "fixture",
+        "model": player.recording,
+        "tools": ["recorded"],
+        "max_steps": MAX_STEPS,
+        "settings": {"pace": player.pace} if player.pace else {},
+    }
+    agent, _ = agents.apply(project, definition, by=SYSTEM)
+    prompt = load(player.recording).answers[0].input.prompt
+    if prompt is None:
+        raise LookupError(f"the recording {player.recording} begins without a prompt")
+    creation.create(project, agent, prompt, by=BY, title=player.title, labels=[LABEL])

@@ -1,0 +1,53 @@
+"""A site for each test, and a home that has been up before."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.embedded.site import Site, eventually
+
+PLAYED = {"claude-code-5c": ("completed", 5), "claude-code-7e": ("completed", 24), "claude-code-b6": ("completed", 219)}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path / "home")
+    yield site
+    site.kill()
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A site that was up until the three recordings had been played, undisturbed; then it was ended.
+
+    Made once: xdist's workers share it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    directory = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "played"
+    directory.mkdir(exist_ok=True)
+    site, done = Site(directory / "home"), directory / "done"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            try:
+                site.up()
+                eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played")
+                assert site.end() == 0
+            finally:
+                site.kill()
+            done.touch()
+    site.starts = 1
+    return site
+
+
+@pytest.fixture
+def seasoned(site: Site, played: Site) -> Site:
+    """A site of this test's own that begins as a copy of `played`."""
+    shutil.copytree(played.home, site.home)
+    return site

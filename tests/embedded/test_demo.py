@@ -1,0 +1,132 @@
+"""What a new site starts with, made once; and the leases of a dead worker."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import create_project
+from agentops.projects.models import Membership, Project
+from runs import demo, invariants, lifecycle
+from runs.models import Agent, AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.make import drive, make_agent, make_run
+from timeline.events import EventType
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db
+
+
+def test_it_is_made_once() -> None:
+    assert demo.seed()
+    assert not demo.seed()
+
+    runs = AgentRun.objects.order_by("created_at", "pk")
+    assert [run.agent_config["agent_id"] for run in runs] == [player.agent_id for player in demo.PLAYERS]
+    assert {run.status for run in runs} == {"queued"}
+    assert {tuple(run.labels) for run in runs} == {("demo",)}
+    # The live one comes first, and says what it is.
+    assert runs[0].title.startswith("Demo replay, live")
+    assert runs[0].agent_config["settings"] == {"pace": 30}
+    assert {run.project.slug for run in runs} == {"demo"}
+
+
+def test_its_runs_can_be_played() -> None:
+    demo.seed()
+    run = drive(AgentRun.objects.get(agent__slug="claude-code-5c"))
+
+    assert (run.state, run.step_count) == (RunStatus.COMPLETED, 5)
+    assert not invariants.check()
+
+
+def test_an_empty_project_of_that_name_is_filled() -> None:
+    project = create_project("demo", "Ours", actor=SYSTEM)
+
+    assert demo.seed()
+    assert AgentRun.objects.filter(project=project).count() == len(demo.PLAYERS)
+
+
+def test_a_project_that_is_in_use_is_left_alone() -> None:
+    make_agent(create_project("demo", "Ours", actor=SYSTEM))
+
+    assert not demo.seed()
+    assert (Agent.objects.count(), AgentRun.objects.count()) == (1, 0)
+
+
+def test_runs_whose_agents_are_gone_are_not_made_again() -> None:
+    demo.seed()
+    Agent.objects.all().delete()
+
+    assert not demo.seed()
+
+
+# --- Who can sign in --------------------------------------------------------------------------------------------
+
+
+def test_the_first_admin_and_its_password() -> None:
+    demo.seed()
+    login = demo.first_login()
+
+    admin = User.objects.get()
+    assert (login.name, admin.username, admin.is_superuser, admin.is_staff) == ("admin", "admin", True, True)
+    assert login.password is not None
+    assert len(login.password) == 20
+    assert admin.check_password(login.password)
+    assert Membership.objects.get(user=admin).role == "admin"
+    assert demo.first_login() == ("admin", None)
+
+
+def test_passwords_differ() -> None:
+    first = demo.first_login().password
+    User.objects.all().delete()
+
+    assert demo.first_login().password != first
+
+
+@pytest.mark.parametrize("known", ["ann", "admin"])
+def test_where_somebody_can_sign_in_nobody_is_made(known: str) -> None:
+    User.objects.create_superuser(known, password="long enough for anyone")
+
+    assert demo.first_login() == (known, None)
+    assert User.objects.count() == 1
+
+
+def test_an_admin_who_was_switched_off_is_not_switched_on() -> None:
+    User.objects.create_superuser("admin", password="long enough for anyone", is_active=False)
+
+    assert demo.first_login() == ("admin", None)
+    assert not User.objects.get().is_active
+
+
+def test_without_a_demo_there_is_still_an_admin() -> None:
+    assert demo.first_login().password
+    assert not Project.objects.exists()
+
+
+# --- The leases of a dead worker --------------------------------------------------------------------------------
+
+
+def test_the_dead_workers_runs_are_taken_over_at_once() -> None:
+    dead, others = make_run(), make_run()
+    assert lifecycle.claim(dead.pk, "box:1:dead")
+    assert lifecycle.claim(others.pk, "box:2:alive")
+    assert lifecycle.claim(dead.pk, "box:3:next") is None
+
+    assert lifecycle.expire_leases("box:1:dead") == 1
+    assert lifecycle.claim(others.pk, "box:3:next") is None
+    claimed = lifecycle.claim(dead.pk, "box:3:next")
+
+    assert claimed is not None
+    assert (claimed.epoch, claimed.deaths) == (2, 1)
+    assert Event.objects.filter(log=dead.pk).order_by("seq").last().type == EventType.RUN_RECOVERED
+    assert list(Attempt.objects.filter(run=dead).order_by("epoch").values_list("end_reason", flat=True)) == ["died", ""]
+    # A worker that was wrongly taken for dead finds its lease gone, and can write nothing.
+    assert not lifecycle.renew(dead.pk, 1)
+
+
+def test_nobody_has_left_anything() -> None:
+    run = make_run()
+    assert lifecycle.claim(run.pk, "box:1:alive")
+
+    assert lifecycle.expire_leases("") == 0
