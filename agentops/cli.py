@@ -9,11 +9,20 @@ import os
 import sys
 
 EXIT_BAD_SETTINGS = 78  # EX_CONFIG of sysexits.h
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
 def main() -> None:
     """Run the command in `sys.argv`; settings that cannot be read end it with exit code 78."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
+    try:
+        _run()
+    except KeyboardInterrupt:
+        # Also while everything is still being loaded: a traceback would look like a fault.
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def _run() -> None:
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
