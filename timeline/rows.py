@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
+
+from django.utils.dateparse import parse_datetime
 
 from agentops.projects.models import UUID_PATTERN
 from timeline import events
@@ -78,6 +80,13 @@ _RUN_ICONS: dict[str, str] = {
 }
 
 
+class Facts(dict[str, Any]):
+    """A payload for templates, which may ask for any field: one that is not there is empty, also as an argument."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
 @dataclass(kw_only=True)
 class Row:
     """An event that stands for itself."""
@@ -93,14 +102,16 @@ class Row:
     #: What it says, in a sentence.
     text: str
     #: Its payload for the family's template: every value a short, clean text, a number or nothing.
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
     json: Clip = field(default_factory=Clip)
     is_error: bool = False
     is_warning: bool = False
     is_target: bool = False
     late: bool = False
-    #: Where the whole event can be read.
-    href: str = ""
+    #: The address of the page that it stands on.
+    base: str = ""
+    #: When what it announces comes: the next try, the end of a wait.
+    until: datetime | None = None
     #: Of a row that speaks of a tool call: the id of that call's card.
     call: str = ""
     #: Of a row that speaks of another log: that one's page.
@@ -110,6 +121,11 @@ class Row:
     def detail(self) -> str:
         """The template of its family."""
         return f"timeline/events/{self.family}.html"
+
+    @property
+    def whole(self) -> str:
+        """Where all of the event can be read."""
+        return f"{self.base}/events/{self.seq}"
 
     @property
     def shows(self) -> frozenset[str]:
@@ -122,9 +138,14 @@ def errors_if(is_error: bool) -> set[str]:
     return {"errors"} if is_error else set()
 
 
+def payload_of(event: Event) -> Mapping[str, Any]:
+    """The payload as an object, which it may not have been under older rules."""
+    return event.payload if isinstance(event.payload, dict) else {}
+
+
 def row_of(event: Event, base: str) -> Row:
     """The row of any event, also of one that was stored under older rules. `base`: the address of the log's page."""
-    payload = event.payload if isinstance(event.payload, dict) else {}
+    payload = payload_of(event)
     family = family_of(event.type)
     custom = family == "custom"
     return Row(
@@ -135,12 +156,13 @@ def row_of(event: Event, base: str) -> Row:
         family=family,
         icon=_icon_of(event.type, family, payload),
         text=clip(events.describe(event.type, event.payload), TEXT_BYTES).text,
-        facts={} if custom else {name: _fact(value) for name, value in payload.items()},
+        facts=Facts() if custom else Facts((name, _fact(value)) for name, value in payload.items()),
         json=clip(pretty(event.payload), JSON_BYTES) if custom else Clip(),
         is_error=is_error(event.type, payload),
         is_warning=event.type in _WARNINGS,
         late=event.late,
-        href=f"{base}/events/{event.seq}",
+        base=base,
+        until=_until(event, payload),
         call=f"call-{event.ref_id}" if event.ref_id and payload.get("call_id") else "",
         link=_beside(base, payload.get("run_id")),
     )
@@ -160,7 +182,7 @@ def is_error(type_: str, payload: Mapping[str, Any]) -> bool:
     if type_ in _ERRORS or type_ == EventType.SAFETY_BLOCK:
         return True
     if type_ in (EventType.TOOL_END, EventType.DEPLOY_STATUS, EventType.CHILD_RUN_COMPLETED):
-        return bool(payload.get("error")) or payload.get("status") in BAD_STATUSES
+        return bool(payload.get("error")) or str(payload.get("status")) in BAD_STATUSES
     return type_ == EventType.HOOK_DECIDED and payload.get("verdict") == "deny"
 
 
@@ -169,6 +191,18 @@ def _icon_of(type_: str, family: str, payload: Mapping[str, Any]) -> str:
     if type_ == EventType.RUN_PHASE and status in _RUN_ICONS.values():
         return str(status)
     return _RUN_ICONS.get(type_, _ICONS[family])
+
+
+def _until(event: Event, payload: Mapping[str, Any]) -> datetime | None:
+    delay = payload.get("delay_ms")
+    if event.type == EventType.RETRY_SCHEDULED and isinstance(delay, int) and 0 <= delay < 10**12:
+        return event.ts + timedelta(milliseconds=delay)
+    if event.type == EventType.RUN_WAITING:
+        try:
+            return parse_datetime(str(payload.get("until") or ""))
+        except ValueError:
+            return None
+    return None
 
 
 def _beside(base: str, log_id: Any) -> str:

@@ -72,6 +72,21 @@ def pretty(value: object) -> str:
         return "(nested too deeply to be shown)"
 
 
+def lasting(seconds: float) -> str:
+    """A span of time in the two units that matter, as static/js/time.js counts it on."""
+    minutes, rest = divmod(max(int(seconds), 0), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def took(ms: float) -> str:
+    """How long something took: exact where it was short."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    return f"{ms / 1000:.1f} s" if ms < 60_000 else lasting(ms / 1000)
+
+
 def _marked(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:

@@ -1,0 +1,243 @@
+"""What a reader of a run should know before anything else: why it stands still, who has to act, what was lost.
+
+A door's part: may import the record, runs' models and state. At most three queries, of which each status needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.urls import reverse
+from django.utils import timezone
+
+from runs import inbox
+from runs.models import AgentRun, Attempt, RunCommand
+from runs.pages.facts import LOST, Loaded, unresolved
+from runs.pages.lineage import Lineage
+from runs.statuses import PauseReason, RunStatus, WaitReason
+from timeline import log
+from timeline.events import EventType
+from timeline.models import Event
+from timeline.rows import payload_of
+from timeline.shown import clean, clip
+
+#: A worker that sweeps takes a queued run within a few seconds.
+WORKER_EXPECTED_S = 15
+SILENT_S = 30
+#: Of an error's text; the run's last row has more.
+ERROR_BYTES = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Banner:
+    level: str  # info, warn, error
+    icon: str
+    head: str
+    text: str = ""
+    #: When it happened, since when it lasts, until when.
+    at: datetime | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    #: Where to go, and what that is called.
+    href: str = ""
+    label: str = ""
+    #: A command that helps.
+    command: str = ""
+    #: Somebody else's words.
+    quote: str = ""
+
+
+def banners_of(found: Loaded, lineage: Lineage, wishes: list[RunCommand]) -> list[Banner]:
+    """`wishes`: the unread commands of the run's inbox."""
+    run = found.run
+    of_status = _OF_STATUS.get(run.state)
+    banners = of_status(found, lineage) if of_status is not None else []
+    banners += [_wish(wish) for wish in wishes if wish.type in _WISHES]
+    sent = sum(wish.type in (inbox.Type.SEND, inbox.Type.REPLY) for wish in wishes)
+    if sent:
+        heard = "when it is resumed" if run.state is RunStatus.PAUSED else "before the next model call"
+        said = "A message waits" if sent == 1 else f"{sent} messages wait"
+        banners.append(Banner(level="info", icon="send", head=said, text=f"The agent hears it {heard}."))
+    if unresolved(found) and run.status_reason != WaitReason.UNKNOWN_TOOL:
+        banners.append(_unknown_calls(found))
+    return banners
+
+
+def wishes_of(run: AgentRun) -> list[RunCommand]:
+    return [] if run.state.terminal else inbox.pending(run.pk)
+
+
+# --- One for each status ----------------------------------------------------------------------------------------------
+
+
+def _queued(found: Loaded, lineage: Lineage) -> list[Banner]:
+    run = found.run
+    # Of its own project alone: what others have queued is nobody's business here.
+    waiting = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
+    ahead = waiting.count()
+    place = f"{ahead} of this project's runs {'is' if ahead == 1 else 'are'} queued before it." if ahead else ""
+    why = f"Handed back: {_words(run.status_reason)}. " if run.status_reason else ""
+    if timezone.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
+        return [Banner(level="info", icon="queued", head="Queued", text=why + place, since=run.queued_at)]
+    text = f"{why}{place or 'Nothing of this project is queued before it'}: is a worker running?"
+    head = "No worker has taken this run yet"
+    return [Banner(level="warn", icon="queued", head=head, text=text, since=run.queued_at, command="agentops worker")]
+
+
+def _running(found: Loaded, lineage: Lineage) -> list[Banner]:
+    run, now = found.run, timezone.now()
+    seen = run.log.last_event_at
+    if run.lease_expires_at is not None and run.lease_expires_at < now:
+        text = "Another worker goes on with the run as soon as it finds it."
+        return [Banner(level="warn", icon="retry", head="Worker lost", text=text, at=seen, since=run.lease_expires_at)]
+    banners = []
+    if found.recoveries:
+        banners += _recovered(found)
+    if seen is not None and now - seen > timedelta(seconds=SILENT_S):
+        text = "Its worker is alive: the model or a tool is taking its time."
+        banners.append(Banner(level="info", icon="clock", head="No event", text=text, since=seen))
+    return banners
+
+
+def _recovered(found: Loaded) -> list[Banner]:
+    """While the worker that took it over holds it; afterwards the row in the timeline says so."""
+    lost = Attempt.objects.filter(run=found.run, epoch=found.run.lease_epoch - 1, end_reason__in=LOST).exists()
+    event = _last(found.run.pk, EventType.RUN_RECOVERED) if lost else None
+    if event is None:
+        return []
+    seen = _moment(payload_of(event).get("last_event_at"))
+    text = f"Continued by another worker (recovery {found.recoveries})."
+    href = _place_of(event)
+    return [Banner(level="info", icon="retry", head="Worker lost", text=text, at=seen, href=href, label="Show where")]
+
+
+def _waiting(found: Loaded, lineage: Lineage) -> list[Banner]:
+    run = found.run
+    event = _last(run.pk, EventType.RUN_WAITING)
+    href = _place_of(event) if event is not None and event.ref_id else ""
+    head, text = _WAITS.get(run.status_reason, ("Waiting", ""))
+    since = event.ts if event is not None else None
+    return [
+        Banner(
+            level="info" if run.not_before is not None else "warn", icon="waiting", head=head, text=text,
+            since=since, until=run.not_before, href=href, label="Show the call",
+        )
+    ]  # fmt: skip
+
+
+def _paused(found: Loaded, lineage: Lineage) -> list[Banner]:
+    run, event = found.run, _last(found.run.pk, EventType.RUN_PAUSED)
+    payload = payload_of(event) if event is not None else {}
+    by = clean(str(payload.get("by") or ""))
+    text = _PAUSES.get(run.status_reason, "")
+    if run.status_reason == PauseReason.MAX_STEPS:
+        made = run.step_count - run.step_base
+        text = f"It has used its budget: {made} of {run.max_steps} steps, {run.step_count} in the lineage."
+    detail = "" if run.status_reason == PauseReason.MAX_STEPS else clean(str(payload.get("detail") or ""))
+    head = f"Paused by {by}" if by else "Paused"
+    at = event.ts if event is not None else None
+    return [Banner(level="warn", icon="paused", head=head, text=text, at=at, quote=detail)]
+
+
+def _resumed(found: Loaded, lineage: Lineage) -> list[Banner]:
+    event = _last(found.run.pk, EventType.RUN_RESUMED)
+    by = clean(str(payload_of(event).get("by") or "")) if event is not None else ""
+    href = reverse("runs:detail", args=[lineage.resumed_as]) if lineage.resumed_as else ""
+    head = f"Resumed by {by}" if by else "Resumed"
+    text = "This run is over; it goes on as another one."
+    return [
+        Banner(
+            level="info", icon="resumed", head=head, text=text, at=found.run.completed_at, href=href,
+            label="Go to that run",
+        )
+    ]  # fmt: skip
+
+
+def _failed(found: Loaded, lineage: Lineage) -> list[Banner]:
+    run = found.run
+    head = f"Failed: {_words(run.error_type)}" if run.error_type else "Failed"
+    quote = clip(run.error_message, ERROR_BYTES).text
+    return [Banner(level="error", icon="failed", head=head, at=run.completed_at, quote=quote)]
+
+
+def _stopped(found: Loaded, lineage: Lineage) -> list[Banner]:
+    event = _last(found.run.pk, EventType.RUN_STOPPED)
+    by = clean(str(payload_of(event).get("by") or "")) if event is not None else ""
+    head = f"Stopped by {by}" if by else "Stopped"
+    reason = found.run.status_reason
+    text = "" if reason in ("", "operator") else f"{_words(reason)}."
+    return [Banner(level="info", icon="stopped", head=head, text=text, at=found.run.completed_at)]
+
+
+_OF_STATUS: dict[RunStatus, Callable[[Loaded, Lineage], list[Banner]]] = {
+    RunStatus.QUEUED: _queued,
+    RunStatus.RUNNING: _running,
+    RunStatus.WAITING: _waiting,
+    RunStatus.PAUSED: _paused,
+    RunStatus.RESUMED: _resumed,
+    RunStatus.FAILED: _failed,
+    RunStatus.STOPPED: _stopped,
+}
+_WAITS: dict[str, tuple[str, str]] = {
+    WaitReason.APPROVAL: ("Waiting for an approval", "The call goes on when somebody has approved or denied it."),
+    WaitReason.UNKNOWN_TOOL: (
+        "Unknown outcome of a tool call",
+        "Its worker was lost, and the tool may not run twice. Find out whether it took effect. Paused and resumed, the "
+        "run goes on, and the model is told that nobody knows.",
+    ),
+    WaitReason.INPUT: ("Waiting for an answer", "Send a message: the run goes on with it."),
+    WaitReason.CHILDREN: ("Waiting for its child runs", "It goes on by itself when they have ended."),
+    WaitReason.COOLDOWN: ("Cooling down", "It goes on by itself; no worker is held meanwhile."),
+}
+_PAUSES: dict[str, str] = {
+    PauseReason.OPERATOR: "It stays so until somebody resumes or stops it.",
+    PauseReason.ESCALATED: "A policy handed it to people.",
+    PauseReason.LOG_LIMIT: "Its log has reached the limit of events.",
+    PauseReason.BUDGET: "Its budget is used up.",
+    PauseReason.ERROR: "Something went wrong, and somebody should decide.",
+}
+_WISHES: dict[str, tuple[str, str]] = {
+    inbox.Type.STOP: ("Stop asked for", "The worker drops what it is doing as soon as it looks, within seconds."),
+    inbox.Type.PAUSE: ("Pause asked for", "The run pauses when the tools of its turn have ended."),
+}
+
+
+def _wish(wish: RunCommand) -> Banner:
+    head, text = _WISHES[wish.type]
+    by = clean(wish.created_by)
+    return Banner(level="warn", icon=wish.type, head=f"{head} by {by}", text=text, at=wish.received_at)
+
+
+def _unknown_calls(found: Loaded) -> Banner:
+    count = unresolved(found)
+    head = "A tool call has an unknown outcome" if count == 1 else f"{count} tool calls have an unknown outcome"
+    href = f"{reverse('runs:detail', args=[found.run.pk])}?show=errors"
+    text = "Nobody knows whether it took effect."
+    return Banner(level="warn", icon="unknown", head=head, text=text, href=href, label="Show errors")
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def _last(run_id: UUID, type_: EventType) -> Event | None:
+    """The event that moved the run to where it stands: near the end of its log, and found from there."""
+    return log.events_of(run_id).filter(type=type_).order_by("-seq").first()
+
+
+def _place_of(event: Event) -> str:
+    return f"{reverse('runs:detail', args=[event.log_id])}?event={event.seq}#target"
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+
+
+def _words(machine_word: str) -> str:
+    return clean(machine_word.replace("_", " "))

@@ -1,0 +1,182 @@
+"""Whole payloads: a message, a tool call, an event. As a page, as the part of one that htmx asks for, or as a file.
+
+A door: may import identity, the record and runs' models. Everything is cleaned where it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+from django_htmx.middleware import HtmxDetails
+
+from agentops.projects.access import Principal, projects_for
+from agentops.projects.requests import principal_of
+from runs.access import run_for
+from runs.errors import RunNotFound
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
+from runs.pages.texts import HIDDEN_THINKING, media_name
+from timeline import log
+from timeline.shown import Clip, clean, clip, pretty
+
+#: Of one text on a page; who wants more gets a file.
+WHOLE_BYTES = 256 * 1024
+MAX_CHOICES = 200
+TITLES = {
+    "system-prompt": "System",
+    "user-prompt": "User",
+    "tool-return": "Result",
+    "text": "Text",
+    "thinking": "Thinking",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A text of a payload: its name in a download's address, its heading, and whether it is folded away at first."""
+
+    name: str
+    title: str
+    text: str
+    folded: bool = False
+
+    @property
+    def clip(self) -> Clip:
+        return clip(self.text, WHOLE_BYTES)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a page shows of one: pairs of facts, texts, and the runs and rows that it leads to."""
+
+    title: str
+    parts: list[Part]
+    facts: list[tuple[str, Any]]
+    links: list[tuple[str, str]]
+    status: str = ""
+
+
+@require_safe
+def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpResponse:
+    principal = principal_of(request)
+    run = run_for(principal, run_id)
+    row = AgentRunMessage.objects.filter(run=run, pk=message_id).first()
+    if row is None:
+        raise RunNotFound("no such message")
+    parts = [*_message_parts(row), Part("json", "As JSON", pretty(row.content), folded=True)]
+    facts = [("Role", row.get_role_display()), ("Position", row.position), ("Step", row.step_number)]
+    facts += [("Model", clean(row.model)), ("Rolled back", row.rolled_back_at), ("Written", row.created_at)]
+    facts += [(name.replace("_", " "), count) for name, count in sorted(row.usage.items()) if isinstance(count, int)]
+    links = [
+        (clean(name), reverse("runs:call", args=[run.pk, call]))
+        for call, name in row.tool_calls.order_by("pk").values_list("pk", "tool_name")
+    ]
+    return _answer(request, principal, run, Payload(f"Message {row.position}", parts, facts, links))
+
+
+@require_safe
+def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
+    principal = principal_of(request)
+    run = run_for(principal, run_id)
+    row = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id).first()
+    if row is None:
+        raise RunNotFound("no such call")
+    parts = [Part("arguments", "Arguments", pretty(row.input))]
+    if (output := row.whole_output) is not None:
+        parts.append(Part("output", "Output", _text_of(output)))
+    if row.output is not None and row.result_message is not None:
+        seen = row.result_message.content["parts"][0]["content"]
+        parts.append(Part("seen", "What the model was shown of it", _text_of(seen), folded=True))
+    parts += _failures(row)
+    facts = [("Call id", clean(row.call_id)), ("Effect", row.effect.replace("_", " ")), ("Step", row.step_number)]
+    facts += [("Starts", row.starts), ("Attempts", row.attempts), ("Duration in ms", row.duration_ms)]
+    facts += [("Planned", row.created_at), ("Started", row.started_at), ("Finished", row.finished_at)]
+    links = [("The answer that asked for it", reverse("runs:message", args=[run.pk, row.message_id]))]
+    if row.child_run_id:
+        links.append(("Its child run", reverse("runs:detail", args=[row.child_run_id])))
+    return _answer(request, principal, run, Payload(clean(row.tool_name), parts, facts, links, row.status))
+
+
+@require_safe
+def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponse:
+    principal = principal_of(request)
+    run = run_for(principal, run_id, among=AgentRun.objects.select_related("project", "log"))
+    # Beyond the log's last event there is none, and a number may be too large for any database.
+    row = log.events_of(run.pk).filter(seq=seq).first() if seq <= run.log.last_seq else None
+    if row is None:
+        raise RunNotFound("no such event")
+    facts: list[tuple[str, Any]] = [("Type", clean(row.type)), ("Step", row.step), ("Source", row.source)]
+    facts += [("Stored", row.created_at), ("Epoch", row.epoch), ("Cleaned of", row.sanitized)]
+    page = reverse("runs:detail", args=[run.pk])
+    links = [("In the timeline", f"{page}?event={seq}#target")]
+    return _answer(
+        request, principal, run, Payload(f"Event {seq}", [Part("json", "As JSON", pretty(log.wire(row)))], facts, links)
+    )
+
+
+def _answer(request: HttpRequest, principal: Principal, run: AgentRun, payload: Payload) -> HttpResponse:
+    if "download" in request.GET:
+        return _file(payload, request.GET["download"])
+    context: dict[str, Any] = {"payload": payload, "address": request.path}
+    context["payload_facts"] = [(name, value) for name, value in payload.facts if value not in (None, "", 0)]
+    if HtmxDetails(request):
+        return render(request, "runs/_payload.html", context)
+    context |= {
+        "run": run,
+        "run_title": clean(run.title) or "(without a title)",
+        "project": run.project,
+        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+    }
+    return render(request, "runs/payload.html", context)
+
+
+def _file(payload: Payload, name: str) -> HttpResponse:
+    """A part whole, as text: cleaned, as everything that leaves here."""
+    part = next((part for part in payload.parts if part.name == name), None)
+    if part is None:
+        raise RunNotFound("no such part")
+    response = HttpResponse(clean(part.text), content_type="text/plain; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="{part.name}.txt"'
+    return response
+
+
+def _message_parts(row: AgentRunMessage) -> Iterator[Part]:
+    for number, part in enumerate(row.content.get("parts", ())):
+        kind, content = part.get("part_kind"), part.get("content")
+        name = f"part-{number}"
+        if kind == "tool-call":
+            yield Part(name, f"Tool call: {clean(str(part.get('tool_name')))}", pretty(part.get("args") or {}))
+        elif kind == "thinking":
+            yield Part(name, "Thinking", content or HIDDEN_THINKING)
+        else:
+            yield Part(
+                name, TITLES.get(str(kind), clean(str(kind))), _text_of(content if content is not None else part)
+            )
+
+
+def _text_of(content: Any) -> str:
+    """A text as it is, or the texts of a list with its media named."""
+    if isinstance(content, str):
+        return content
+    items = content if isinstance(content, list) else [content]
+    return "\n".join(item if isinstance(item, str) else _other(item) for item in items)
+
+
+def _other(item: Any) -> str:
+    media = isinstance(item, dict) and (item.keys() & {"media_type", "kind"})
+    return f"[{media_name(item)}]" if media else pretty(item)
+
+
+def _failures(call: AgentRunToolCall) -> Iterator[Part]:
+    """The attempts of it that failed."""
+    errors = RunError.objects.filter(run=call.run_id, step_number=call.step_number)
+    mine = errors.filter(context=f"tool:{call.call_id}"[:300]).order_by("attempt", "pk")
+    for error in mine:
+        title = f"Attempt {error.attempt + 1} failed: {clean(error.error_type)}"
+        yield Part(f"error-{error.pk}", title, error.message)

@@ -1,0 +1,45 @@
+// Copy buttons: <button class="copy" data-copy="text"> or data-copy-from="id of the element whose text is meant".
+"use strict";
+(() => {
+  const SHOWN_MS = 1600;
+
+  const textOf = ({ dataset }) => dataset.copyFrom ? document.getElementById(dataset.copyFrom)?.textContent : dataset.copy;
+
+  // Outside https and localhost a page has no clipboard; the old way still works there.
+  async function copy(text) {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const field = document.createElement("textarea");
+    field.value = text;
+    field.className = "visually-hidden";
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    if (!done) throw new Error("the browser refused");
+  }
+
+  function tell(button, word) {
+    const label = button.dataset.label || button.textContent;
+    button.dataset.label = label;
+    button.textContent = word;
+    button.toggleAttribute("data-copied", word === "Copied");
+    const place = document.getElementById("announce");
+    if (place) place.textContent = word;
+    setTimeout(() => {
+      button.textContent = label;
+      button.removeAttribute("data-copied");
+    }, SHOWN_MS);
+  }
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy], [data-copy-from]");
+    const text = button && textOf(button);
+    if (text === undefined || text === null) return;
+    try {
+      await copy(text);
+      tell(button, "Copied");
+    } catch {
+      tell(button, "Not copied");
+    }
+  });
+})();

@@ -1,0 +1,101 @@
+// The keyboard: moving through rows, opening them, and the sheet that lists the keys (templates/_keys.html).
+"use strict";
+(() => {
+  const ROWS = "#timeline > .row:not(.older), [data-rows] > tr, .table tbody > tr";
+  const TYPING = "input, textarea, select, [contenteditable]";
+  const CHORD_MS = 1500;
+
+  const sheet = document.getElementById("keys");
+  const rows = () => [...document.querySelectorAll(ROWS)].filter((row) => row.checkVisibility?.() ?? true);
+  const current = () => document.activeElement?.closest(ROWS);
+
+  // --- Moving ----------------------------------------------------------------------------------------------------------
+
+  function go(row) {
+    if (!row) return;
+    if (!row.hasAttribute("tabindex")) row.tabIndex = -1;
+    row.focus({ preventScroll: true });
+    row.scrollIntoView({ block: "nearest" });
+  }
+
+  // Without a current row, the first one that can be seen.
+  function step(by, wanted = () => true) {
+    const all = rows();
+    const at = all.indexOf(current());
+    const from = at >= 0 ? at + by : Math.max(0, all.findIndex((row) => row.getBoundingClientRect().bottom > 0));
+    for (let index = from; index >= 0 && index < all.length; index += by) if (wanted(all[index])) return go(all[index]);
+  }
+
+  // --- Opening ---------------------------------------------------------------------------------------------------------
+
+  function open(details, wanted) {
+    details.open = wanted;
+    details.dataset.touched = "";
+  }
+
+  function toggle() {
+    const row = current();
+    const details = row?.querySelector("details:not(.menu)");
+    if (details) open(details, !details.open);
+    else row?.querySelector("a[href]")?.click();
+  }
+
+  // What the reader looks at stays where it is while everything around it grows or shrinks.
+  function toggleAll(wanted) {
+    const anchor = current() || rows().find((row) => row.getBoundingClientRect().bottom > innerHeight / 3);
+    const before = anchor?.getBoundingClientRect().top;
+    document.querySelectorAll("#timeline details").forEach((details) => open(details, wanted));
+    if (anchor) scrollBy({ top: anchor.getBoundingClientRect().top - before, behavior: "instant" });
+  }
+
+  // --- Keys --------------------------------------------------------------------------------------------------------------
+
+  const say = (name) => document.dispatchEvent(new CustomEvent(name));
+  const visit = (where) => document.querySelector(`[data-go="${where}"]`)?.click();
+  const KEYS = {
+    j: () => step(1),
+    k: () => step(-1),
+    x: () => step(1, (row) => row.matches(".is-error") && row !== current()),
+    e: () => toggleAll(true),
+    w: () => toggleAll(false),
+    f: () => say("agentops:follow"),
+    t: () => say("agentops:toggle-utc"),
+    "/": () => (document.querySelector("[data-filter]") || document.querySelector(".tabs a"))?.focus(),
+    "?": () => sheet?.showModal(),
+  };
+  const CHORDS = { g: { r: () => visit("runs"), n: () => visit("start") } };
+
+  let chord = null;
+  let chordEnds = 0;
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.target.closest(TYPING) || document.querySelector("dialog[open]")) return;
+    const { key } = event;
+    const act = chord && Date.now() < chordEnds ? chord[key] : KEYS[key];
+    chord = CHORDS[key] || null;
+    chordEnds = Date.now() + CHORD_MS;
+    // Enter belongs to the link or button that has the focus; only on a row itself it is ours.
+    if (key === "Enter" && event.target === current()) toggle();
+    else if (act) act();
+    else return;
+    event.preventDefault();
+  });
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-keys-open]")) sheet?.showModal();
+    // A click beside an open dialog closes it, as Escape does.
+    else if (event.target === sheet) sheet.close();
+    closeMenus(event.target);
+  });
+  document.addEventListener("keydown", (event) => event.key === "Escape" && closeMenus(null));
+
+  // Menus are <details>, so they open without scripts; with them, a click elsewhere or Escape closes them.
+  function closeMenus(target) {
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (menu.contains(target)) continue;
+      menu.open = false;
+      if (!target && menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+    }
+  }
+})();

@@ -1,0 +1,119 @@
+// Times as people read them: local or UTC, how long ago, and durations that tick.
+//   <time datetime="…" data-time>12:03:07</time>         the same shape, in the chosen zone; the title says all
+//   <time datetime="…" data-time="ago">…</time>          "3 min ago", renewed while the page is shown
+//   <span class="tick" data-since="…">12 s</span>        counts up
+"use strict";
+(() => {
+  const KEY = "agentops.utc";
+  const ALL = "time[data-time]";
+  let utc = read();
+  // The clock of a browser may be minutes off; the server says in the page when it made it.
+  const made = Date.parse(document.body.dataset.now);
+  const arrived = performance.timeOrigin + (performance.getEntriesByType("navigation")[0]?.responseStart ?? 0);
+  const ahead = Number.isNaN(made) ? 0 : arrived - made;
+  const now = () => Date.now() - ahead;
+
+  function read() {
+    try {
+      return localStorage.getItem(KEY) === "1";
+    } catch {
+      return false;
+    }
+  }
+
+  // --- Words ---------------------------------------------------------------------------------------------------------
+
+  const two = (number) => String(number).padStart(2, "0");
+
+  function clock(date) {
+    return utc
+      ? `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}:${two(date.getUTCSeconds())}`
+      : `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  }
+
+  function day(date) {
+    return utc
+      ? `${date.getUTCFullYear()}-${two(date.getUTCMonth() + 1)}-${two(date.getUTCDate())}`
+      : `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  }
+
+  function ago(date) {
+    const seconds = Math.max(0, Math.round((now() - date) / 1000));
+    if (seconds < 5) return "just now";
+    if (seconds < 60) return `${seconds} s ago`;
+    if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+    if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
+    return `${Math.floor(seconds / 86_400)} d ago`;
+  }
+
+  // As the server writes durations (timeline/templatetags).
+  function lasting(seconds) {
+    if (seconds < 60) return `${seconds} s`;
+    if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
+    return `${Math.floor(seconds / 3600)} h ${two(Math.floor(seconds / 60) % 60)} min`;
+  }
+
+  // --- Elements --------------------------------------------------------------------------------------------------------
+
+  function showTime(element) {
+    const date = new Date(element.dateTime);
+    if (Number.isNaN(date.getTime())) return;
+    // What the server wrote decides the shape: with the day or without.
+    element.dataset.shape ||= element.dataset.time || (/\d{4}-\d\d-\d\d/.test(element.textContent) ? "day" : "clock");
+    const { shape } = element.dataset;
+    element.textContent = shape === "ago" ? ago(date) : shape === "day" ? `${day(date)} ${clock(date)}` : clock(date);
+    element.title = `${day(date)} ${clock(date)} ${utc ? "UTC" : "local time"} · ${ago(date)}\n${date.toISOString()}`;
+  }
+
+  function showTick(element) {
+    const since = Date.parse(element.dataset.since);
+    if (!Number.isNaN(since)) element.textContent = lasting(Math.max(0, Math.floor((now() - since) / 1000)));
+  }
+
+  function showAll(root) {
+    root.querySelectorAll(ALL).forEach(showTime);
+    root.querySelectorAll(".tick[data-since]").forEach(showTick);
+  }
+
+  // New rows are put right before they are painted.
+  new MutationObserver((changes) => {
+    for (const { addedNodes } of changes)
+      for (const node of addedNodes) if (node.nodeType === Node.ELEMENT_NODE) showAll(around(node));
+  }).observe(document.body, { childList: true, subtree: true });
+
+  // querySelectorAll does not find the element itself; and setting its text adds a text node, not an element.
+  const around = (node) => (node.matches(`${ALL}, .tick[data-since]`) && node.parentElement) || node;
+
+  // --- One timer, only while somebody looks ------------------------------------------------------------------------------
+
+  let beat = 0;
+  function turn() {
+    document.querySelectorAll(".tick[data-since]").forEach(showTick);
+    // Seconds ago are told by the second, minutes by the minute: enough to renew them every ten.
+    beat = (beat + 1) % 10;
+    if (beat === 0) document.querySelectorAll("time[data-time='ago']").forEach(showTime);
+  }
+  let timer = 0;
+  function run() {
+    clearInterval(timer);
+    if (document.hidden) return;
+    turn();
+    timer = setInterval(turn, 1000);
+  }
+  document.addEventListener("visibilitychange", run);
+
+  document.addEventListener("agentops:toggle-utc", () => {
+    utc = !utc;
+    try {
+      localStorage.setItem(KEY, utc ? "1" : "0");
+    } catch {
+      // Then the choice lasts as long as the page.
+    }
+    showAll(document);
+    const place = document.getElementById("announce");
+    if (place) place.textContent = utc ? "Times in UTC" : "Times in local time";
+  });
+
+  showAll(document);
+  run();
+})();

@@ -1,0 +1,431 @@
+"""Rows and cards: every message and call of a run once, whole or cut; nothing that a log may hold breaks the page."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from django.template.loader import render_to_string
+from django.utils import timezone
+from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
+
+from runs import transcript
+from runs.fixtures.format import UNKNOWN_OUTCOME
+from runs.messages import request
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.pages.cards import OTHER_BYTES, TEXT_BYTES
+from runs.pages.fold import Fold
+from runs.pages.texts import Texts
+from runs.statuses import ToolStatus
+from tests.make import drive, make_agent, make_run
+from tests.runs.pages.dom import Element, Page
+from tests.runs.pages.logs import RECORDINGS, live, painted, recorded, stored, told
+from timeline.events import REGISTRY, EventType
+from timeline.models import Event
+from timeline.rows import CHUNKS
+from timeline.shown import clean
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</pre></bdi></div></li></ol><svg onload=alert(1)>",
+    '<div hx-get="/admin/" hx-trigger="load" hx-on:click="x()" hx-swap-oob="beforeend:#head">',
+    "{{ 7|add:1 }}{% debug %}",
+    "' onmouseover='alert(1)",
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=alert(1)&gt;'>",
+]
+Role = AgentRunMessage.Role
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return make_run(make_agent(), "Look into it.")
+
+
+def card(run: AgentRun, id_: str) -> Element:
+    found = shown(run)._known[id_][0]
+    assert isinstance(found, Element)
+    return found
+
+
+def shown(run: AgentRun) -> Page:
+    run.log.refresh_from_db()
+    return painted(run)
+
+
+def last_row(run: AgentRun) -> Element:
+    return shown(run).rows[-1]
+
+
+def add(run: AgentRun, message: Any, *, role: str = Role.ASSISTANT, step: int = 1) -> AgentRunMessage:
+    """A message of the conversation, with its event; its row."""
+    position = run.messages.count() + 1
+    row, _ = transcript.new_row(run.pk, position, message, role=role, step=step, epoch=None)
+    row.save(force_insert=True)
+    told(
+        run, "message.added", transcript.added(row).payload.model_dump(exclude_defaults=True), step=step, ref_id=row.pk
+    )
+    return row
+
+
+def answer(run: AgentRun, *parts: Any, step: int = 1) -> AgentRunMessage:
+    told(run, "llm.turn.start", {"model": "m"}, step=step)
+    return add(run, ModelResponse(parts=list(parts), model_name="m"), step=step)
+
+
+def call(run: AgentRun, name: str = "grep", *, step: int = 1, **columns: Any) -> AgentRunToolCall:
+    part = ToolCallPart(name, columns.pop("arguments", {"q": "x"}), tool_call_id="c1")
+    row = transcript.planned_call(answer(run, part, step=step), part, effect=None)
+    row.save(force_insert=True)
+    told(run, "tool.start", {"call_id": "c1", "tool_name": name[:200] or "x"}, step=step, ref_id=row.pk)
+    row.status, row.starts = ToolStatus.RUNNING, 1
+    row.save()
+    return row
+
+
+def ended(run: AgentRun, row: AgentRunToolCall, output: Any, **payload: Any) -> None:
+    part = ToolReturnPart(row.tool_name, output, row.call_id)
+    result = add(run, request(part), role=Role.TOOL_RESULT, step=row.step_number)
+    row.result_message, row.status = result, payload.get("status", "completed")
+    row.save()
+    told(
+        run, "tool.end", {"call_id": row.call_id, "status": row.status, **payload}, step=row.step_number, ref_id=row.pk
+    )
+
+
+# --- Everything is there, once ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RECORDINGS[:2])
+def test_every_message_and_call_of_a_run_is_there_once(name: str) -> None:
+    run = drive(recorded(name))
+    page = shown(run)
+    ids = [row.id for row in page.rows]
+
+    assert len(ids) == len(set(ids))
+    for message in run.messages.all():
+        texts = [part.get("content") for part in message.content["parts"] if isinstance(part.get("content"), str)]
+        for text in filter(None, texts):
+            beginning = " ".join(clean(text)[:200].split())
+            assert beginning in page.timeline.words, f"{message.role} at {message.position}"
+    calls = list(run.tool_calls.all())
+    assert {f"call-{row.pk}" for row in calls} == {id_ for id_ in ids if id_.startswith("call-")}
+    for row in calls:
+        assert row.tool_name in page._known[f"call-{row.pk}"][0].words
+    assert [id_ for id_ in ids if id_.startswith("turn-")] == [f"turn-{n}" for n in range(1, run.step_count + 1)]
+
+
+def test_an_answer_says_what_it_cost(run: AgentRun) -> None:
+    message = answer(run, TextPart("Yes."))
+    end = {"model": "big-model", "input_tokens": 1234, "output_tokens": 0, "cost_usd": "0.0123", "duration_ms": 2300}
+    told(run, "llm.turn.end", {**end, "finish_reason": "stop"}, step=1, ref_id=message.pk)
+
+    words = card(run, "turn-1").words
+
+    for fact in ("big-model", "1,234 in · 0 out", "$0.0123", "2.3 s", "stop", "Yes."):
+        assert fact in words
+
+
+def test_thinking_is_folded_away_and_calls_are_linked(run: AgentRun) -> None:
+    parts = [ThinkingPart("Hm, let me see."), TextPart("I look."), ToolCallPart("grep", {}, tool_call_id="c1")]
+    message = answer(run, *parts)
+    row = transcript.planned_call(message, parts[2], effect=None)  # type: ignore[arg-type]
+    row.save(force_insert=True)
+
+    turn = card(run, "turn-1")
+
+    [thinking] = turn.all("thinking")
+    assert thinking.tag == "details"
+    assert "Hm, let me see." in thinking.words
+    [chip] = [element for element in turn.all("chip") if element.tag == "a"]
+    assert chip.attributes["href"] == f"#call-{row.pk}"
+
+
+def test_sixty_four_calls_and_more_are_named_not_drawn(run: AgentRun) -> None:
+    answer(run, *[ToolCallPart(f"tool_{n}", {}, tool_call_id=f"c{n}") for n in range(70)])
+
+    words = card(run, "turn-1").words
+
+    assert "tool_63" in words
+    assert "tool_64" not in words
+    assert "and 6 more" in words
+
+
+# --- Long texts -----------------------------------------------------------------------------------------------------
+
+
+def test_long_texts_are_cut_and_lead_to_the_whole(run: AgentRun) -> None:
+    message = answer(run, TextPart("é" * TEXT_BYTES))
+
+    turn = card(run, "turn-1")
+
+    [text] = turn.all("text")
+    assert text.text == "é" * (TEXT_BYTES // 2)
+    [more] = [element for element in turn.walk() if element.attributes.get("hx-get")]
+    assert more.attributes["href"] == more.attributes["hx-get"] == f"/runs/{run.pk}/messages/{message.pk}"
+    assert more.words == "Show all (16.0 KB)"
+
+
+def test_a_megabyte_in_one_line_is_cut_by_the_database(run: AgentRun) -> None:
+    row = call(run)
+    ended(run, row, "x" * 1_000_000, bytes=1_000_000)
+
+    found = card(run, f"call-{row.pk}")
+
+    assert "x" * OTHER_BYTES in [payload.text for payload in found.all("payload")]
+    assert "Show all (976.6 KB)" in found.words
+
+
+def test_secrets_are_gone_before_a_text_is_cut(run: AgentRun) -> None:
+    secret = "sk-ant-api03-" + "Ab1" * 30
+    answer(run, TextPart("y" * (TEXT_BYTES - 40) + " " + secret))
+    answer(run, ThinkingPart(secret), ToolCallPart("grep", {"key": secret}, tool_call_id="c"), step=2)
+
+    text = shown(run).timeline.text
+
+    assert secret[:20] not in text
+    assert "[REDACTED:" in text
+    assert secret in json.dumps([message.content for message in run.messages.all()])
+
+
+def test_empty_texts_and_no_tokens(run: AgentRun) -> None:
+    message = answer(run, TextPart(""))
+    told(run, "llm.turn.end", {"input_tokens": 0}, step=1, ref_id=message.pk)
+    row = call(run, step=2, arguments={})
+    ended(run, row, "")
+
+    assert "An empty answer." in card(run, "turn-1").words
+    assert "No output." in card(run, f"call-{row.pk}").words
+
+
+def test_media_are_named(run: AgentRun) -> None:
+    picture = BinaryContent(data=b"\x89PNG" * 9000, media_type="image/png")
+    row = call(run)
+    ended(run, row, ["a caption", picture])
+    asked = make_run(make_agent(), ["What is this?", {"kind": "image-url", "url": "https://x.test/a.png"}])
+
+    found = card(run, f"call-{row.pk}")
+    assert "a caption" in found.words
+    assert "iVBO" not in found.text
+    assert "What is this?" in shown(asked).timeline.words
+    assert "https://x.test" not in shown(asked).timeline.words
+
+
+# --- Outcomes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "classes"), [("error", "is-error"), ("denied", "is-denied"), ("unknown", "is-unknown")]
+)
+def test_bad_outcomes_look_it(run: AgentRun, status: str, classes: str) -> None:
+    row = call(run)
+    ended(run, row, UNKNOWN_OUTCOME if status == "unknown" else "no such file", status=status)
+
+    found = card(run, f"call-{row.pk}")
+
+    assert {f"is-{status}", "is-error"} <= found.classes
+    [output] = [element for element in found.all("output") if element.tag == "details"]
+    assert "open" in output.attributes
+    assert ("Nobody knows whether it took effect" in found.words) is (status == "unknown")
+
+
+def test_a_call_that_was_never_started_has_its_card(run: AgentRun) -> None:
+    part = ToolCallPart("no_such_tool", {"a": 1}, tool_call_id="c1")
+    row = transcript.planned_call(answer(run, part), part, effect=None)
+    row.save(force_insert=True)
+    row.result_message = add(
+        run, request(ToolReturnPart("no_such_tool", "There is no tool.", "c1")), role=Role.TOOL_RESULT
+    )
+    row.save()
+    told(run, "tool.end", {"call_id": "c1", "status": "error", "error": "There is no tool."}, step=1, ref_id=row.pk)
+    page = shown(run)
+
+    assert "There is no tool." in page._known[f"call-{row.pk}"][0].words
+    # Live it is a new row, not one to be replaced.
+    assert f'<li id="call-{row.pk}"' in live(run, run.log.last_seq - 1)[0]
+
+
+def test_a_retry_says_which_and_when(run: AgentRun) -> None:
+    payload = {
+        "what": "llm",
+        "attempt": 1,
+        "max_attempts": 4,
+        "delay_ms": 500,
+        "error_type": "timeout",
+        "error": "slow",
+    }
+    told(run, "retry.scheduled", payload, step=1)
+
+    row = last_row(run)
+
+    assert {"row-retry", "is-error"} <= row.classes
+    assert "attempt 1 of 4 failed" in row.words
+    assert "next try" in row.words
+    assert "slow" in row.words
+
+
+def test_a_second_start_replaces_the_card(run: AgentRun) -> None:
+    row = call(run)
+    seq = told(run, "tool.start", {"call_id": "c1", "tool_name": "grep"}, step=1, ref_id=row.pk)
+    row.starts = 2
+    row.save()
+
+    assert "started 2 times" in card(run, f"call-{row.pk}").words
+    assert 'hx-swap-oob="true"' in live(run, seq - 1)[0]
+
+
+def test_answers_that_were_rolled_back_are_struck_through_and_make_room(run: AgentRun) -> None:
+    first = answer(run, TextPart("The first answer."))
+    seq = told(run, "llm.turn.end", {"model": "m"}, step=1, ref_id=first.pk)
+    before = painted(run, seq)
+    payload = {"reason": "on_crash", "positions": [first.position]}
+    run.messages.filter(pk=first.pk).update(rolled_back_at=timezone.now())
+    stored(run, "run.rolled_back", payload, source="worker")
+    answer(run, TextPart("The second answer."))
+    page = shown(run)
+
+    for message in live(run, seq):
+        before.receive(message)
+    assert before.seen() == page.seen()
+    undone, again = page._known[f"undone-{first.position}"][0], page._known["turn-1"][0]
+    assert "is-undone" in undone.classes
+    assert "The first answer." in undone.words
+    assert "The second answer." in again.words
+
+
+# --- Whatever a log holds --------------------------------------------------------------------------------------------
+
+ODD: list[Any] = [{}, {"message": 7}, {"role": "assistant", "content": {"a": [1]}}, [], "text", {"text": None}]
+ODD += [{"call_id": 5, "attempt": "x", "status": ["a"], "tool_calls": {"a": 1}, "positions": "abc", "delay_ms": 1e300}]
+
+
+@pytest.mark.parametrize("payload", ODD, ids=range(len(ODD)))
+def test_payloads_of_older_rules_do_not_break_the_page(run: AgentRun, payload: Any) -> None:
+    for type_ in [*EventType, "run.forgotten", "X", "x.ours.own"]:
+        for step in (None, 1):
+            stored(run, type_, payload, step=step)
+    run.log.refresh_from_db()
+
+    page = painted(run)
+    followed = painted(run, 2)
+    for message in live(run, 2):
+        followed.receive(message)
+
+    assert len(page.rows) > 50
+    assert followed.timeline.words
+
+
+ONE_OF_EACH: list[Any] = ["words", 3, True, ["a"], {"b": 1}, "01a1f93d-90c9-749a-b86c-718148984403"]
+
+
+@pytest.mark.parametrize("type_", sorted(set(EventType) - CHUNKS))
+def test_any_field_may_stand_alone(run: AgentRun, type_: str) -> None:
+    """A template that asks for two fields must not rely on both."""
+    fields = sorted(REGISTRY[type_].model_fields)
+    events = [
+        Event(log_id=run.pk, seq=seq, type=type_, ts=timezone.now(), step=1, payload={name: value})
+        for seq, (name, value) in enumerate(itertools.product(fields, ONE_OF_EACH), start=1)
+    ]
+    events += [Event(log_id=run.pk, seq=0, type=type_, ts=timezone.now(), payload=dict.fromkeys(fields, "all"))]
+    for event in events:
+        fold = Fold(Texts(base="/runs/x"))
+        fold.take(event)
+
+        assert render_to_string("timeline/_rows.html", {"items": fold.items}) or not fold.items
+
+
+def test_custom_events_show_their_type_and_their_payload(run: AgentRun) -> None:
+    told(run, "x.build.done", {"ok": True, "nested": {"n": [1, 2]}})
+
+    row = last_row(run)
+
+    assert "row-custom" in row.classes
+    assert "x.build.done" in row.words
+    assert '"nested": { "n": [ 1, 2 ] }' in row.words
+
+
+def test_late_events_are_marked(run: AgentRun) -> None:
+    told(run, "tool.end", {"call_id": "a", "status": "completed"}, late=True, step=1)
+
+    assert "late" in last_row(run).words
+    assert not shown(run).timeline.all("card-tool")
+
+
+def hostile_events(run: AgentRun, text: str) -> None:
+    message = answer(run, TextPart(text), ThinkingPart(text), ToolCallPart(text, {text: text}, tool_call_id=text))
+    end = {"model": text, "finish_reason": text, "cost_usd": text}
+    told(run, "llm.turn.end", end, step=1, ref_id=message.pk)
+    row = call(run, text, step=2, arguments={text: [text]})
+    ended(run, row, text, status="error", error=text)
+    told(run, "tool.output", {"text": text, "late": True, "call_id": "c"})
+    told(run, "llm.turn.start", {"model": text}, step=3)
+    told(run, "llm.text.delta", {"text": text}, step=3)
+    told(run, "llm.thinking.delta", {"text": text}, step=3)
+    told(run, "tool.start", {"call_id": text, "tool_name": text, "arguments": {text: text}, "effect": text}, step=3)
+    told(run, "tool.output", {"call_id": text, "text": text}, step=3)
+    told(run, "error", {"error": text, "error_type": text, "context": {text: text}})
+    told(run, "x.hostile", {text: text, "message": text})
+    told(run, "safety.block", {"code": text, "reason": text, "tool_name": text})
+    told(run, "approval.requested", {"tool_name": text, "arguments": {"a": text}, "reason": text, "by": text})
+    told(run, "child_run.started", {"run_id": text, "agent": text, "prompt": text})
+    told(run, "file.changed", {"path": text, "diff": text, "change": text})
+    told(run, "deploy.status", {"status": text, "url": text, "error": text})
+    told(run, "message.added", {"role": "user", "content": [{text: text}, text]})
+    told(run, "retry.scheduled", {"error": text, "error_type": text})
+    told(run, "command.received", {"type": text, "by": text, "payload": {"message": text}})
+    told(run, "handoff", {"to_agent": text, "run_id": text, "reason": text})
+    told(run, "node.completed", {"node": text, "output": {text: text}})
+    stored(run, "hook.decided", {"hook": text, "verdict": text, "event": text, "diff": {text: text}})
+    stored(run, "policy.applied", {"trigger": text, "action": text, "reason": text})
+    stored(run, text[:100], {text: text})
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_whatever_is_written_is_text(run: AgentRun, text: str) -> None:
+    hostile_events(run, text)
+    run.log.refresh_from_db()
+    page = painted(run)
+    followed = painted(run, 0)
+    for message in live(run, 0):
+        followed.receive(message)
+
+    for each in (page, followed):
+        assert each.timeline.text.count(text[:12]) > 20
+        for element in each.root.walk():
+            assert element.tag not in {"script", "img", "iframe", "style", "math", "base", "form", "table"}
+            assert not any(name.startswith(("on", "hx-on")) for name in element.attributes)
+            if element.tag == "svg":
+                assert set(element.attributes) == {"class", "width", "height", "aria-hidden"}
+            for name in ("href", "hx-get"):
+                assert element.attributes.get(name, "#").startswith(("/runs/", "#", "/static/"))
+
+
+def test_unseen_characters_are_marked_and_terminals_codes_are_gone(run: AgentRun) -> None:
+    row = call(run)
+    ended(run, row, "a\u202eb\x1b[31mred\x1b[0m\x1b]0;title\x07 \x1b]52;c;aGk=\x07c\r\nd\x9b2Je\x08\u200bf")
+
+    text = card(run, f"call-{row.pk}").text
+
+    assert "a⟨U+202E⟩bred c\nde␈⟨U+200B⟩f" in text
+    assert not set("\x1b\x9b\x08\u202e\u200b\r") & set(text)
+
+
+def test_colours_inside_a_secret_do_not_hide_it(run: AgentRun) -> None:
+    row = call(run)
+    ended(run, row, "sk-ant-\x1b[32mapi03-" + "Ab1" * 20 + "\x1b[0m")
+
+    assert "Ab1Ab1" not in card(run, f"call-{row.pk}").text
+
+
+def test_events_of_another_run_are_never_looked_into(run: AgentRun) -> None:
+    """An event may name a row of another run; what that one says is not shown."""
+    other = make_run(make_agent(), "A secret of others.")
+    message = other.messages.get()
+    told(run, "message.added", {"role": "user"}, ref_id=message.pk)
+
+    assert "A secret of others." not in shown(run).timeline.words
+    assert Event.objects.filter(ref_id=message.pk).count() == 2

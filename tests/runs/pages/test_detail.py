@@ -1,0 +1,558 @@
+"""The page of a run as a whole: who sees it, its head, its facts, its addresses, and what it does without scripts."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from agentops.projects.models import Role
+from runs import inbox, lifecycle, wake
+from runs.engine import resume as resuming
+from runs.models import AgentRun, AgentRunToolCall, Attempt
+from runs.statuses import PauseReason, RunStatus, WaitReason
+from tests.make import drive, make_agent, make_project, make_run
+from tests.runs.pages.dom import Element, Page
+from tests.runs.pages.logs import recorded, told
+from tests.web.people import make_person
+from timeline.events.run import RunFailed, RunPaused, RunStopped, RunWaiting
+from timeline.models import Log, Source
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return make_run(make_agent(), "Look into it.")
+
+
+def client_of(run: AgentRun, role: Role = Role.OPERATOR) -> Client:
+    client = Client()
+    client.force_login(make_person(run.project, role))
+    return client
+
+
+def page_of(run: AgentRun, query: str = "", role: Role = Role.OPERATOR) -> Page:
+    answer = client_of(run, role).get(f"/runs/{run.pk}{query}")
+    assert answer.status_code == 200, answer.content
+    return Page(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+
+
+def head_of(run: AgentRun, role: Role = Role.OPERATOR) -> Element:
+    return page_of(run, role=role)._known["head"][0]
+
+
+def facts_of(run: AgentRun) -> dict[str, str]:
+    facts = page_of(run)._known["facts"][0]
+    return {pair.elements[0].words: pair.elements[1].words for pair in facts.elements}
+
+
+def banners(run: AgentRun) -> list[str]:
+    return [banner.words for banner in head_of(run).all("banner")]
+
+
+def moved(run: AgentRun, to: RunStatus, payload: Any, **changes: Any) -> AgentRun:
+    lifecycle.move(AgentRun.objects.get(pk=run.pk), to, payload, source=Source.WORKER, **changes)
+    return AgentRun.objects.get(pk=run.pk)
+
+
+def claimed(run: AgentRun) -> AgentRun:
+    assert lifecycle.claim(run.pk, "host:1:abc") is not None
+    return AgentRun.objects.get(pk=run.pk)
+
+
+def paused(run: AgentRun, **payload: Any) -> AgentRun:
+    reason = payload.setdefault("reason", PauseReason.OPERATOR)
+    return moved(claimed(run), RunStatus.PAUSED, RunPaused(**payload), reason=reason)
+
+
+# --- Who sees it ------------------------------------------------------------------------------------------------------
+
+
+def test_strangers_and_unknown_runs_get_the_same_answer(run: AgentRun) -> None:
+    stranger = client_of(make_run(make_agent(), "Another."))
+    message, seq = run.messages.get(), run.log.last_seq
+    for path in (
+        "",
+        "/rows?before=2",
+        "/head",
+        "/stream",
+        f"/messages/{message.pk}",
+        f"/calls/{message.pk}",
+        f"/events/{seq}",
+    ):
+        foreign = stranger.get(f"/runs/{run.pk}{path}")
+        unknown = stranger.get(f"/runs/{uuid.uuid4()}{path}")
+
+        assert foreign.status_code == unknown.status_code == 404
+        assert without_request(foreign) == without_request(unknown)
+
+
+def without_request(answer: Any) -> str:
+    """The page but for its request id and the time it was made at."""
+    text = answer.content.decode().replace(answer.headers["X-Request-ID"], "")
+    return re.sub(r'data-now="[^"]*"', "", text)
+
+
+def test_parts_of_another_run_are_not_found(run: AgentRun) -> None:
+    other = make_run(make_agent(run.project), "Another.")
+
+    for path in (
+        f"/messages/{other.messages.get().pk}",
+        "/events/9999",
+        f"/events/{10**18 - 1}",
+        f"/calls/{uuid.uuid4()}",
+    ):
+        assert client_of(run).get(f"/runs/{run.pk}{path}").status_code == 404
+
+
+def test_whoever_is_not_signed_in_is_sent_to_the_login(run: AgentRun) -> None:
+    address = f"/runs/{run.pk}?show=tools"
+
+    assert Client().get(address).headers["Location"] == f"/login?next={quote(address, safe='')}"
+    assert Client().get(f"/runs/{run.pk}/head", headers={"HX-Request": "true"}).status_code == 401
+    assert Client().get(f"/runs/{run.pk}/stream", headers={"Accept": "text/event-stream"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?before=x",
+        "?before=-1",
+        "?event=1e3",
+        "?event=١",
+        "?before=" + "9" * 40,
+        "?show=nothing",
+        "?event=1%00",
+        "?event= 1",
+    ],
+)
+def test_addresses_that_mean_nothing_are_refused_with_a_reason(run: AgentRun, query: str) -> None:
+    client = client_of(run)
+
+    for path in ("", "/rows"):
+        answer = client.get(f"/runs/{run.pk}{path}{query}")
+        assert answer.status_code == 400
+        assert b"must be" in answer.content
+
+
+def test_a_cursor_that_is_none_is_refused(run: AgentRun) -> None:
+    answer = client_of(run).get(f"/runs/{run.pk}/stream?afterSeq=x")
+
+    assert answer.status_code == 400
+    assert b"afterSeq must be the seq of an event" in answer.content
+
+
+NOWHERE = ["?before=0", "?before=1", "?before=999999999999999999", "?event=0", "?event=5000"]
+
+
+@pytest.mark.parametrize("query", [*NOWHERE, "?event=", "?nonsense=1"])
+def test_places_that_are_not_there_lead_to_a_page_all_the_same(run: AgentRun, query: str) -> None:
+    page = page_of(run, query)
+
+    if "event=" in query and query != "?event=":
+        assert "There is no event" in page.root.words
+
+
+# --- Live or not ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_run_that_goes_on_is_live_from_its_last_event(run: AgentRun) -> None:
+    page = page_of(run)
+    run.log.refresh_from_db()
+    live, timeline = page._known["live"][0], page.timeline
+
+    assert live.attributes["sse-connect"] == f"/runs/{run.pk}/stream"
+    assert live.attributes["sse-close"] == "end"
+    assert timeline.attributes["sse-swap"] == "rows"
+    assert timeline.attributes["data-last"] == str(run.log.last_seq)
+    assert page._known["head"][0].attributes["hx-trigger"].startswith("sse:status")
+    assert page.rows[-1].attributes["data-seq"] == str(run.log.last_seq)
+
+
+def test_a_run_that_is_over_is_not_followed(run: AgentRun) -> None:
+    drive(run)
+
+    page = page_of(run)
+
+    assert "sse-connect" not in page._known["live"][0].attributes
+    assert "sse-swap" not in page.timeline.attributes
+
+
+def test_a_page_of_older_rows_is_not_followed_and_leads_back(run: AgentRun) -> None:
+    for number in range(250):
+        told(run, "x.test", {"n": number})
+
+    page = page_of(run, "?before=200")
+
+    assert "sse-connect" not in page._known["live"][0].attributes
+    assert page.timeline.attributes["data-last"] == "199"
+    assert "Back to the newest" in page.root.words
+    assert page.rows[-1].id == "e199"
+
+
+def test_older_rows_come_as_a_piece_or_as_a_page_by_the_same_link(run: AgentRun) -> None:
+    for number in range(250):
+        told(run, "x.test", {"n": number})
+    page = page_of(run)
+    older = page._known["older"][0]
+    [link] = [element for element in older.walk() if element.tag == "a"]
+    first = int(page.rows[0].attributes["data-seq"])
+
+    assert link.attributes["href"] == f"/runs/{run.pk}?before={first}"
+    assert link.attributes["hx-get"] == f"/runs/{run.pk}/rows?before={first}"
+    piece = client_of(run).get(link.attributes["hx-get"])
+    above = Page(f'<ol id="timeline">{piece.content.decode()}</ol>')
+    assert [row.id for row in above.rows] == [f"e{seq}" for seq in range(1, first)]
+    assert [row.id for row in page_of(run, f"?before={first}").rows] == [row.id for row in above.rows]
+
+
+def test_a_link_to_an_event_marks_its_row_for_readers_without_scripts_too(run: AgentRun) -> None:
+    for number in range(300):
+        told(run, "x.test", {"n": number})
+
+    page = page_of(run, "?event=100")
+
+    assert "is-target" in page._known["e100"][0].classes
+    assert page._known["target"][0] in list(page._known["e100"][0].walk())
+    assert len(page.root.all("is-target")) == 1
+
+
+def test_the_first_error_is_one_click_away() -> None:
+    run = drive(recorded("claude-code-5c"))
+    client = client_of(run)
+
+    [link] = [a for a in head_of(run).walk() if a.attributes.get("href", "").endswith("event=first-error#target")]
+    answer = client.get(link.attributes["href"])
+
+    assert answer.headers["Location"] == f"/runs/{run.pk}?event=23#target"
+    clean = make_run(make_agent(), "Nothing goes wrong.")
+    assert "first-error" not in client_of(clean).get(f"/runs/{clean.pk}").content.decode()
+    assert client_of(clean).get(f"/runs/{clean.pk}?event=first-error").headers["Location"] == f"/runs/{clean.pk}"
+
+
+# --- The head ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_says_what_the_run_is(run: AgentRun) -> None:
+    head = head_of(run)
+
+    assert "Look into it." in head.words
+    assert [status.words for status in head.all("status")] == ["queued"]
+    assert run.agent_config["agent_id"] in head.words
+    assert "fixture claude-code-5c" in head.words
+    assert str(run.pk) in {element.attributes.get("data-copy") for element in head.walk()}
+    assert f"agentops agent show {run.pk}" in head.words
+    assert f"/api/projects/{run.project.slug}/agent-runs/{run.pk}/events/stream" in head.words
+
+
+def test_the_head_comes_alone_with_what_the_reader_may(run: AgentRun) -> None:
+    told(run, "x.test")
+    operator, viewer = (client_of(run, role).get(f"/runs/{run.pk}/head") for role in (Role.OPERATOR, Role.VIEWER))
+
+    assert f'action="/runs/{run.pk}/stop"' in operator.content.decode()
+    assert "csrfmiddlewaretoken" in operator.content.decode()
+    assert "<form" not in viewer.content.decode()
+    assert "This needs the role operator or admin." in viewer.content.decode()
+
+
+def test_a_page_looks_for_what_no_event_tells_until_the_run_is_over(run: AgentRun) -> None:
+    assert page_of(run)._known["head"][0].attributes["hx-trigger"] == "sse:status, every 15s"
+    assert client_of(run).get(f"/runs/{run.pk}/head").status_code == 200
+
+    inbox.stop(run.pk, by="ada")
+
+    # htmx stops polling by this status.
+    assert client_of(run).get(f"/runs/{run.pk}/head").status_code == 286
+    assert "hx-trigger" not in page_of(run)._known["head"][0].attributes
+
+
+def actions(run: AgentRun) -> set[str]:
+    forms = [element for element in head_of(run).walk() if element.tag == "form"]
+    return {form.attributes["action"].rpartition("/")[2] for form in forms}
+
+
+def test_each_status_has_its_actions(run: AgentRun) -> None:
+    assert actions(run) == {"pause", "send", "stop"}
+    claimed(run)
+    assert actions(run) == {"pause", "send", "stop"}
+    run = moved(run, RunStatus.PAUSED, RunPaused(reason="operator", by="ada"), reason="operator")
+    assert actions(run) == {"resume", "send", "stop"}
+    moved(run, RunStatus.STOPPED, RunStopped(reason="operator"), reason="operator")
+    assert actions(run) == set()
+
+
+def test_what_was_asked_for_is_not_asked_again(run: AgentRun) -> None:
+    claimed(run)
+    inbox.pause(run.pk, by="ada")
+    inbox.stop(run.pk, by="bob")
+
+    assert actions(run) == {"send"}
+    assert any("Pause asked for by ada" in banner for banner in banners(run))
+    assert any("Stop asked for by bob" in banner for banner in banners(run))
+
+
+def test_a_resume_says_what_it_will_do(run: AgentRun, settings: Any) -> None:
+    paused(run, by="ada")
+    AgentRun.objects.filter(pk=run.pk).update(step_count=45, max_steps=50)
+
+    words = head_of(run).words
+
+    assert "goes on from step 46 with a budget of 50 steps, up to step 95 of 500, in the same conversation" in words
+    settings.AGENTOPS_MAX_TOTAL_STEPS = 45
+    assert "All 45 steps that a lineage may have are used up." in head_of(run).words
+    assert "resume" not in actions(run)
+
+
+def test_the_record_of_another_runner_is_not_steered_here(run: AgentRun) -> None:
+    AgentRun.objects.filter(pk=run.pk).update(source="import")
+
+    assert actions(run) == set()
+    assert "It is executed elsewhere" in head_of(run).words
+
+
+def test_a_lineage_is_told_and_linked(run: AgentRun) -> None:
+    paused(run)
+    second = resuming.resume(run.pk, by="ada").run
+    paused(second)
+    third = resuming.resume(second.pk, by="ada").run
+
+    first_head, second_head, third_head = head_of(run), head_of(second), head_of(third)
+
+    assert "attempt 1 of 3" in first_head.words
+    assert "attempt 2 of 3" in second_head.words
+    links = {a.words: a.attributes["href"] for a in second_head.all("lineage") if a.tag == "a"}
+    assert links == {"← resumed from": f"/runs/{run.pk}", "continued as →": f"/runs/{third.pk}"}
+    assert {a.words for a in third_head.all("lineage") if a.tag == "a"} == {"first run", "← resumed from"}
+    [banner] = first_head.all("banner")
+    assert "Resumed by ada" in banner.words
+    assert f"/runs/{second.pk}" in {element.attributes.get("href") for element in banner.walk()}
+
+
+def test_a_child_leads_to_its_parent(run: AgentRun) -> None:
+    child = make_run(make_agent(run.project), "Help.")
+    AgentRun.objects.filter(pk=child.pk).update(parent_run=run)
+
+    assert f"/runs/{run.pk}" in {element.attributes.get("href") for element in head_of(child).all("lineage")}
+
+
+# --- Banners ----------------------------------------------------------------------------------------------------------
+
+
+def test_queued_says_how_many_are_before_it_and_when_nobody_comes(run: AgentRun) -> None:
+    later = make_run(make_agent(run.project), "Then this.")
+    assert banners(later) == ["Queued for 1 of this project's runs is queued before it."]
+    make_run(make_agent(make_project()), "Of others.")
+    AgentRun.objects.filter(pk=run.pk).update(queued_at=timezone.now() - timedelta(minutes=2))
+
+    [banner] = banners(run)
+
+    assert "No worker has taken this run yet" in banner
+    assert "agentops worker" in banner
+
+
+def test_a_lost_worker_is_seen_before_anybody_has_taken_over(run: AgentRun) -> None:
+    claimed(run)
+    assert banners(run) == []
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=3))
+
+    [banner] = banners(run)
+
+    assert "Worker lost" in banner
+    assert "Another worker goes on with the run" in banner
+
+
+def test_a_recovery_is_told_while_it_lasts(run: AgentRun) -> None:
+    claimed(run)
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=3))
+    assert lifecycle.claim(run.pk, "host:2:def") is not None
+
+    [banner] = banners(run)
+    assert "Continued by another worker (recovery 1)." in banner
+    assert facts_of(run)["Recoveries"] == "1"
+    moved(AgentRun.objects.get(pk=run.pk), RunStatus.QUEUED, RunPaused(reason="x"), reason="slice_over")
+    claimed(run)
+    assert banners(run) == []
+    assert Attempt.objects.filter(run=run).count() == 3
+
+
+def test_a_silent_run_says_since_when(run: AgentRun) -> None:
+    claimed(run)
+    Log.objects.filter(pk=run.pk).update(last_event_at=timezone.now() - timedelta(seconds=42))
+
+    [banner] = head_of(run).all("banner")
+
+    assert "No event" in banner.words
+    assert "Its worker is alive" in banner.words
+    [tick] = banner.all("tick")
+    assert tick.children == ["42 s"]
+
+
+@pytest.mark.parametrize("reason", list(WaitReason))
+def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
+    until = timezone.now() + timedelta(minutes=3) if reason is WaitReason.COOLDOWN else None
+    moved(claimed(run), RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until)
+
+    [banner] = banners(run)
+
+    assert banner.startswith(("Waiting for", "Unknown outcome", "Cooling down"))
+    assert ("until" in banner) is (until is not None)
+
+
+@pytest.mark.parametrize("reason", list(PauseReason))
+def test_paused_says_why_and_by_whom(run: AgentRun, reason: PauseReason) -> None:
+    paused(run, reason=reason, by="ada")
+
+    [banner] = banners(run)
+
+    assert banner.startswith("Paused by ada")
+    assert len(banner) > 50
+
+
+def test_paused_at_its_limit_says_how_much_was_used(run: AgentRun) -> None:
+    AgentRun.objects.filter(pk=run.pk).update(step_base=40, step_count=45, max_steps=5)
+    paused(run, reason=PauseReason.MAX_STEPS, detail="45 steps made")
+
+    [banner] = banners(run)
+
+    assert "5 of 5 steps, 45 in the lineage" in banner
+
+
+def test_failed_says_what_went_wrong_without_secrets(run: AgentRun) -> None:
+    text = "key sk-ant-api03-" + "Ab1" * 30 + " <b>refused</b>"
+    moved(
+        claimed(run),
+        RunStatus.FAILED,
+        RunFailed(error_type="unauthorized"),
+        reason="unauthorized",
+        error_type="unauthorized",
+        error_message=text,
+    )
+
+    [banner] = banners(run)
+
+    assert banner.startswith("Failed: unauthorized")
+    assert "<b>refused</b>" in banner
+    assert "Ab1Ab1" not in banner
+
+
+def test_stopped_says_by_whom(run: AgentRun) -> None:
+    inbox.stop(run.pk, by="user:ada")
+
+    assert banners(run)[0].startswith("Stopped by user:ada")
+
+
+def test_messages_that_wait_are_counted(run: AgentRun) -> None:
+    inbox.send(run.pk, "One.", by="ada")
+    inbox.send(run.pk, "Two.", by="ada")
+
+    assert any(banner.startswith("2 messages wait") for banner in banners(run))
+
+
+def test_unknown_outcomes_are_pointed_at() -> None:
+    run = drive(recorded("claude-code-5c"))
+    AgentRunToolCall.objects.filter(pk=run.tool_calls.order_by("pk")[0].pk).update(status="unknown")
+
+    [banner] = banners(run)
+
+    assert banner.startswith("A tool call has an unknown outcome")
+
+
+# --- Facts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_facts_of_a_finished_run() -> None:
+    run = drive(recorded("claude-code-5c"))
+
+    facts = facts_of(run)
+
+    assert facts["Steps"] == "5 of 500"
+    assert facts["Tool calls"] == "10 2 error"
+    assert facts["Tokens"].startswith("220,858 input 8 output")
+    assert facts["Cost"].startswith("$0.")
+    assert facts["Cost"].endswith("computed")
+    assert "Worker" not in facts
+    assert "Ended" in facts
+
+
+def test_the_facts_of_a_run_that_has_not_begun(run: AgentRun) -> None:
+    facts = facts_of(run)
+
+    assert facts["Started"] == "not yet"
+    assert facts["Duration"] == "–"
+    assert facts["Cost"] == "unpriced"
+    assert facts["Tokens"] == "0 input 0 output"
+
+
+def test_the_facts_of_a_running_run_name_its_worker_and_count_on(run: AgentRun) -> None:
+    claimed(run)
+    page = page_of(run)
+
+    assert facts_of(run)["Worker"] == "host:1:abc"
+    assert page._known["facts"][0].all("tick")
+
+
+# --- What else --------------------------------------------------------------------------------------------------------
+
+
+def test_the_way_back_keeps_the_list_as_it_was(run: AgentRun) -> None:
+    client, runs = client_of(run), reverse("runs:list", args=[run.project.slug])
+
+    def back(query: str = "", referer: str = "") -> str:
+        headers = {"Referer": referer} if referer else {}
+        page = client.get(f"/runs/{run.pk}{query}", headers=headers).content.decode()
+        return page.partition('class="back"><a href="')[2].partition('"')[0]
+
+    assert back() == runs
+    assert back(f"?back={runs}%3Fstatus%3Dpaused") == f"{runs}?status=paused"
+    assert back(referer=f"http://testserver{runs}?status=paused") == f"{runs}?status=paused"
+    for evil in ("//evil.test/", "https://evil.test/", "/\\evil.test", "javascript:alert(1)"):
+        assert back(f"?back={evil}") == runs
+    assert back(referer="https://evil.test/p/x/runs?status=paused") == runs
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 }}{% debug %}"])
+def test_titles_and_names_are_text(text: str) -> None:
+    agent = make_agent()
+    run = make_run(agent, "Look.", title=text, labels=[text])
+    config = run.agent_config | {"agent_id": text, "model": text, "provider": text, "version": text}
+    AgentRun.objects.filter(pk=run.pk).update(agent_config=config)
+    paused(run, by=text, detail=text, reason=PauseReason.ERROR)
+    answer = client_of(run).get(f"/runs/{run.pk}").content.decode()
+
+    assert ("<" not in text) or (text not in answer)
+    assert page_of(run)._known["head"][0].words.count(text) >= 5
+
+
+def test_it_costs_the_same_for_every_length(run: AgentRun) -> None:
+    client = client_of(run)
+
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(f"/runs/{run.pk}").status_code == 200
+        return len(captured)
+
+    told(run, "llm.turn.start", step=1)
+    few = queries()
+    for step in range(1, 40):
+        told(run, "llm.turn.end", {"text": "Yes."}, step=step)
+        told(run, "tool.start", {"call_id": "c", "tool_name": "t"}, step=step)
+        told(run, "tool.end", {"call_id": "c", "output": "o"}, step=step)
+        told(run, "llm.turn.start", step=step + 1)
+
+    assert queries() == few
+    assert few <= 15

@@ -1,0 +1,157 @@
+"""Whole payloads: pages that work without scripts, pieces for cards, and files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart
+
+from agentops.projects.models import Role
+from runs import transcript
+from runs.messages import ITEMS
+from runs.models import AgentRun, AgentRunMessage
+from runs.pages.payloads import WHOLE_BYTES
+from tests.make import drive, make_agent, make_run
+from tests.runs.pages.dom import Element, parse
+from tests.runs.pages.logs import recorded, told
+from tests.web.people import make_person
+
+SECRET = "sk-ant-api03-" + "Ab1" * 30
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return make_run(make_agent(), "Look into it.")
+
+
+def client_of(run: AgentRun) -> Client:
+    client = Client()
+    client.force_login(make_person(run.project, Role.VIEWER))
+    return client
+
+
+def fetched(run: AgentRun, path: str, *, htmx: bool = False) -> Any:
+    answer = client_of(run).get(f"/runs/{run.pk}{path}", headers={"HX-Request": "true"} if htmx else {})
+    assert answer.status_code == 200, answer.content
+    return answer
+
+
+def piece(run: AgentRun, path: str) -> Element:
+    return parse(fetched(run, path, htmx=True).content.decode())
+
+
+def said(run: AgentRun, *parts: Any) -> AgentRunMessage:
+    message = ModelResponse(parts=list(parts), model_name="m")
+    row, _ = transcript.new_row(run.pk, 2, message, role="assistant", step=1, epoch=None)
+    row.save(force_insert=True)
+    return row
+
+
+def payloads(element: Element) -> list[str]:
+    return [payload.text for payload in element.all("payload")]
+
+
+def test_a_message_is_shown_whole(run: AgentRun) -> None:
+    call = ToolCallPart("grep", {"q": "<b>"}, tool_call_id="c")
+    row = said(run, ThinkingPart("t" * 5000), TextPart("x" * 20_000), call)
+
+    found = piece(run, f"/messages/{row.pk}")
+
+    assert payloads(found)[:3] == ["t" * 5000, "x" * 20_000, '{\n  "q": "<b>"\n}']
+    [raw] = [details for details in found.walk() if details.tag == "details"]
+    assert raw.words.startswith("As JSON")
+    assert '"part_kind": "thinking"' in raw.text
+
+
+def test_the_same_address_is_a_page_without_scripts(run: AgentRun) -> None:
+    row = said(run, TextPart("Yes."))
+    part = fetched(run, f"/messages/{row.pk}", htmx=True).content.decode()
+    page = fetched(run, f"/messages/{row.pk}").content.decode()
+
+    assert "<!doctype html>" not in part
+    assert page.startswith("<!doctype html>")
+    assert f'href="/runs/{run.pk}"' in page
+    assert "Yes." in page
+    assert "Yes." in part
+
+
+def test_what_a_model_said_is_cleaned_and_pictures_are_named(run: AgentRun) -> None:
+    row = said(run, TextPart(f"the key is {SECRET}"), ToolCallPart("t", {"key": SECRET}, tool_call_id="c"))
+    turn = ["See.", BinaryContent(data=b"\x89PNG" * 99, media_type="image/png")]
+    prompt = make_run(make_agent(run.project), ITEMS.dump_python(turn, mode="json"))
+
+    assert SECRET not in fetched(run, f"/messages/{row.pk}").content.decode()
+    assert SECRET not in fetched(run, f"/messages/{row.pk}?download=json").content.decode()
+    shown = payloads(piece(prompt, f"/messages/{prompt.messages.get().pk}"))
+    assert shown[0] == "See.\n[image/png]"
+
+
+def test_a_call_is_shown_with_its_arguments_its_output_and_its_failures() -> None:
+    run = drive(recorded("claude-code-5c"))
+    bad, good = run.tool_calls.filter(status="error")[0], run.tool_calls.filter(status="completed")[0]
+
+    page = fetched(run, f"/calls/{good.pk}").content.decode()
+    found = piece(run, f"/calls/{bad.pk}")
+
+    assert good.call_id in page
+    assert f'href="/runs/{run.pk}/messages/{good.message_id}"' in page
+    assert payloads(piece(run, f"/calls/{good.pk}"))[1] == good.whole_output
+    assert "tool_use_error" in payloads(found)[1]
+
+
+def test_a_large_output_is_shown_in_part_and_can_be_had_whole() -> None:
+    run = drive(recorded("claude-code-5c"))
+    call = run.tool_calls.filter(status="completed")[0]
+    call.output = "é" * WHOLE_BYTES + " end " + SECRET
+    call.save(update_fields=["output"])
+
+    found = piece(run, f"/calls/{call.pk}")
+    [output] = [text for text in payloads(found) if text.startswith("é")]
+    [link] = [a for a in found.walk() if "download" in a.attributes]
+    file = fetched(run, link.attributes["href"].partition(str(run.pk))[2])
+
+    assert len(output.encode()) == WHOLE_BYTES
+    assert file.headers["Content-Disposition"] == 'attachment; filename="output.txt"'
+    assert file.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert file.headers["X-Content-Type-Options"] == "nosniff"
+    text = file.content.decode()
+    assert text.startswith("é" * WHOLE_BYTES)
+    assert "[REDACTED:" in text
+    assert SECRET not in text
+    # What the model was shown stands beside what it was not.
+    assert "What the model was shown of it" in found.words
+
+
+def test_a_part_that_is_not_there_is_not_found(run: AgentRun) -> None:
+    message = run.messages.get()
+
+    assert client_of(run).get(f"/runs/{run.pk}/messages/{message.pk}?download=passwords").status_code == 404
+
+
+def test_an_event_is_shown_as_it_travels(run: AgentRun) -> None:
+    seq = told(run, "x.build.done", {"ok": True, "token": "<script>"}, node_id="n1")
+
+    [text] = payloads(piece(run, f"/events/{seq}"))
+
+    assert f'"seq": {seq}' in text
+    assert '"type": "x.build.done"' in text
+    assert '"nodeId": "n1"' in text
+    assert '"<script>"' in text
+    assert "<script>" not in fetched(run, f"/events/{seq}", htmx=True).content.decode()
+
+
+@pytest.mark.parametrize("text", ["</pre><script>alert(1)</script>", '<div hx-get="/admin/" hx-trigger="load">'])
+def test_payloads_are_text(run: AgentRun, text: str) -> None:
+    row = said(run, ThinkingPart(text), TextPart(text), ToolCallPart(text, {text: text}, tool_call_id="c"))
+    call = transcript.planned_call(row, ToolCallPart(text, {text: text}, tool_call_id=text), effect=None)
+    call.output = [text, {"kind": text}, {text: [text]}]
+    call.save(force_insert=True)
+
+    for path in (f"/messages/{row.pk}", f"/calls/{call.pk}"):
+        for htmx in (True, False):
+            assert text not in fetched(run, path, htmx=htmx).content.decode()
+        assert text in piece(run, path).text

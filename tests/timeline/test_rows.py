@@ -1,0 +1,97 @@
+"""Events as rows: each type has its family, its icon and its template."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.template.loader import get_template
+
+from timeline.events import EVENT_TYPES
+from timeline.models import Event
+from timeline.rows import TEXT_BYTES, family_of, is_error, row_of
+
+BASE = "/runs/01a1f93f-4a8e-7546-b6b8-4d9a9f3e8817"
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def event(type_: str, payload: Any = None, **columns: Any) -> Event:
+    return Event(type=type_, payload=payload if payload is not None else {}, seq=7, ts=NOON, **columns)
+
+
+@pytest.mark.parametrize("type_", sorted(EVENT_TYPES))
+def test_every_type_has_a_family_and_all_that_a_row_needs(type_: str) -> None:
+    row = row_of(event(type_), BASE)
+
+    assert row.family != "custom"
+    get_template(row.detail)
+    symbols = (Path(settings.FILES_DIR) / "static" / "icons.svg").read_text()
+    assert f'id="{row.icon}"' in symbols
+    assert row.id == "e7"
+    assert row.text
+
+
+@pytest.mark.parametrize("type_", ["x.ours", "run", "runaway", "tool.forgotten", ""])
+def test_what_nobody_knows_is_shown_by_its_type_and_payload(type_: str) -> None:
+    row = row_of(event(type_, {"a": 1}), BASE)
+
+    assert family_of(type_) == "custom"
+    assert row.json.text == '{\n  "a": 1\n}'
+    assert row.facts == {}
+
+
+def test_facts_are_short_clean_texts() -> None:
+    secret = "sk-ant-api03-" + "Ab1" * 30
+    payload = {
+        "error": f"bad key {secret}",
+        "context": {"list": [1, "\x1b[31mred"]},
+        "attempt": 2,
+        "error_type": "x" * 9999,
+    }
+    row = row_of(event("error", payload), BASE)
+
+    assert secret not in row.facts["error"]
+    assert row.facts["context"] == '{\n  "list": [\n    1,\n    "\\u001b[31mred"\n  ]\n}'
+    assert row.facts["attempt"] == 2
+    assert len(row.facts["error_type"]) == TEXT_BYTES
+    assert secret not in row.text
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "bad"),
+    [
+        ("error", {}, True),
+        ("run.failed", {}, True),
+        ("run.completed", {}, False),
+        ("retry.scheduled", {}, True),
+        ("tool.end", {"status": "completed"}, False),
+        ("tool.end", {"status": "unknown"}, True),
+        ("tool.end", {"error": "no"}, True),
+        ("tool.end", {"status": []}, False),
+        ("hook.decided", {"verdict": "deny"}, True),
+        ("hook.decided", {"verdict": "allow"}, False),
+        ("child_run.completed", {"status": "failed"}, True),
+    ],
+)
+def test_what_is_an_error(type_: str, payload: dict[str, Any], bad: bool) -> None:
+    assert is_error(type_, payload) is bad
+
+
+def test_it_says_when_what_it_announces_comes() -> None:
+    retry = row_of(event("retry.scheduled", {"delay_ms": 1500}), BASE)
+    wait = row_of(event("run.waiting", {"reason": "cooldown", "until": "2026-11-20T12:05:00Z"}), BASE)
+
+    assert retry.until == datetime(2026, 11, 20, 12, 0, 1, 500_000, tzinfo=UTC)
+    assert wait.until == datetime(2026, 11, 20, 12, 5, tzinfo=UTC)
+    assert row_of(event("run.waiting", {"until": "2026-99-99T12:05:00Z"}), BASE).until is None
+
+
+def test_it_leads_to_another_log_only_by_a_log_s_id() -> None:
+    other = "01a1f93d-90c9-749a-b86c-718148984403"
+
+    assert row_of(event("run.resumed", {"run_id": other}), BASE).link == f"/runs/{other}"
+    assert row_of(event("run.resumed", {"run_id": "javascript:alert(1)"}), BASE).link == ""
+    assert row_of(event("run.resumed", {"run_id": 5}), BASE).link == ""
