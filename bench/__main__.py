@@ -9,9 +9,9 @@ import sys
 
 from bench import place
 
-NAMES = ("steps", "storage", "append", "duplicates")
-EXTRA = ("profile",)
-MODULES = {"profile": "profiling"}
+NAMES = ("steps", "storage", "append", "duplicates", "streams", "browser")
+EXTRA = ("profile", "follow")
+MODULES = {"profile": "profiling", "follow": "following"}
 
 
 def main() -> None:
@@ -32,7 +32,9 @@ def main() -> None:
 
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)} (all of these), {EXTRA[0]}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)} (all of these), {', '.join(EXTRA)}"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and no run of 5,000 steps")
     parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's programs")
     parser.add_argument(

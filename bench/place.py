@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 DEFAULT_URL = "postgresql://postgres@127.0.0.1:5432/agentops_bench"
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/9"
 #: Not for the shell that starts a benchmark to decide.
 OURS = ("AGENTOPS_", "ALLOWED_HOSTS", "DEBUG", "LOG_LEVEL", "SECRET_KEY", "REDIS_URL", "DATABASE_URL")
 
@@ -31,6 +32,10 @@ class Place:
     def connect(self) -> psycopg.Connection:
         """A plain connection: what a program without us would have."""
         return psycopg.connect(self.url, autocommit=True)
+
+    def port(self) -> int:
+        """Of the database's server."""
+        return urlsplit(self.url).port or 5432
 
     def fixtures(self) -> Path:
         return self.folder / "fixtures"
@@ -68,6 +73,11 @@ def sibling(url: str, suffix: str) -> str:
     """The URL of a database beside ours, for a peer."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path}_{suffix}"))
+
+
+def redis_url() -> str:
+    """A Redis database for the benchmarks with processes that must hear of each other."""
+    return os.environ.get("BENCH_REDIS_URL", DEFAULT_REDIS_URL)
 
 
 def empty(place: Place) -> None:

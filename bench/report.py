@@ -5,7 +5,9 @@ Absolute figures are for orientation: they differ from machine to machine, and f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from statistics import median
 
 COLUMNS = ("what", "ours", "peer or limit", "ratio", "goal", "reached")
@@ -56,6 +58,12 @@ def note(text: str) -> None:
 
 def mid(values: list[float]) -> float:
     return float(median(values))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that `share` percent of them do not exceed; NaN without any."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))] if ordered else nan
 
 
 def rate(value: float, unit: str) -> str:

@@ -21,6 +21,7 @@ import pytest
 import redis
 from django.conf import settings as django_settings
 
+pytest_plugins = ["tests.stage", "tests.web.fixtures"]
 ROOT = Path(__file__).resolve().parent.parent
 #: "gw0", "gw1", …; empty where pytest-xdist does not distribute, and in the process that distributes.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,17 +18,49 @@ NAMES = ("steps", "storage", "append", "duplicates")
 @pytest.mark.postgres
 @pytest.mark.slow
 def test_every_benchmark_runs_through() -> None:
+    said = bench(*NAMES, "profile")
+
+    assert [name for name in NAMES if f"\n== {name}: " not in said] == []
+    assert "psycopg, the same rows and commits" in said
+    assert said.count(" 0 faults ") == 4
+
+
+@pytest.mark.postgres
+@pytest.mark.redis
+@pytest.mark.slow
+def test_readers_of_streams_get_everything_once_and_in_order(redis_url: str) -> None:
+    said = bench("streams", BENCH_REDIS_URL=redis_url)
+
+    assert said.count(", agentops: p50/p95/p99 ") == 2
+    assert said.count("; 0 lost, 0 reordered, 0 repeated") == 4
+    assert said.count("20,000 of 20,000") == 2
+    assert said.count(" 0 faults, ") == 2
+
+
+@pytest.mark.postgres
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium")
+def test_the_pages_are_measured_in_chromium(redis_url: str) -> None:
+    said = bench("browser", BENCH_REDIS_URL=redis_url)
+
+    for what in ("embedded", "scaled"):
+        assert f"Start to visible step, p95, {what}" in said
+    for what in ("commit to row in the page", "first paint, 1,000 events", "memory of the tab after 1 s"):
+        assert what in said
+
+
+def bench(*names: str, **variables: str) -> str:
+    """What the benchmarks say, on a small scale."""
     url = urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/agentops_bench_{os.getpid()}"))
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *NAMES, "profile", "--quick", "--no-peers", "--steps", "50"],
+        [sys.executable, "-m", "bench", *names, "--quick", "--no-peers", "--steps", "50"],
         cwd=ROOT,
-        env=os.environ | {"BENCH_DATABASE_URL": url},
+        env=os.environ | {"BENCH_DATABASE_URL": url} | variables,
         capture_output=True,
         text=True,
         timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert [name for name in NAMES if f"\n== {name}: " not in done.stdout] == []
-    assert "psycopg, the same rows and commits" in done.stdout
-    assert done.stdout.count(" 0 faults ") == 4
+    return done.stdout

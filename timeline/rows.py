@@ -152,7 +152,7 @@ def row_of(event: Event, base: str) -> Row:
         id=f"e{event.seq}",
         seq=event.seq,
         ts=event.ts,
-        type=event.type,
+        type=clip(event.type, TEXT_BYTES).text,
         family=family,
         icon=_icon_of(event.type, family, payload),
         text=clip(events.describe(event.type, event.payload), TEXT_BYTES).text,

@@ -70,7 +70,7 @@ class Peer:
         self, place: Place, turns: Sequence[payload.Step], *, window: int, runs: int = 1
     ) -> Iterator[PeerProcess]:
         """The peer, ready for its first window of the turns, on an empty database."""
-        python = self._installed()
+        python = installed(self.environment, self.requirements)
         said = place.folder / f"{self.environment}.json"
         payload.write_plain(said, list(turns))
         complaints = place.folder / f"{self.environment}.err"
@@ -92,7 +92,7 @@ class Peer:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))},
+            env=variables(),
         )
         try:
             yield process
@@ -100,21 +100,27 @@ class Peer:
             process.kill()
             process.communicate()
 
-    def _installed(self) -> Path:
-        """The interpreter of the peer's environment, which is made where it is not complete."""
-        base = Path(os.environ.get("BENCH_PEERS_VENV") or Path.home() / ".cache" / "agentops-bench")
-        home = base.expanduser() / self.environment
-        python, stamp = home / "bin" / "python", home / "installed.txt"
-        wanted = "\n".join(self.requirements)
-        if stamp.is_file() and stamp.read_text() == wanted:
-            return python
-        try:
-            _run([sys.executable, "-m", "venv", "--clear", home])
-            _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *self.requirements])
-        except (OSError, subprocess.SubprocessError) as error:
-            raise PeerUnusable(f"not installed ({type(error).__name__})") from error
-        stamp.write_text(wanted)
+
+def installed(environment: str, requirements: Sequence[str]) -> Path:
+    """The interpreter of the peer's environment, which is made where it is not complete."""
+    base = Path(os.environ.get("BENCH_PEERS_VENV") or Path.home() / ".cache" / "agentops-bench")
+    home = base.expanduser() / environment
+    python, stamp = home / "bin" / "python", home / "installed.txt"
+    wanted = "\n".join(requirements)
+    if stamp.is_file() and stamp.read_text() == wanted:
         return python
+    try:
+        _run([sys.executable, "-m", "venv", "--clear", home])
+        _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
+    except (OSError, subprocess.SubprocessError) as error:
+        raise PeerUnusable(f"not installed ({type(error).__name__})") from error
+    stamp.write_text(wanted)
+    return python
+
+
+def variables() -> dict[str, str]:
+    """The environment variables of a peer: nothing that would make its Python load ours."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}
 
 
 def _run(command: list[str | Path]) -> None:
@@ -126,3 +132,11 @@ LANGGRAPH = Peer("langgraph", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("l
 LANGGRAPH_DELTA = Peer("langgraph (delta)", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("delta",))
 DBOS = Peer("dbos", "dbos", ("dbos>=3.4,<4", "psycopg[binary]>=3.3,<4"), "dbos_steps.py")
 STEPPING = (LANGGRAPH_DELTA, DBOS, LANGGRAPH)
+# With uvloop and httptools, as ours.
+EVENTSTREAM = (
+    "django-eventstream>=5.3,<6",
+    "django>=5.2.19,<5.3",
+    "redis>=5.2",
+    "psycopg[binary]>=3.3,<4",
+    "uvicorn[standard]>=0.54,<1",
+)

@@ -31,11 +31,6 @@ from timeline.live.cursor import cursor_of
 from timeline.live.response import log_stream, refuse_foreign
 
 MAX_CHOICES = 200
-#: How often a page looks for what no event tells, because nobody is there to write one: that a worker is gone, or
-#: that none comes.
-LOOK_S = 15
-#: By this htmx looks no more.
-STOP_LOOKING = 286
 SHOWS = [(Show.ALL.value, "All"), (Show.MESSAGES.value, "Messages"), (Show.TOOLS.value, "Tools")]
 SHOWS += [(Show.ERRORS.value, "Errors")]
 FIRST_ERROR = "first-error"
@@ -68,7 +63,6 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "window": shown,
         "notice": notice,
         "live": shown.at_end and not run.state.terminal,
-        "look_s": LOOK_S,
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,
         "back": _back(request, run),
@@ -93,8 +87,7 @@ def head(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """The inside of the page's head, as this reader may see it now."""
     principal = principal_of(request)
     found = _found(principal, run_id)
-    context = {"head": head_of(request, principal, found)}
-    return render(request, "runs/_head.html", context, status=STOP_LOOKING if found.run.state.terminal else 200)
+    return render(request, "runs/_head.html", {"head": head_of(request, principal, found)})
 
 
 # Changes nothing, so it asks for no token; otherwise a POST would be told of the token and not of the method.

@@ -23,6 +23,8 @@ from runs.pages.lineage import Lineage, lineage_of
 from runs.statuses import LIVE, RunStatus
 from timeline.shown import clean
 
+#: No event tells, because nobody is there to write one, that a worker is gone or that none comes.
+LOOK_S = 15
 NOT_ALLOWED = "This needs the role operator or admin."
 ELSEWHERE = "It is executed elsewhere; this is only its record."
 
@@ -62,6 +64,8 @@ class Head:
     #: Makes a message that is sent twice by a double click arrive once.
     send_key: UUID
     has_errors: bool
+    #: How often to look again; None where nothing changes any more.
+    look_s: int | None
     commands: list[tuple[str, str]]
 
 
@@ -80,6 +84,7 @@ def head_of(request: HttpRequest, principal: Principal, found: Loaded) -> Head:
         offer=None if no.resume else _offer(run),
         send_key=uuid7(),
         has_errors=has_errors(found),
+        look_s=None if run.state.terminal else LOOK_S,
         commands=_commands(request, run),
     )
 

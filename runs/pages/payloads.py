@@ -23,7 +23,7 @@ from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.pages.texts import HIDDEN_THINKING, media_name
 from timeline import log
-from timeline.shown import Clip, clean, clip, pretty
+from timeline.shown import Clip, clean, clip, pretty, took
 
 #: Of one text on a page; who wants more gets a file.
 WHOLE_BYTES = 256 * 1024
@@ -95,7 +95,8 @@ def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
         parts.append(Part("seen", "What the model was shown of it", _text_of(seen), folded=True))
     parts += _failures(row)
     facts = [("Call id", clean(row.call_id)), ("Effect", row.effect.replace("_", " ")), ("Step", row.step_number)]
-    facts += [("Starts", row.starts), ("Attempts", row.attempts), ("Duration in ms", row.duration_ms)]
+    facts += [("Starts", row.starts), ("Attempts", row.attempts)]
+    facts += [("Duration", took(row.duration_ms) if row.duration_ms is not None else None)]
     facts += [("Planned", row.created_at), ("Started", row.started_at), ("Finished", row.finished_at)]
     links = [("The answer that asked for it", reverse("runs:message", args=[run.pk, row.message_id]))]
     if row.child_run_id:

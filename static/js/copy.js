@@ -3,7 +3,8 @@
 (() => {
   const SHOWN_MS = 1600;
 
-  const textOf = ({ dataset }) => dataset.copyFrom ? document.getElementById(dataset.copyFrom)?.textContent : dataset.copy;
+  const textOf = ({ dataset }) =>
+    dataset.copyFrom ? document.getElementById(dataset.copyFrom)?.textContent : dataset.copy;
 
   // Outside https and localhost a page has no clipboard; the old way still works there.
   async function copy(text) {

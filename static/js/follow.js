@@ -15,7 +15,7 @@
   let unseen = 0;
   let waits = false; // rows.js has stopped adding rows while the reader is away
 
-  // --- On and off ----------------------------------------------------------------------------------------------------
+  // --- On and off --------------------------------------------------------------------------------------------------
 
   function set(on) {
     if (on === following()) return;
@@ -71,7 +71,7 @@
     if (!selection.isCollapsed && timeline.contains(selection.anchorNode)) set(false);
   });
 
-  // --- The pill, and what a screen reader hears ------------------------------------------------------------------------
+  // --- The pill, and what a screen reader hears --------------------------------------------------------------------
 
   const pill = document.getElementById("new-events") || document.body.appendChild(document.createElement("button"));
   pill.id = "new-events";
@@ -115,7 +115,7 @@
   });
   document.addEventListener("agentops:follow", follow);
 
-  // --- Where a page opens ------------------------------------------------------------------------------------------------
+  // --- Where a page opens ------------------------------------------------------------------------------------------
 
   const asked = new URLSearchParams(location.search);
   const elsewhere = location.hash || asked.has("event") || asked.has("before");

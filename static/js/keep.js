@@ -11,13 +11,18 @@
   });
 
   const keyOf = (element, index) => element.dataset.key || element.name || String(index);
-  const keyed = (root, selector) => [...root.querySelectorAll(selector)].map((found, index) => [keyOf(found, index), found]);
+  const keyed = (root, selector) =>
+    [...root.querySelectorAll(selector)].map((found, index) => [keyOf(found, index), found]);
 
   function remember(root) {
     const focused = root.contains(document.activeElement) ? document.activeElement : null;
     return {
-      details: keyed(root, "details").filter(([, found]) => "touched" in found.dataset).map(([key, found]) => [key, found.open]),
-      fields: keyed(root, FIELDS).filter(([, field]) => isDirty(field)).map(([key, field]) => [key, valueOf(field)]),
+      details: keyed(root, "details")
+        .filter(([, found]) => "touched" in found.dataset)
+        .map(([key, found]) => [key, found.open]),
+      fields: keyed(root, FIELDS)
+        .filter(([, field]) => isDirty(field))
+        .map(([key, field]) => [key, valueOf(field)]),
       focus: focused && focused !== root ? focusOf(root, focused) : null,
       selection: selectionIn(root),
     };
@@ -68,12 +73,13 @@
     }
   }
 
-  // --- Selected text, as offsets into the text of the element --------------------------------------------------------
+  // --- Selected text, as offsets into the text of the element ------------------------------------------------------
 
   function selectionIn(root) {
     const selection = getSelection();
-    if (selection.isCollapsed || !root.contains(selection.anchorNode) || !root.contains(selection.focusNode)) return null;
+    if (selection.isCollapsed) return null;
     const range = selection.getRangeAt(0);
+    if (!root.contains(range.commonAncestorContainer)) return null;
     const before = new Range();
     before.setStart(root, 0);
     before.setEnd(range.startContainer, range.startOffset);
@@ -83,14 +89,21 @@
 
   function restoreSelection(root, { selection }) {
     if (!selection) return;
-    // Where the new card says something else at that place, nothing is selected rather than something wrong.
-    const { start, text } = selection;
-    if (root.textContent.slice(start, start + text.length) !== text) return;
+    const { text } = selection;
+    const start = nearest(root.textContent, text, selection.start);
+    if (start < 0) return;
     const range = new Range();
     range.setStart(...pointAt(root, start));
     range.setEnd(...pointAt(root, start + text.length));
     getSelection().removeAllRanges();
     getSelection().addRange(range);
+  }
+
+  // Words before it may have changed ("running 12 s" is now "completed"): where the same text stands nearest.
+  function nearest(all, text, start) {
+    const before = all.lastIndexOf(text, start);
+    const after = all.indexOf(text, start);
+    return before < 0 || (after >= 0 && after - start < start - before) ? after : before;
   }
 
   function pointAt(root, offset) {
@@ -103,7 +116,7 @@
     return node ? [node, offset] : [root, root.childNodes.length];
   }
 
-  // --- The two ways in which htmx replaces things --------------------------------------------------------------------
+  // --- The two ways in which htmx replaces things ------------------------------------------------------------------
 
   // Out of band: the new element is at hand before it is shown, so nothing flickers.
   document.addEventListener("htmx:oobBeforeSwap", ({ detail: { target, fragment } }) => {
@@ -131,7 +144,8 @@
   let late = null;
   function release() {
     pressed = null;
-    if (late?.target.isConnected) htmx.swap(late.target, late.serverResponse, { swapStyle: "innerHTML", swapDelay: 0, settleDelay: 0 }, { eventInfo: late });
+    const spec = { swapStyle: "innerHTML", swapDelay: 0, settleDelay: 0 };
+    if (late?.target.isConnected) htmx.swap(late.target, late.serverResponse, spec, { eventInfo: late });
     late = null;
   }
 

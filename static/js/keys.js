@@ -9,7 +9,7 @@
   const rows = () => [...document.querySelectorAll(ROWS)].filter((row) => row.checkVisibility?.() ?? true);
   const current = () => document.activeElement?.closest(ROWS);
 
-  // --- Moving ----------------------------------------------------------------------------------------------------------
+  // --- Moving ------------------------------------------------------------------------------------------------------
 
   function go(row) {
     if (!row) return;
@@ -26,7 +26,7 @@
     for (let index = from; index >= 0 && index < all.length; index += by) if (wanted(all[index])) return go(all[index]);
   }
 
-  // --- Opening ---------------------------------------------------------------------------------------------------------
+  // --- Opening -----------------------------------------------------------------------------------------------------
 
   function open(details, wanted) {
     details.open = wanted;
@@ -48,7 +48,7 @@
     if (anchor) scrollBy({ top: anchor.getBoundingClientRect().top - before, behavior: "instant" });
   }
 
-  // --- Keys --------------------------------------------------------------------------------------------------------------
+  // --- Keys --------------------------------------------------------------------------------------------------------
 
   const say = (name) => document.dispatchEvent(new CustomEvent(name));
   const visit = (where) => document.querySelector(`[data-go="${where}"]`)?.click();

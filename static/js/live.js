@@ -20,7 +20,7 @@
   const streams = new Set();
   const cursor = () => document.getElementById("timeline")?.dataset.last;
 
-  // --- What the reader is told ---------------------------------------------------------------------------------
+  // --- What the reader is told -------------------------------------------------------------------------------------
 
   const WORDS = {
     connecting: "Connecting",
@@ -56,7 +56,7 @@
     return link;
   }
 
-  // --- The stream ------------------------------------------------------------------------------------------------
+  // --- The stream --------------------------------------------------------------------------------------------------
 
   // What the extension takes for an EventSource. It outlives its connections, so listeners are bound once.
   class Stream extends EventTarget {
@@ -197,7 +197,7 @@
     if (!document.hidden) each((stream) => Date.now() - stream.heard > SILENT_MS && reopen(stream));
   }, 60_000);
 
-  // --- Starting over -------------------------------------------------------------------------------------------------
+  // --- Starting over -----------------------------------------------------------------------------------------------
 
   // The server cannot go on from our cursor, or a row could not be placed: the page itself is the way back to the
   // truth. Never sooner than ten seconds after it was loaded, whatever the server says.

@@ -16,7 +16,8 @@
 
   document.addEventListener("htmx:responseError", ({ detail: { xhr } }) => {
     const id = xhr.getResponseHeader("X-Request-ID");
-    const status = xhr.status === 429 || xhr.status === 503 ? "The server is busy" : `The server answered ${xhr.status}`;
+    const busy = xhr.status === 429 || xhr.status === 503;
+    const status = busy ? "The server is busy" : `The server answered ${xhr.status}`;
     report(`${status}. Try again in a moment.${id ? ` Request ${id}.` : ""}`);
   });
   document.addEventListener("htmx:sendError", () => report("The server cannot be reached. What is shown may be old."));

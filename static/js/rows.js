@@ -4,10 +4,11 @@
 // goes on with other rows would come out of order. Here each piece is swapped by htmx on its own, in log order:
 //   no hx-swap-oob            a row: appended to the timeline, once
 //   hx-swap-oob="true"        replaces the element with its id; if there is none and it has data-append: appended
-//   hx-swap-oob="how:#where"  changes that element; if there is none, nothing
+//   hx-swap-oob="how:#where"  changes or replaces that element; if there is none, likewise
 "use strict";
 (() => {
   const MOST_ROWS = 600; // while following: older ones go, and "load older" brings them back
+  const STEP_ROWS = 60;
   const MOST_AWAY = 2000; // while the reader is elsewhere nothing may move, so from here on rows wait on the server
   const MOST_PIECES = 2000; // text nodes in one streaming output
 
@@ -51,8 +52,8 @@
       if (how) plain = swap(plain);
       const target = how ? targetOf(piece, how) : null;
       if (target) {
-        if (how === "true") swap(piece);
-        else grow(target, piece);
+        if (how.startsWith("beforeend")) grow(target, piece);
+        else replace(target, piece);
       } else if (isNew(piece, how, plain)) {
         piece.removeAttribute("hx-swap-oob");
         plain.append(piece);
@@ -94,6 +95,13 @@
     return new DocumentFragment();
   }
 
+  // A card stays where it was opened: one that begins again after a crash does not know that it had begun before.
+  function replace(target, piece) {
+    const { seq } = target.dataset;
+    if (seq && seqOf(seq) < seqOf(piece.dataset.seq)) piece.dataset.seq = seq;
+    swap(piece);
+  }
+
   // A program that prints for hours must not fill the memory of the browser: its page holds the whole output. A box
   // whose end the reader sees goes on showing the end.
   function grow(target, piece) {
@@ -103,13 +111,15 @@
     if (atEnd) target.scrollTop = target.scrollHeight;
   }
 
-  // --- The page stays small -----------------------------------------------------------------------------------------
+  // --- The page stays small ----------------------------------------------------------------------------------------
 
   function shorten() {
     const rows = [...timeline.querySelectorAll(":scope > [data-seq]")];
     if (rows.length <= MOST_ROWS) return;
-    // A step's heading stays with its rows where it can; a fifth at a time, so that this is rare.
-    const cut = rows.length - Math.floor(MOST_ROWS * 0.8);
+    // A fifth at a time, so that this is rare; and down to the beginning of a step, if there is one near.
+    const least = rows.length - Math.floor(MOST_ROWS * 0.8);
+    const step = rows.slice(least, least + STEP_ROWS).findIndex((row) => row.matches(".step"));
+    const cut = least + Math.max(step, 0);
     rows.slice(0, cut).forEach((row) => row.remove());
     offerOlder(rows[cut].dataset.seq);
   }
@@ -122,10 +132,13 @@
     const link = document.createElement("a");
     item.id = "older";
     item.className = "row older";
+    // As in templates/timeline/_older.html.
     link.href = location.pathname + query;
     link.textContent = "Load older";
-    for (const [name, value] of [["get", rowsUrl + query], ["target", "#older"], ["swap", "outerHTML"], ["trigger", "intersect once, click"]])
-      link.setAttribute(`hx-${name}`, value);
+    link.setAttribute("hx-get", rowsUrl + query);
+    link.setAttribute("hx-target", "#older");
+    link.setAttribute("hx-swap", "outerHTML");
+    link.setAttribute("hx-trigger", "intersect once, click");
     item.append(link);
     timeline.prepend(item);
     htmx.process(item);

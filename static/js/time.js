@@ -21,7 +21,7 @@
     }
   }
 
-  // --- Words ---------------------------------------------------------------------------------------------------------
+  // --- Words -------------------------------------------------------------------------------------------------------
 
   const two = (number) => String(number).padStart(2, "0");
 
@@ -53,7 +53,7 @@
     return `${Math.floor(seconds / 3600)} h ${two(Math.floor(seconds / 60) % 60)} min`;
   }
 
-  // --- Elements --------------------------------------------------------------------------------------------------------
+  // --- Elements ----------------------------------------------------------------------------------------------------
 
   function showTime(element) {
     const date = new Date(element.dateTime);
@@ -84,7 +84,7 @@
   // querySelectorAll does not find the element itself; and setting its text adds a text node, not an element.
   const around = (node) => (node.matches(`${ALL}, .tick[data-since]`) && node.parentElement) || node;
 
-  // --- One timer, only while somebody looks ------------------------------------------------------------------------------
+  // --- One timer, only while somebody looks ------------------------------------------------------------------------
 
   let beat = 0;
   function turn() {

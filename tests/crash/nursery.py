@@ -1,7 +1,7 @@
-"""Starts worker processes quickly: the libraries are loaded once, each worker is a fork that loads only our code.
+"""Starts processes quickly: the libraries are loaded once, each worker or web process is a fork that loads our code.
 
 Run as a program by rig.py; one JSON request per line comes in, one JSON answer goes out. No settings are read
-here, so every worker reads its own environment as one that was started by hand.
+here, so each reads its own environment as one that was started by hand.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import sys
 import traceback
 from typing import Any
 
+#: By the name of the command: the module whose `main` it runs.
+PROGRAMS = {"celery": "celery.__main__", "uvicorn": "uvicorn.main"}
 LIBRARIES = [
     "celery.__main__",
     "celery.app.amqp",
@@ -36,7 +38,9 @@ LIBRARIES = [
     "celery.worker.components",
     "celery.worker.consumer",
     "celery.worker.strategy",
+    "csp.middleware",
     "dj_database_url",
+    "django.core.handlers.asgi",
     "django.core.management",
     "django.db.backends.postgresql.base",
     "django.db.backends.sqlite3.base",
@@ -49,6 +53,10 @@ LIBRARIES = [
     "pydantic_ai.direct",
     "pydantic_ai.models",
     "uuid_utils.compat",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.asyncio",
+    "uvicorn.main",
+    "uvicorn.protocols.http.h11_impl",
 ]
 PR_SET_PDEATHSIG = 1
 
@@ -71,8 +79,8 @@ def become(order: dict[str, Any]) -> None:
         os.environ.clear()
         os.environ.update(order["env"])
         sys.path.insert(0, order["cwd"])
-        sys.argv = ["celery", *order["argv"]]
-        importlib.import_module("celery.__main__").main()
+        sys.argv = [order["program"], *order["argv"]]
+        importlib.import_module(PROGRAMS[order["program"]]).main()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1

@@ -96,7 +96,7 @@ class Nursery:
 
 @dataclass
 class Celeried:
-    """A worker or a beat: a process of its own."""
+    """A worker, a beat or a web process: a process of its own."""
 
     nursery: Nursery
     pid: int
@@ -166,6 +166,15 @@ class OwnRedis:
             self._process.kill()
             self._process.wait(10)
             self._process = None
+
+    def suspend(self) -> None:
+        """It holds its connections and answers nobody."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def hint(self, run_id: UUID, times: int = 1) -> None:
         """What a web process does after it has committed a queued run."""
@@ -261,8 +270,11 @@ class Databases:
             return f"sqlite:///{name}"
         return urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
 
+    def server_url(self) -> str:
+        return os.environ["DATABASE_URL"]
+
     def _server(self, statement: str) -> None:
-        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True, connect_timeout=5) as server:
+        with psycopg.connect(self.server_url(), autocommit=True, connect_timeout=5) as server:
             server.execute(statement)  # type: ignore[arg-type]
 
 
@@ -325,7 +337,7 @@ class Stage:
     def beat(self) -> Celeried:
         return self.spawn(["-A", "agentops", "beat", "--schedule", str(self.home / "beat")])
 
-    def spawn(self, argv: list[str], **env: str) -> Celeried:
+    def spawn(self, argv: list[str], *, program: str = "celery", **env: str) -> Celeried:
         path = self.home / f"process-{len(self.workers)}.log"
         whole = {
             **self.databases.env(self.name, self.home),
@@ -335,7 +347,7 @@ class Stage:
             "AGENTOPS_PROCESS_NAME": "agentops-worker",
             **env,
         }
-        pid = self.nursery.ask(argv=argv, env=whole, cwd=str(ROOT), log=str(path))
+        pid = self.nursery.ask(program=program, argv=argv, env=whole, cwd=str(ROOT), log=str(path))
         self.workers.append(Celeried(self.nursery, pid, path))
         return self.workers[-1]
 

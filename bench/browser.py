@@ -1,0 +1,98 @@
+"""The pages in Chromium: from the commit to the row, from the click on Start to the first step (G12), a long run (G13).
+
+Nobody else's program does the same, so each figure is judged by the goal itself. Prints idle memory too (G15).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+from bench.following import long_page
+from bench.pages import Reader, Start, chromium, reading
+from bench.place import Place
+from bench.publishing import Publisher
+from bench.report import Row, heading, mid, note, percentile, show
+from bench.stacks import Stack, embedded, scaled
+from bench.stream_servers import fresh_run, own_publisher
+
+EMBEDDED_MS, SCALED_MS = 150, 250
+EMBEDDED_MIB, SCALED_MIB = 200, 500
+#: The first clicks load what a process and a browser load once.
+WARM_UP = 2
+#: With --steps below it, everything is smaller.
+WHOLE = 1000
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading("browser: Chromium without a window, on an idle machine")
+    if chromium() is None:
+        show(Row("everything in the browser", "-", "there is no Chromium"))
+        return
+    small = steps < WHOLE
+    clicks = 1 if small else 4 if quick else 25
+    with embedded(place) as stack:
+        idle_memory("embedded", stack, EMBEDDED_MIB)
+        starts("embedded", stack, clicks, EMBEDDED_MS)
+    with scaled(place) as stack:
+        idle_memory("web, worker and clock", stack, SCALED_MIB)
+        starts("scaled", stack, clicks, SCALED_MS)
+    events, seconds = (1_000, 1) if small else (5_000, 5) if quick else (50_000, 60)
+    with scaled(place, workers=0) as stack:
+        rows(place, stack, 2 if small else 10 if quick else 60)
+        long_page(place, stack, events=events, seconds=seconds)
+
+
+def idle_memory(what: str, stack: Stack, limit: float) -> None:
+    used = stack.rss_mib()
+    show(Row(f"idle memory, {what}", f"{used:.0f} MiB", f"the goal: {limit} MiB", used / limit, at_most=1))
+
+
+def starts(what: str, stack: Stack, clicks: int, limit: float) -> None:
+    """Click Start again and again, each time when the run before has ended."""
+    with reading(stack) as reader:
+        for _ in range(WARM_UP):
+            reader.start_a_run()
+        made = [reader.start_a_run() for _ in range(clicks)]
+    seen = [start.seen for start in made]
+    p95 = percentile(seen, 95)
+    show(Row(f"Start to visible step, p95, {what}", f"{p95:.0f} ms", f"the goal: {limit} ms", p95 / limit, at_most=1))
+    note(f"p50 {percentile(seen, 50):.0f} ms, longest {max(seen):.0f} ms, {clicks} clicks; {_parts(made)}")
+
+
+def rows(place: Place, stack: Stack, samples: int) -> None:
+    """From the commit of an event by another process to its row in an open page."""
+    run_id, before = fresh_run()
+    with own_publisher(place) as publisher, reading(stack) as reader:
+        reader.open_run(str(run_id))
+        waits = _waits(reader, publisher, run_id, before, samples)
+    if len(waits) < samples:
+        raise RuntimeError(f"{samples - len(waits)} of {samples} rows did not come")
+    p95 = percentile(waits, 95)
+    show(Row("commit to row in the page, p95", f"{p95:.1f} ms", f"p50: {percentile(waits, 50):.1f} ms"))
+
+
+def _waits(reader: Reader, publisher: Publisher, run_id: UUID, before: int, samples: int) -> list[float]:
+    publisher.publish(str(run_id), bursts=WARM_UP, rate=4)
+    # Not a divisor of anything that ticks here: each finds the page at another moment.
+    stamps = publisher.publish(str(run_id), bursts=samples, rate=4.37)
+    reader.page.wait_for_timeout(1500)
+    came = reader.rows()
+    ahead = time.time() - time.monotonic()
+    return [
+        (came[before + number] - (committed / 1e9 + ahead)) * 1000
+        for number, (_, committed) in stamps.items()
+        if before + number in came
+    ]
+
+
+def _parts(made: Sequence[Start]) -> str:
+    """Where the time goes, by medians."""
+    parts = {
+        "form answered": mid([start.posted for start in made]),
+        "page answered": mid([start.answered for start in made]),
+        "painted": mid([start.painted for start in made]),
+        "step in the page": mid([start.in_page for start in made]),
+    }
+    return ", ".join(f"{name} {ms:.0f}" for name, ms in parts.items())

@@ -1,0 +1,72 @@
+"""A run of 50,000 events in the browser (G13): its first paint, its weight, and its memory while it is followed.
+
+`python -m bench follow` follows for ten minutes; as a part of `browser` it is one.
+"""
+
+from __future__ import annotations
+
+from bench.pages import Memory, Reader, Visit, chromium, reading
+from bench.place import Place
+from bench.publishing import Publisher
+from bench.report import Row, heading, mid, note, show
+from bench.stacks import Stack, scaled
+from bench.stream_servers import fresh_run, own_publisher
+
+PAINT_MS = 1500
+WEIGHT_KB = 300
+#: "Flat", with what a collection may leave over.
+MEMORY_GOAL = 1.2
+VISITS = 5
+RATE = 20.0
+#: Enough that the page has as many rows as it keeps.
+FIRST = 3000
+FIRST_SIZE = 100
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading("follow: a tab that follows a run of 50,000 events for ten minutes")
+    if chromium() is None:
+        show(Row("everything in the browser", "-", "there is no Chromium"))
+        return
+    with scaled(place, workers=0) as stack:
+        long_page(place, stack, events=50_000, seconds=30 if quick else 600)
+
+
+def long_page(place: Place, stack: Stack, *, events: int, seconds: int) -> None:
+    from bench import long_run
+
+    run_id, opening = fresh_run()
+    long_run.fill(run_id, events)
+    with own_publisher(place, "steps") as publisher, reading(stack) as reader:
+        publisher.skip(str(run_id), events)
+        visits = [reader.open_run(str(run_id)) for _ in range(VISITS)]
+        before, after = _followed(reader, publisher, str(run_id), seconds)
+        behind = opening + publisher.published(str(run_id)) - reader.newest()
+    if behind > long_run.PER_STEP:
+        raise RuntimeError(f"the page is {behind} events behind")
+    _judge_visits(f"{events:,} events", visits)
+    ratio = after.heap_mb / before.heap_mb
+    figures = (f"{after.heap_mb:.1f} MB", f"before: {before.heap_mb:.1f} MB")
+    show(Row(f"memory of the tab after {seconds} s", *figures, ratio, at_most=MEMORY_GOAL))
+    note(f"nodes {before.nodes:,} before, {after.nodes:,} after; {RATE:.0f} events/s")
+
+
+def _judge_visits(what: str, visits: list[Visit]) -> None:
+    painted, weight = mid([visit.painted for visit in visits]), mid([visit.size / 1000 for visit in visits])
+    goal = f"the goal: {PAINT_MS:,} ms"
+    show(Row(f"first paint, {what}", f"{painted:.0f} ms", goal, painted / PAINT_MS, at_most=1))
+    goal = f"the goal: {WEIGHT_KB} kB"
+    show(Row(f"page weight, {what}", f"{weight:.0f} kB", goal, weight / WEIGHT_KB, at_most=1))
+    answered, ready = mid([visit.answered for visit in visits]), mid([visit.ready for visit in visits])
+    parts = f"first byte {answered:.0f} ms, ready {ready:.0f} ms"
+    note(f"{parts}; {visits[0].files} files, cache empty; {len(visits)} visits")
+
+
+def _followed(reader: Reader, publisher: Publisher, run_id: str, seconds: int) -> tuple[Memory, Memory]:
+    """Memory when the page is full, and after it has followed for so long."""
+    publisher.publish(run_id, bursts=FIRST // FIRST_SIZE, rate=RATE / 2, size=FIRST_SIZE)
+    reader.page.wait_for_timeout(2000)
+    before = reader.memory()
+    publisher.publish(run_id, bursts=int(RATE * seconds), rate=RATE)
+    reader.page.wait_for_timeout(2000)
+    return before, reader.memory()

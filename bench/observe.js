@@ -1,0 +1,62 @@
+// Notes in a page under measurement what happened when, in milliseconds since the epoch. Put before every document.
+(() => {
+  "use strict";
+  if (!location.protocol.startsWith("http")) return;
+  const CLICKED = "bench-clicked";
+  const now = () => performance.timeOrigin + performance.now();
+  const noted = {
+    clicked: Number(sessionStorage.getItem(CLICKED)),
+    rows: {}, // when each event's row came into the page, by its seq
+    painted: null, // the first paint of anything
+    stepInPage: null,
+    stepSeen: null,
+  };
+  window.bench = noted;
+
+  // The document that was clicked in goes away: the time has to wait for the next one elsewhere.
+  const click = (event) => {
+    if (event.target.closest("button[type=submit]")) sessionStorage.setItem(CLICKED, String(now()));
+  };
+  addEventListener("click", click, true);
+
+  // The next task after an animation frame runs when that frame has been painted.
+  const afterFrame = (then) =>
+    requestAnimationFrame(() => {
+      const channel = new MessageChannel();
+      channel.port1.onmessage = () => then(now());
+      channel.port2.postMessage(null);
+    });
+
+  // A frame can be due before anything is shown; the browser tells of the first paint a little later.
+  let framed = null;
+  const settle = () => {
+    if (noted.painted === null) return;
+    const marks = document.documentElement.dataset;
+    marks.benchPainted = "";
+    if (framed === null || noted.stepSeen !== null) return;
+    noted.stepSeen = Math.max(framed, noted.painted);
+    marks.benchSeen = "";
+  };
+  new PerformanceObserver((list) => {
+    const [first] = list.getEntriesByName("first-contentful-paint");
+    if (first) noted.painted = performance.timeOrigin + first.startTime;
+    settle();
+  }).observe({ type: "paint", buffered: true });
+
+  const look = (records) => {
+    const at = now();
+    for (const record of records) {
+      for (const node of record.addedNodes) {
+        if (node instanceof HTMLElement && node.dataset.seq) noted.rows[node.dataset.seq] ??= at;
+      }
+    }
+    if (noted.stepInPage === null && document.querySelector("#timeline > .step")) {
+      noted.stepInPage = at;
+      afterFrame((at) => {
+        framed = at;
+        settle();
+      });
+    }
+  };
+  new MutationObserver(look).observe(document, { childList: true, subtree: true });
+})();

@@ -1,0 +1,45 @@
+"""Appends events to a run as the product does, from a process of its own, at the pace that it is told.
+
+By default the same small event again and again; called with "steps", those of bench/long_run.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from uuid import UUID
+
+import django
+
+from bench.peers import pacing
+
+
+def main() -> None:
+    django.setup()
+    from django.db import transaction
+
+    from bench import long_run
+    from timeline import log
+    from timeline.log import Entry
+    from timeline.models import Source
+
+    def tick(number: int) -> Entry:
+        return Entry(pacing.payload(number), pacing.TYPE)
+
+    entry = long_run.entry if sys.argv[1:] == ["steps"] else tick
+
+    def publish(target: str, numbers: range) -> list[pacing.Stamp]:
+        committed: list[int] = []
+        entries = [entry(number) for number in numbers]
+        began = time.monotonic_ns()
+        with transaction.atomic():
+            # Registered before the append registers its ring: the moment between the commit and the ring.
+            transaction.on_commit(lambda: committed.append(time.monotonic_ns()))
+            log.append(UUID(target), entries, source=Source.INGEST)
+        return [(began, committed[0])] * len(numbers)
+
+    pacing.serve("agentops", publish)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The product's pages in Chromium, as a reader has them, and the times that bench/observe.js notes there.
+
+Knows the pages by their addresses and ids alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import CDPSession, Page, sync_playwright
+
+from bench.stacks import AGENT, PROJECT, Stack
+
+SCRIPT = Path(__file__).with_name("observe.js")
+RUN_PAGE = re.compile(r"/runs/[0-9a-f]{8}-")
+PATIENCE_MS = 15_000
+WIDTH, HEIGHT = 1280, 900
+
+
+@dataclass(frozen=True)
+class Start:
+    """Milliseconds from the click on Start to …"""
+
+    #: … the request for the run's page, which begins when the form's answer has come.
+    posted: float
+    #: … the first byte of that page.
+    answered: float
+    #: … the first paint of anything on it.
+    painted: float
+    #: … the first step in the page.
+    in_page: float
+    #: … the frame that shows it.
+    seen: float
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A page that was opened with an empty cache: milliseconds from the request, bytes as they were transferred."""
+
+    answered: float
+    painted: float
+    ready: float
+    size: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of the page's JavaScript after a collection."""
+
+    heap_mb: float
+    nodes: int
+
+
+class Reader:
+    """Somebody who is signed in, with one tab."""
+
+    def __init__(self, page: Page, stack: Stack) -> None:
+        self.page = page
+        self._stack = stack
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(f"{stack.url}/login")
+        page.fill("#id_username", stack.name)
+        page.fill("#id_password", stack.password)
+        page.click("main button[type=submit]")
+        page.wait_for_url(lambda url: "/login" not in url)
+
+    def start_a_run(self) -> Start:
+        """Fills in the form, clicks Start, and sees the run through to its end."""
+        page = self.page
+        page.goto(f"{self._stack.url}/p/{PROJECT}/runs/new?agent={AGENT}")
+        page.fill("#start-prompt", "Look at the whole list.")
+        page.wait_for_timeout(200)
+        page.click("main form[method=post] button[type=submit]")
+        page.wait_for_url(RUN_PAGE, wait_until="commit")
+        # Not by a function: the page's policy lets nobody evaluate one later.
+        page.wait_for_selector("html[data-bench-seen]")
+        noted = page.evaluate(
+            """() => {
+                const [nav] = performance.getEntriesByType("navigation");
+                const began = performance.timeOrigin;
+                const at = {
+                    posted: began + nav.fetchStart, answered: began + nav.responseStart, painted: bench.painted,
+                    in_page: bench.stepInPage, seen: bench.stepSeen,
+                };
+                return Object.fromEntries(Object.entries(at).map(([name, when]) => [name, when - bench.clicked]));
+            }"""
+        )
+        page.wait_for_selector("#head .status-completed")
+        return Start(**noted)
+
+    def open_run(self, run_id: str) -> Visit:
+        page = self.page
+        with self._protocol() as session:
+            session.send("Network.clearBrowserCache")
+        page.goto(f"{self._stack.url}/runs/{run_id}")
+        page.wait_for_selector("#timeline > [data-seq]")
+        page.wait_for_selector("#connection[data-state=live]", state="attached")
+        page.wait_for_selector("html[data-bench-painted]", state="attached")
+        noted = page.evaluate(
+            """() => {
+                const [nav] = performance.getEntriesByType("navigation");
+                const loaded = performance.getEntriesByType("resource").filter((one) => one.responseEnd > 0);
+                const size = loaded.reduce((sum, one) => sum + one.transferSize, nav.transferSize);
+                return {
+                    answered: nav.responseStart,
+                    painted: bench.painted - performance.timeOrigin,
+                    ready: nav.domContentLoadedEventEnd,
+                    size,
+                    files: loaded.length + 1,
+                };
+            }"""
+        )
+        return Visit(**noted)
+
+    def rows(self) -> dict[int, float]:
+        """When each event's row came into the page, in seconds since the epoch."""
+        noted: dict[str, float] = self.page.evaluate("() => bench.rows")
+        return {int(seq): at / 1000 for seq, at in noted.items()}
+
+    def newest(self) -> int:
+        """The last event that the page says it has."""
+        return int(self.page.get_attribute("#timeline", "data-last") or 0)
+
+    def memory(self) -> Memory:
+        with self._protocol() as session:
+            session.send("HeapProfiler.collectGarbage")
+            session.send("Performance.enable")
+            found: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
+        metrics = {metric["name"]: metric["value"] for metric in found}
+        return Memory(metrics["JSHeapUsedSize"] / 1e6, int(metrics["Nodes"]))
+
+    @contextmanager
+    def _protocol(self) -> Iterator[CDPSession]:
+        """Chromium's own protocol, for what Playwright has no word for."""
+        session = self.page.context.new_cdp_session(self.page)
+        try:
+            yield session
+        finally:
+            session.detach()
+
+
+def chromium() -> str | None:
+    """The distribution's."""
+    return os.environ.get("BENCH_CHROMIUM") or shutil.which("chromium")
+
+
+@contextmanager
+def reading(stack: Stack) -> Iterator[Reader]:
+    """Chromium without a window. Django's database cannot be used meanwhile on this thread: Playwright has a loop."""
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+        try:
+            context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+            context.add_init_script(path=SCRIPT)
+            yield Reader(context.new_page(), stack)
+        finally:
+            browser.close()

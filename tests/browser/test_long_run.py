@@ -1,0 +1,103 @@
+"""A run of ten thousand events: it opens at its end, quickly, can be read back to its beginning, and stays live."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from tests.browser.conftest import Tabs
+from tests.browser.pages import assert_each_once, live, open_run, row_ids, seqs
+from tests.live.logs import grow, last_seq
+from tests.make import make_run
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+EVENTS = 10_000
+#: The promise; a test on a busy machine only says that it is of that order.
+GOAL_S, LIMIT_S = 1.5, 4.0
+
+
+def long_run() -> AgentRun:
+    run = make_run()
+    while last_seq(run) < EVENTS:
+        grow(run, 1000, size=60)
+    return run
+
+
+def opening_s(page: Page, run: AgentRun) -> float:
+    """Seconds from the request until the newest row stands on the screen."""
+    open_run(page, run)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
+    painted: float = page.evaluate(
+        "Math.max(performance.getEntriesByType('navigation')[0].loadEventEnd, "
+        "...performance.getEntriesByType('paint').map(entry => entry.startTime))"
+    )
+    return painted / 1000
+
+
+def test_ten_thousand_events(tabs: Tabs, web: WebThread) -> None:
+    run = long_run()
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    times = [opening_s(page, run) for _ in range(4)]
+    size = page.evaluate("performance.getEntriesByType('navigation')[0].decodedBodySize") / 1024
+    print(
+        f"\n{last_seq(run)} events: opened in {times[0]:.2f} s, then {statistics.median(times[1:]):.2f} s "
+        f"(goal {GOAL_S} s), {size:.0f} KiB, {len(seqs(page))} rows"
+    )
+    assert min(times) < LIMIT_S
+    assert len(seqs(page)) <= 600
+
+    live(page)
+    last = grow(run, 3)
+    expect(page.locator(f"#e{last}")).to_be_in_viewport()
+    read_back(page)
+    assert_each_once(page)
+
+    # And still live, without moving what is being read.
+    top = page.evaluate("scrollY")
+    last = grow(run, 2)
+    expect(page.locator(f"#e{last}")).to_be_attached()
+    assert abs(page.evaluate("scrollY") - top) < 3
+    page.locator("#new-events").click()
+    expect(page.locator(f"#e{last}")).to_be_in_viewport()
+
+
+def read_back(page: Page) -> None:
+    """Four pages of older rows, by scrolling up alone; what is read stays where it is on the screen."""
+    for _ in range(4):
+        first = seqs(page)[0]
+        top = page.evaluate(
+            """first => {
+              scrollBy(0, document.getElementById("older").getBoundingClientRect().top - 100);
+              return document.getElementById(`e${first}`).getBoundingClientRect().top;
+            }""",
+            first,
+        )
+        expect(page.locator(f"#e{first - 1}")).to_be_attached(timeout=30_000)
+        page.wait_for_timeout(100)
+        assert abs(page.locator(f"#e{first}").bounding_box()["y"] - top) < 3, "the page moved"  # type: ignore[index]
+        assert seqs(page) == [*range(seqs(page)[0], seqs(page)[-1] + 1)]
+
+
+def test_it_is_read_to_its_beginning_without_scripts(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    grow(run, 700)
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER), javascript=False)
+    open_run(page, run)
+    seen: set[str] = set()
+    for _ in range(10):
+        seen |= set(row_ids(page))
+        older = page.get_by_role("link", name="Load older")
+        if not older.count():
+            break
+        with page.expect_navigation():
+            older.click()
+
+    assert {f"e{seq}" for seq in range(1, last_seq(run) + 1)} <= seen
+    page.get_by_role("link", name="Back to the newest").first.click()
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_attached()

@@ -1,0 +1,214 @@
+"""A page that loses its server: it comes back by itself, where it was, and no row is shown twice."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import remove_member
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from tests.browser.conftest import GONE, Tabs
+from tests.browser.pages import assert_each_once, live, open_run, row_ids, seqs, status
+from tests.crash import scripted
+from tests.crash.rig import Stage
+from tests.live.logs import finish, grow, last_seq
+from tests.make import make_run
+from tests.web.fixtures import MakeWeb
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser]
+assert scripted.ScriptedProvider is not None
+
+
+class Busy(BaseHTTPRequestHandler):
+    """What a proxy says while there is nobody behind it."""
+
+    asked: list[str] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(503)
+        self.send_header("Retry-After", "1")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Quiet."""
+
+
+@contextmanager
+def busy(port: int) -> Iterator[list[str]]:
+    """Everything at the port is answered 503; the addresses that were asked for."""
+    Busy.asked = []
+    with ThreadingHTTPServer(("127.0.0.1", port), Busy) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield Busy.asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def opened(tabs: Tabs, url: str, run: AgentRun) -> Page:
+    page = tabs.open(url, make_person(run.project, Role.VIEWER))
+    open_run(page, run)
+    live(page)
+    # A page that was loaded anew would not have it.
+    page.evaluate("document.body.dataset.same = 'yes'")
+    return page
+
+
+def assert_complete(page: Page, run: AgentRun) -> None:
+    """Every event of ours has its row, once, on the page that was there from the beginning."""
+    last = last_seq(run)
+    expect(page.locator(f"#e{last}")).to_have_count(1)
+    assert_each_once(page)
+    assert seqs(page)[-1] == last
+    own = [each for each in row_ids(page) if each.startswith("e")]
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.body.dataset.same") == "yes", "the page was loaded anew"
+    page.reload()
+    assert [each for each in row_ids(page) if each.startswith("e")] == own
+
+
+@pytest.mark.smoke
+def test_after_a_restart_no_row_is_doubled(tabs: Tabs, web: WebThread) -> None:
+    tabs.expect(GONE)
+    run = make_run()
+    page = opened(tabs, web.url, run)
+    grow(run, 3)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_visible()
+    for _ in range(2):
+        web.stop()
+        expect(page.locator("#connection")).to_contain_text("Reconnecting")
+        grow(run, 4)
+        web.start()
+        live(page)
+        expect(page.locator(f"#e{last_seq(run)}")).to_be_visible()
+        grow(run, 2)
+    assert_complete(page, run)
+
+
+def test_after_a_503_no_row_is_doubled(tabs: Tabs, web: WebThread) -> None:
+    tabs.expect(GONE)
+    run = make_run()
+    page = opened(tabs, web.url, run)
+    grow(run, 5)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_visible()
+    shown = last_seq(run)
+    web.stop()
+    with busy(web.port) as asked:
+        grow(run, 2)
+        expect(page.locator("#connection")).to_contain_text("Reconnecting")
+        until = time.monotonic() + 10
+        while len(asked) < 3 and time.monotonic() < until:
+            page.wait_for_timeout(100)
+    web.start()
+    live(page)
+
+    assert len(asked) >= 3, "it gave up"
+    assert all(f"afterSeq={shown}" in path for path in asked), asked
+    grow(run, 2)
+    assert_complete(page, run)
+
+
+def test_while_the_server_hangs_nothing_is_lost(tabs: Tabs, web: WebThread) -> None:
+    """Someone listens and never answers, as a frozen process does; then the server is back."""
+    tabs.expect(GONE)
+    run = make_run()
+    page = opened(tabs, web.url, run)
+    web.stop()
+    with socket.create_server(("127.0.0.1", web.port)):
+        grow(run, 2)
+        page.wait_for_timeout(2000)
+    web.start()
+    live(page)
+    grow(run, 2)
+    assert_complete(page, run)
+
+
+def test_a_page_that_was_offline_catches_up(tabs: Tabs, web: WebThread) -> None:
+    tabs.expect(GONE)
+    run = make_run()
+    page = opened(tabs, web.url, run)
+    page.context.set_offline(True)
+    expect(page.locator("#connection")).to_contain_text("Offline")
+    grow(run, 5)
+    page.context.set_offline(False)
+    live(page)
+    assert_complete(page, run)
+
+
+def test_the_end_that_came_while_nobody_listened_is_shown(tabs: Tabs, web: WebThread) -> None:
+    tabs.expect(GONE)
+    run = make_run()
+    page = opened(tabs, web.url, run)
+    web.stop()
+    finish(run)
+    web.start()
+    status(page, "stopped")
+
+    expect(page.locator("#connection")).to_have_text("Ended")
+    assert_complete(page, run)
+
+
+def test_a_page_that_fell_far_behind_begins_anew(tabs: Tabs, web: WebThread) -> None:
+    """Thousands of rows are not streamed into a page; it is loaded again at its end."""
+    tabs.expect(GONE)
+    run = make_run()
+    page = opened(tabs, web.url, run)
+    web.stop()
+    for _ in range(3):
+        grow(run, 700)
+    web.start()
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_visible(timeout=25_000)
+
+    assert page.evaluate("document.body.dataset.same") is None
+    assert_each_once(page)
+    live(page)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
+    grow(run)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
+
+
+def test_who_loses_access_is_told_so(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    person = make_person(run.project, Role.VIEWER)
+    page = tabs.open(web.url, person)
+    open_run(page, run)
+    live(page)
+    remove_member(run.project, person, actor=SYSTEM)
+    expect(page.locator("#connection")).to_contain_text("No longer allowed")
+    grow(run)
+    page.wait_for_timeout(1000)
+
+    expect(page.locator(f"#e{last_seq(run)}")).to_have_count(0)
+
+
+def test_a_killed_process_is_forgotten(tabs: Tabs, stage: Stage, web_process: MakeWeb) -> None:
+    """SIGKILL, twice, while a worker of its own drives the run."""
+    tabs.expect(GONE)
+    server = web_process()
+    run = stage.run([["ledger_read"]] * 6, chunks=3, pause_s=0.2, tool_sleep_s=0.8)
+    page = opened(tabs, server.url, run)
+    stage.worker()
+    for card in (0, 2):
+        expect(page.locator(".card-tool.is-completed").nth(card)).to_be_visible(timeout=20_000)
+        server.kill()
+        page.wait_for_timeout(500)
+        server.start()
+    status(page, "completed", timeout=30_000)
+
+    expect(page.locator(".card-tool.is-completed")).to_have_count(6)
+    assert_complete(page, run)

@@ -1,0 +1,180 @@
+"""The page of a run in a browser: rows come as the run goes on, and what a reader sees live is what a reload shows."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from tests.browser.acting import driven, make_scripted
+from tests.browser.conftest import GONE, Tabs
+from tests.browser.pages import assert_each_once, live, open_run, row_ids, seqs, status, texts
+from tests.live.logs import finish, grow, last_seq
+from tests.make import drive, make_run
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser]
+
+
+def visit(tabs: Tabs, web: WebThread, run: AgentRun, query: str = "", **options: object) -> Page:
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), **options)
+    open_run(page, run, query)
+    return page
+
+
+def same_after_reload(page: Page) -> None:
+    before, seen = row_ids(page), texts(page)
+    page.reload()
+    assert row_ids(page) == before
+    assert texts(page) == seen
+
+
+@pytest.mark.smoke
+def test_a_run_grows_before_the_eyes(tabs: Tabs, web: WebThread) -> None:
+    run = make_scripted(chunks=4, pause_s=0.1, tool_sleep_s=0.3)
+    page = visit(tabs, web, run)
+    live(page)
+    status(page, "queued")
+    with driven(run):
+        status(page, "running")
+        expect(page.locator(".card-assistant.is-streaming .text")).to_contain_text("Step 1.")
+        expect(page.locator(".card-tool.is-running")).to_have_count(1)
+        expect(page.locator(".card-tool.is-completed")).to_have_count(3)
+    status(page, "completed")
+    expect(page.locator("#connection")).to_have_text("Ended")
+
+    expect(page.locator(".is-streaming, .card-tool.is-running")).to_have_count(0)
+    expect(page.locator("#timeline .step")).to_have_count(3)
+    assert_each_once(page)
+    same_after_reload(page)
+
+
+def test_streamed_text_grows_and_the_finished_card_replaces_it(tabs: Tabs, web: WebThread) -> None:
+    run = make_scripted(calls=[], chunks=12, pause_s=0.2)
+    page = visit(tabs, web, run)
+    live(page)
+    with driven(run):
+        text = page.locator(".card-assistant.is-streaming .text")
+        expect(text).to_contain_text("All done.")
+        seen = set()
+        while (shown := text.all_inner_texts()) != []:
+            seen.add(len(shown[0]))
+            page.wait_for_timeout(50)
+    assert len(seen) >= 3, "it did not grow piece by piece"
+    status(page, "completed")
+    card = page.locator(".card-assistant")
+    expect(card).to_have_count(1)
+    expect(card).to_contain_text("11: The model thinks aloud")
+    same_after_reload(page)
+
+
+def test_nothing_is_lost_between_the_first_paint_and_the_stream(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    person = make_person(run.project, Role.VIEWER)
+    page = tabs.open(web.url, person)
+
+    def late(route: object) -> None:
+        grow(run, 3)
+        route.continue_()  # type: ignore[attr-defined]
+
+    page.route("**/stream?*", late)
+    open_run(page, run)
+    live(page)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_visible()
+    page.unroute("**/stream?*")
+
+    assert_each_once(page)
+    same_after_reload(page)
+
+
+def test_a_run_that_comes_in_one_piece_is_shown_once(tabs: Tabs, web: WebThread) -> None:
+    """Cards that are opened, streamed into and completed within one message."""
+    run = make_scripted()
+    page = visit(tabs, web, run)
+    live(page)
+    page.context.set_offline(True)
+    tabs.expect(GONE)
+    drive(run)
+    page.context.set_offline(False)
+    status(page, "completed")
+
+    assert_each_once(page)
+    same_after_reload(page)
+
+
+@pytest.mark.parametrize("show", ["messages", "tools", "errors"])
+def test_filters_hide_rows_live_and_at_first(tabs: Tabs, web: WebThread, show: str) -> None:
+    run = make_scripted()
+    page = visit(tabs, web, run, f"?show={show}")
+    live(page)
+    with driven(run):
+        pass
+    status(page, "completed")
+    visible = page.locator("#timeline > li:visible")
+    seen_live = visible.evaluate_all("rows => rows.map(row => `${row.id} ${row.className}`)")
+    page.reload()
+
+    assert visible.evaluate_all("rows => rows.map(row => `${row.id} ${row.className}`)") == seen_live
+    assert bool(seen_live) is (show != "errors")
+
+
+def test_following_stops_when_the_reader_scrolls_up(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    grow(run, 60)
+    page = visit(tabs, web, run)
+    live(page)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
+    grow(run, 5)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
+    # Away from the end: nothing moves any more.
+    page.mouse.move(400, 300)
+    page.mouse.wheel(0, -1500)
+    page.wait_for_timeout(300)
+    before = page.evaluate("scrollY")
+    grow(run, 7)
+    pill = page.locator("#new-events")
+    expect(pill).to_have_text("↓ 7 new")
+    assert page.evaluate("scrollY") == before
+
+    pill.click()
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
+    expect(pill).to_be_hidden()
+    grow(run)
+    expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
+
+
+def test_a_link_leads_to_an_event(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    grow(run, 500)
+    finish(run)
+    page = visit(tabs, web, run, "?event=123#target")
+
+    expect(page.locator("#e123")).to_be_in_viewport()
+    expect(page.locator("#e123.is-target")).to_have_count(1)
+    assert 123 in seqs(page)
+
+
+def test_what_is_copied_and_toggled(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = visit(tabs, web, run, "", permissions=["clipboard-read", "clipboard-write"], timezone_id="Asia/Tokyo")
+    page.locator("#head .run-facts button.copy").first.click()
+    assert page.evaluate("navigator.clipboard.readText()") == str(run.pk)
+    time = page.locator("#timeline time").first
+    local = time.inner_text()
+    page.keyboard.press("t")
+    expect(time).not_to_have_text(local)
+    utc = time.inner_text()
+
+    assert (int(utc[:2]) + 9) % 24 == int(local[:2])
+
+
+def test_a_reader_may_not_act(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    open_run(page, run)
+
+    for name in ("Resume", "Pause", "Send a message", "Stop"):
+        button = page.get_by_role("button", name=name).first
+        expect(button).to_be_disabled()

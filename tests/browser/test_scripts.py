@@ -1,0 +1,145 @@
+"""What the page's own scripts do beside showing rows: keep what a reader did, keep the page small, tell of failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from tests.browser.conftest import Tabs
+from tests.browser.pages import assert_each_once, live, open_run, seqs
+from tests.live.logs import grow
+from tests.make import make_run
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Source
+
+pytestmark = [pytest.mark.browser]
+MOST_ROWS = 600
+
+
+def visit(tabs: Tabs, web: WebThread, run: AgentRun, query: str = "") -> Page:
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+    open_run(page, run, query)
+    live(page)
+    return page
+
+
+def say(run: AgentRun, type_: str, **payload: Any) -> None:
+    with transaction.atomic():
+        log.append(run.pk, [Entry(payload, type=type_, step=1)], source=Source.INGEST)
+
+
+def test_what_a_reader_opened_and_marked_stays(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = visit(tabs, web, run)
+    say(run, "tool.start", call_id="c1", tool_name="search", arguments={"query": "where the lease is renewed"})
+    card = page.locator(".card-tool")
+    card.locator("details.arguments summary").click()
+    card.locator(".payload").first.evaluate(
+        """box => {
+          const text = box.querySelector("bdi").firstChild, at = text.data.indexOf("the lease");
+          getSelection().setBaseAndExtent(text, at, text, at + "the lease".length);
+        }"""
+    )
+    say(run, "tool.end", call_id="c1", tool_name="search", status="completed", output="in lease.py")
+
+    expect(card.locator(".status")).to_have_text("completed")
+    expect(card.locator("details.arguments")).to_have_attribute("open", "")
+    expect(card.locator("details.output")).not_to_have_attribute("open", "")
+    assert page.evaluate("document.activeElement.closest('details').className") == "arguments"
+    assert page.evaluate("getSelection().toString()") == "the lease"
+
+
+def test_a_page_stays_small_and_what_left_it_comes_back(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = visit(tabs, web, run)
+    for _ in range(10):
+        last = grow(run, 90)
+        expect(page.locator(f"#e{last}")).to_be_in_viewport()
+
+    assert len(seqs(page)) <= MOST_ROWS
+    first = seqs(page)[0]
+    page.locator("#older").scroll_into_view_if_needed()
+    expect(page.locator(f"#e{first - 1}")).to_be_attached()
+    assert_each_once(page)
+    assert seqs(page) == [*range(seqs(page)[0], last + 1)]
+
+
+def test_rows_that_a_filter_hides_take_no_room(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = visit(tabs, web, run, "?show=errors")
+    say(run, "error", error_type="network_error", error="the first")
+    for _ in range(8):
+        grow(run, 90)
+    say(run, "error", error_type="network_error", error="the second")
+
+    expect(page.locator("#timeline > .row")).to_have_count(2)
+    expect(page.locator("#timeline")).to_contain_text("the first")
+
+
+def test_a_row_that_cannot_be_placed_brings_the_page_anew(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = visit(tabs, web, run)
+    tabs.expect("planted")
+    page.evaluate("document.body.dataset.same = 'yes'; htmx.swap = () => { throw new Error('planted'); }; null")
+    last = grow(run)
+
+    # Not sooner than ten seconds after it was loaded.
+    expect(page.locator("body[data-same]")).to_have_count(0, timeout=15_000)
+    expect(page.locator(f"#e{last}")).to_be_in_viewport()
+
+
+def test_a_request_that_fails_is_told_until_one_works(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    grow(run, 300)
+    page = visit(tabs, web, run)
+    tabs.expect("answered 500|status of 500|Response Status Error Code 500")
+    page.route("**/rows?*", lambda route: route.fulfill(status=500, headers={"X-Request-ID": "r-1"}, body=""))
+    page.locator("#older").scroll_into_view_if_needed()
+    alert = page.get_by_role("alert")
+
+    expect(alert).to_contain_text("The server answered 500. Try again in a moment. Request r-1.")
+    page.unroute("**/rows?*")
+    page.locator("#older a").click()
+    expect(page.locator("#e1")).to_be_attached()
+    expect(alert).to_have_count(0)
+
+
+def test_the_way_back_keeps_the_filters(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    address = f"/p/{run.project.slug}/runs?status=queued"
+    page.goto(address)
+    page.locator(".row-link").click()
+    page.get_by_role("link", name="← Runs").click()
+
+    assert page.url.endswith(address)
+
+
+def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    page.clock.install()
+    open_run(page, run)
+    live(page)
+    page.evaluate(
+        """() => {
+          Object.defineProperty(document, "hidden", { get: () => window.away, configurable: true });
+          window.turn = (away) => { window.away = away; document.dispatchEvent(new Event("visibilitychange")); };
+          turn(true);
+        }"""
+    )
+    page.clock.fast_forward(61_000)
+    last = grow(run)
+    page.wait_for_timeout(300)
+    assert seqs(page)[-1] < last
+    page.evaluate("turn(false)")
+
+    expect(page.locator(f"#e{last}")).to_be_attached()

@@ -1,0 +1,33 @@
+"""Logs that grow, as a worker or a runner would let them; builders of the stream tests.
+
+May import the product and the suite's builders.
+"""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from runs import lifecycle
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from timeline import log
+from timeline.events.run import RunStopped
+from timeline.log import Entry
+from timeline.models import Log, Source
+
+
+def grow(run: AgentRun, count: int = 1, *, size: int = 0) -> int:
+    """`count` more events in one transaction, each with a text of `size`; the last seq."""
+    entries = [Entry({"n": number, "text": "x" * size}, type="x.test", clean=True) for number in range(count)]
+    with transaction.atomic():
+        return log.append(run.pk, entries, source=Source.INGEST)[-1].seq
+
+
+def finish(run: AgentRun) -> int:
+    """The run is stopped; the seq of its terminal event."""
+    lifecycle.move(run, RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB)
+    return last_seq(run)
+
+
+def last_seq(run: AgentRun) -> int:
+    return Log.objects.get(pk=run.pk).last_seq

@@ -1,0 +1,213 @@
+"""What the streams answer before they stream: to bad cursors, to other methods, to those who may not read."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import quote
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from agentops.projects.models import Role
+from tests.crash.rig import eventually
+from tests.live.conftest import Scene
+from tests.live.logs import finish, grow, last_seq
+from tests.make import make_agent, make_run
+from tests.web.listeners import Refusal, heard
+from tests.web.people import make_person, signed_in, with_key
+
+#: Differ between any two answers.
+OWN_TO_EACH = {"date", "x-request-id", "set-cookie"}
+#: Ids of requests, CSRF tokens, and the time.
+RANDOM = re.compile(rb"\b[0-9a-f]{32}\b|\b[0-9A-Za-z]{64}\b|data-now=\S+")
+BAD = [
+    "abc",
+    "-5",
+    "+5",
+    "1e9",
+    "x:1",
+    "9" * 400,
+    str(2**63),
+    "NaN",
+    "1.",
+    ".1",
+    "1.-1",
+    "1.0.0",
+    "0x10",
+    "1 2",
+    "null",
+]
+
+
+def plain(answer: Refusal) -> tuple[int, dict[str, str], bytes]:
+    return (
+        answer.status,
+        {n: v for n, v in answer.headers.items() if n not in OWN_TO_EACH},
+        RANDOM.sub(b"*", answer.body),
+    )
+
+
+def code_of(answer: Refusal) -> str:
+    assert answer.headers["content-type"] == "application/problem+json"
+    document = json.loads(answer.body)
+    assert document["status"] == answer.status
+    return str(document["code"])
+
+
+# --- Cursors ----------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_cursor_is_refused(scene: Scene) -> None:
+    for cursor in BAD:
+        asked = f"?afterSeq={quote(cursor)}"
+        header = scene.listeners.ask(scene.url, scene.cookie | {"Last-Event-ID": cursor})
+        query = scene.listeners.ask(scene.url + asked, scene.cookie)
+        assert (header.status, code_of(header)) == (400, "invalid_last_event_id"), cursor
+        assert (query.status, code_of(query)) == (400, "invalid_after_seq"), cursor
+        assert scene.listeners.ask(scene.page_url, scene.cookie | {"Last-Event-ID": cursor}).status == 400, cursor
+        assert scene.listeners.ask(scene.page_url + asked, scene.cookie).status == 400, cursor
+
+
+def test_a_cursor_of_strange_bytes_is_refused(scene: Scene) -> None:
+    for raw in ("%D9%A1%D9%A2", "1%00", "1%0D%0AX-Own:%201", "%FF%FE", "%F0%9F%92%A9"):
+        assert code_of(scene.listeners.ask(f"{scene.url}?afterSeq={raw}", scene.cookie)) == "invalid_after_seq", raw
+
+
+def test_a_bad_header_is_refused_beside_a_good_query(scene: Scene) -> None:
+    assert scene.listeners.ask(f"{scene.url}?afterSeq=1", scene.cookie | {"Last-Event-ID": "abc"}).status == 400
+
+
+def test_parameters_of_the_library_below_choose_nothing(scene: Scene) -> None:
+    other = make_run(make_agent())
+    last = grow(scene.run, 2)
+    grow(other, 20)
+    for query in ("es-meta=garbage", "recover=true", "link=next", f"channel=log:{other.pk}", "lastEventId=1"):
+        heard(scene.open(f"?{query}&afterSeq={last - 1}"), [last])
+
+
+# --- The head of a stream ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["url", "page_url"])
+def test_the_headers_keep_proxies_from_holding_it_back(scene: Scene, address: str) -> None:
+    reader = scene.listeners.open(getattr(scene, address), scene.cookie)
+    eventually(lambda: reader.messages, within_s=5, why="the stream begins")
+
+    [answer] = reader.answers
+    assert answer.headers["content-type"].partition(";")[0] == "text/event-stream"
+    assert "no-cache" in answer.headers["cache-control"]
+    assert "no-transform" in answer.headers["cache-control"]
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert "content-length" not in answer.headers
+    assert "content-encoding" not in answer.headers
+    assert "access-control-allow-origin" not in answer.headers
+    # Before anything else, and spread so that a restart brings no storm.
+    assert 1000 <= (reader.messages[0].retry_ms or 0) <= 5000
+
+
+def test_the_pause_before_a_return_is_spread(scene: Scene) -> None:
+    readers = [scene.open() for _ in range(12)]
+    eventually(lambda: all(reader.messages for reader in readers), within_s=5, why="the streams begin")
+
+    pauses = {reader.messages[0].retry_ms or 0 for reader in readers}
+    assert len(pauses) > 6
+    assert all(1000 <= pause <= 5000 for pause in pauses)
+
+
+def test_it_speaks_http_1_0(scene: Scene) -> None:
+    last = finish(scene.run)
+    told = scene.listeners.read_to_end(scene.url, scene.cookie, version="1.0")
+
+    assert [int(m.id or 0) for m in told if m.event == "message" and m.data] == [*range(1, last + 1)]
+    assert told[-1].event == "end"
+
+
+@pytest.mark.parametrize("address", ["url", "page_url"])
+def test_only_get_streams(scene: Scene, address: str) -> None:
+    for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
+        answer = scene.listeners.ask(getattr(scene, address), scene.cookie | {"Content-Length": "0"}, method=method)
+        assert (answer.status, answer.headers.get("allow")) == (405, "GET"), method
+
+
+# --- Who may read -----------------------------------------------------------------------------------------------
+
+
+def test_a_key_reads(scene: Scene) -> None:
+    last = last_seq(scene.run)
+    for scope in ("read", "write"):
+        heard(scene.listeners.open(scene.url, with_key(scene.project, scope)), [*range(1, last + 1)])
+
+
+def test_the_project_may_be_named_by_its_id(scene: Scene) -> None:
+    url = scene.url.replace(f"/{scene.project.slug}/", f"/{scene.project.pk}/")
+
+    heard(scene.listeners.open(url, scene.cookie), [*range(1, last_seq(scene.run) + 1)])
+
+
+def test_nobody_reads_without_credentials(scene: Scene) -> None:
+    assert code_of(scene.listeners.ask(scene.url)) == "auth_required"
+    assert scene.listeners.ask(scene.url).status == 401
+    # No redirect: an EventSource would take the login page for an answer.
+    assert scene.listeners.ask(scene.page_url).status == 401
+
+
+def test_a_wrong_key_is_refused_also_beside_a_good_session(scene: Scene) -> None:
+    for header in ("Bearer aok_test_nonsense", "Bearer ", "Basic YTpi", "Bearer " + "x" * 5000):
+        assert scene.listeners.ask(scene.url, scene.cookie | {"Authorization": header}).status == 401, header
+
+
+def test_a_key_for_ingest_does_not_read(scene: Scene) -> None:
+    answer = scene.listeners.ask(scene.url, with_key(scene.project, "ingest"))
+
+    assert (answer.status, code_of(answer)) == (403, "scope_required")
+
+
+def test_a_foreign_run_cannot_be_told_from_none(scene: Scene) -> None:
+    foreign = make_run(make_agent())
+    own = f"{scene.web.url}/api/projects/{scene.project.slug}/agent-runs"
+    theirs = f"{scene.web.url}/api/projects/{foreign.project.slug}/agent-runs"
+    nobodys = f"{scene.web.url}/api/projects/no-such-project/agent-runs"
+    asked = [
+        f"{own}/{uuid4()}/events/stream",
+        f"{own}/{foreign.pk}/events/stream",
+        f"{theirs}/{foreign.pk}/events/stream",
+        f"{nobodys}/{foreign.pk}/events/stream",
+        f"{theirs}/{scene.run.pk}/events/stream",
+    ]
+    for headers in (scene.cookie, with_key(scene.project)):
+        unknown_run, foreign_run, *projects = [plain(scene.listeners.ask(url, headers)) for url in asked]
+        assert unknown_run[0] == 404
+        assert foreign_run == unknown_run
+        assert projects == [projects[0]] * 3
+        assert projects[0][0] == 404
+
+    pages = [
+        plain(scene.listeners.ask(f"{scene.web.url}/runs/{pk}/stream", scene.cookie)) for pk in (uuid4(), foreign.pk)
+    ]
+    assert pages[0] == pages[1]
+    assert pages[0][0] == 404
+    assert str(foreign.pk).encode() not in pages[1][2]
+
+
+def test_a_page_of_another_site_cannot_read(scene: Scene) -> None:
+    for origin in ("https://evil.example", "null", scene.web.url.replace("127.0.0.1", "localhost")):
+        answer = scene.listeners.ask(scene.url, scene.cookie | {"Origin": origin})
+        assert (answer.status, code_of(answer)) == (403, "foreign_origin")
+        assert scene.listeners.ask(scene.page_url, scene.cookie | {"Origin": origin}).status == 403
+
+    heard(scene.open(headers={"Origin": scene.web.url}), [*range(1, last_seq(scene.run) + 1)])
+
+
+def test_another_host_is_refused(scene: Scene) -> None:
+    answer = httpx.get(scene.url, headers=scene.cookie | {"Host": "evil.example"})
+
+    assert answer.status_code == 400
+
+
+def test_no_principal_reads_more_by_being_a_member_elsewhere(scene: Scene) -> None:
+    stranger = signed_in(make_person(make_run(make_agent()).project, Role.ADMIN))
+
+    assert scene.listeners.ask(scene.url, stranger).status == 404
+    assert scene.listeners.ask(scene.page_url, stranger).status == 404

@@ -1,0 +1,119 @@
+"""The stream of a run's page: rows as HTML, in batches; what it says beside them; and how it begins and ends."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from runs import lifecycle
+from runs.models import AgentRun
+from runs.pages import live_rows
+from runs.statuses import RunStatus
+from tests.crash.rig import eventually
+from tests.live.conftest import Scene
+from tests.live.logs import finish, grow, last_seq
+from tests.make import drive, make_agent, make_run
+from tests.web.sse_client import Follower
+from timeline.events.run import RunPaused
+from timeline.models import Source
+
+ROW = re.compile(r'<li id="([^"]+)"')
+
+
+def rows_of(reader: Follower) -> list[str]:
+    """The ids of all rows that came, in order."""
+    return [row for message in reader.events("rows") for row in ROW.findall(message.data or "")]
+
+
+def names(reader: Follower) -> list[str]:
+    return [message.event for message in reader.messages if message.data is not None]
+
+
+def follow(scene: Scene, after: int = 0, run: AgentRun | None = None, **options: object) -> Follower:
+    url = scene.page_url if run is None else scene.page_url.replace(str(scene.run.pk), str(run.pk))
+    reader = scene.listeners.open(f"{url}?afterSeq={after}", scene.cookie, **options)
+    eventually(lambda: reader.messages, within_s=5, why="the stream begins")
+    return reader
+
+
+def caught_up(reader: Follower, last: int) -> None:
+    eventually(lambda: reader.last_id == str(last) or reader.error, within_s=10, why=f"{last} after {reader.last_id}")
+    assert reader.error is None
+
+
+def test_rows_come_in_batches_and_once(scene: Scene) -> None:
+    first = last_seq(scene.run)
+    reader = follow(scene, first)
+    last = grow(scene.run, 50)
+    caught_up(reader, last)
+
+    assert rows_of(reader) == [f"e{seq}" for seq in range(first + 1, last + 1)]
+    assert len(reader.events("rows")) < 25, "each event travelled alone"
+    assert "x.test" in (reader.events("rows")[0].data or "")
+
+
+def test_a_move_is_told_beside_its_row(scene: Scene) -> None:
+    reader = follow(scene, last_seq(scene.run))
+    lifecycle.move(scene.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB)
+    eventually(lambda: reader.events("status"), within_s=5, why="the status is told")
+
+    assert reader.events("status")[0].data == "paused"
+    caught_up(reader, last_seq(scene.run))
+    assert rows_of(reader) == [f"e{last_seq(scene.run)}"]
+
+
+def test_a_page_hears_of_the_end_and_no_204(scene: Scene) -> None:
+    """After any answer but 200 htmx would ask again and again; `end` is what it stops at."""
+    reader = follow(scene, last_seq(scene.run), stop_at_end=True)
+    last = finish(scene.run)
+    eventually(lambda: "end" in names(reader), within_s=5, why="the end is told")
+    assert names(reader)[-1] == "end"
+    assert reader.events("end")[0].id == str(last)
+
+    late = scene.listeners.read_to_end(f"{scene.page_url}?afterSeq={last}", scene.cookie)
+    assert [message.event for message in late if message.data is not None] == ["end"]
+
+
+def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
+    grow(scene.run, live_rows.MAX_BEHIND + 5)
+    told = scene.listeners.read_to_end(f"{scene.page_url}?afterSeq=1", scene.cookie)
+
+    [reset] = [message for message in told if message.data is not None]
+    assert reset.event == "stream-reset"
+    assert json.loads(reset.data or "") == {"last_seq": last_seq(scene.run)}
+
+
+def test_a_page_that_is_just_near_enough_is_not(scene: Scene) -> None:
+    first = last_seq(scene.run)
+    last = grow(scene.run, live_rows.MAX_BEHIND - 5)
+    reader = follow(scene, first)
+    caught_up(reader, last)
+
+    assert rows_of(reader) == [f"e{seq}" for seq in range(first + 1, last + 1)]
+
+
+def test_line_ends_in_texts_do_not_cut_messages(scene: Scene) -> None:
+    """CR alone ends a line of the stream too."""
+    run = make_run(make_agent(scene.project), "one\rtwo\r\nthree\n\nevent: end\ndata: four\rid: 99\r\r")
+    reader = follow(scene, 0, run)
+    caught_up(reader, last_seq(run))
+
+    assert "end" not in names(reader)
+    said = "".join(message.data or "" for message in reader.events("rows"))
+    for word in ("one", "two", "three", "event: end", "data: four", "id: 99"):
+        assert word in said
+
+
+def test_reconnections_at_every_place_show_the_same(scene: Scene) -> None:
+    """Whatever a reader has seen already: what follows completes it, card by card."""
+    run = drive(make_run(make_agent(scene.project)))
+    last = last_seq(run)
+    whole = scene.listeners.read_to_end(f"{scene.page_url.replace(str(scene.run.pk), str(run.pk))}", scene.cookie)
+    known = {row for message in whole if message.event == "rows" for row in ROW.findall(message.data or "")}
+    for after in range(0, last, max(1, last // 25)):
+        rest = scene.listeners.read_to_end(
+            f"{scene.page_url.replace(str(scene.run.pk), str(run.pk))}?afterSeq={after}", scene.cookie
+        )
+        assert [message.event for message in rest if message.data is not None][-1] == "end"
+        ids = {row for message in rest if message.event == "rows" for row in ROW.findall(message.data or "")}
+        assert ids <= known, f"after {after}: {ids - known}"

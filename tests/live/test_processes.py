@@ -1,0 +1,156 @@
+"""Streams of web processes of their own: what they cost, how they end, and what their readers notice of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from tests.crash.rig import OwnRedis, Stage, eventually
+from tests.live.conftest import Scene
+from tests.live.logs import finish, grow, last_seq
+from tests.web.fixtures import MakeWeb
+from tests.web.listeners import Listeners, heard
+from tests.web.serving import WebProcess
+from tests.web.sse_client import Follower
+
+MANY = {"AGENTOPS_STREAMS_PER_USER": "1000"}
+
+
+@pytest.fixture
+def web(web_process: MakeWeb) -> WebProcess:
+    return web_process(**MANY)
+
+
+@pytest.fixture
+def scene(web: WebProcess, listeners: Listeners) -> Scene:
+    """On a server of its own."""
+    return Scene(web, listeners)
+
+
+def readers(scene: Scene, count: int) -> list[Follower]:
+    made = [scene.open(pause_s=0.1, stubborn=True) for _ in range(count)]
+    everything = [*range(1, last_seq(scene.run) + 1)]
+    for reader in made:
+        heard(reader, everything, within_s=20)
+    return made
+
+
+def took(scene: Scene, reader: Follower, *, within_s: float) -> float:
+    """Seconds until one more event, which this process appends, has reached the reader."""
+    began = time.monotonic()
+    last = grow(scene.run)
+    heard(reader, [*range(1, last + 1)], within_s=within_s)
+    return reader.messages[-1].at - began
+
+
+def test_readers_cost_no_threads_and_no_connections(
+    scene: Scene, web: WebProcess, connections_of: Callable[[WebProcess], list[str]]
+) -> None:
+    few = readers(scene, 5)
+    grow(scene.run, 20)
+    threads, connections = web.threads(), len(connections_of(web))
+    crowd = readers(scene, 100)
+    for _ in range(5):
+        last = grow(scene.run, 20)
+    for reader in (*few, *crowd):
+        heard(reader, [*range(1, last + 1)], within_s=20)
+    states = connections_of(web)
+    print(f"threads {threads} → {web.threads()}, connections {connections} → {len(states)}")
+
+    assert web.threads() <= threads + 2
+    assert len(states) <= 5
+    # A reader that waits has no connection: those that there are lie in the pool.
+    assert set(states) <= {"idle"}
+
+
+def test_sigterm_ends_streams_in_order(scene: Scene, web: WebProcess) -> None:
+    crowd = readers(scene, 20)
+    assert web.process is not None
+    began = time.monotonic()
+    web.process.signal(Stage.TERM)
+    code = web.process.wait(within_s=10, why="ended by SIGTERM")
+    print(f"20 streams: gone {time.monotonic() - began:.2f} s after SIGTERM")
+
+    # uvicorn raises the signal again when it is done.
+    assert code in (0, -Stage.TERM)
+    assert time.monotonic() - began < 3
+    assert "graceful shutdown exceeded" not in web.process.said()
+    assert "Traceback" not in web.process.said()
+    web.start()
+    last = grow(scene.run)
+    for reader in crowd:
+        heard(reader, [*range(1, last + 1)], within_s=20)
+        assert not reader.events("end")
+
+
+def test_readers_outlive_a_killed_server(scene: Scene, web: WebProcess) -> None:
+    crowd = readers(scene, 20)
+    for _ in range(2):
+        grow(scene.run, 3)
+        web.kill()
+        grow(scene.run, 3)
+        web.start()
+        last = grow(scene.run, 3)
+        for reader in crowd:
+            heard(reader, [*range(1, last + 1)], within_s=20)
+    last = finish(scene.run)
+    for reader in crowd:
+        eventually(lambda reader=reader: reader.statuses[-1] == 204, within_s=5, why="the end, and 204 after it")
+        assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
+
+
+def test_another_process_is_heard_without_redis(scene: Scene) -> None:
+    """By looking once a second."""
+    [reader] = readers(scene, 1)
+    times = [took(scene, reader, within_s=3) for _ in range(4)]
+    print(f"without Redis, from another process: {max(times):.2f} s at most")
+
+    assert max(times) < 1.5
+
+
+@pytest.mark.postgres
+def test_redis_may_come_and_go(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+    scene = Scene(web_process(**MANY), listeners)
+    [reader] = readers(scene, 1)
+    for _ in range(2):
+        quick = [took(scene, reader, within_s=3) for _ in range(5)]
+        bell.kill()
+        time.sleep(0.3)
+        slow = [took(scene, reader, within_s=4) for _ in range(4)]
+        print(f"with Redis {max(quick):.3f} s at most, without it {max(slow):.2f} s")
+        assert min(quick) < 0.2
+        assert max(slow) < 2
+        bell.start()
+        eventually(lambda: took(scene, reader, within_s=3) < 0.2, within_s=10, why="the doorbell is heard again")
+    assert len(reader.answers) == 1
+
+
+@pytest.mark.postgres
+def test_redis_that_hangs_holds_nobody_up(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+    scene = Scene(web_process(**MANY), listeners)
+    [reader] = readers(scene, 1)
+    bell.suspend()
+    try:
+        slow = [took(scene, reader, within_s=5) for _ in range(4)]
+    finally:
+        bell.go_on()
+    print(f"with a Redis that hangs: {max(slow):.2f} s at most")
+    assert max(slow) < 2.5
+    eventually(lambda: took(scene, reader, within_s=3) < 0.2, within_s=15, why="the doorbell is heard again")
+
+
+@pytest.mark.postgres
+def test_streams_outlive_the_loss_of_all_database_connections(scene: Scene, web: WebProcess, stage: Stage) -> None:
+    crowd = readers(scene, 5)
+    with psycopg.connect(stage.databases.server_url(), autocommit=True) as server:
+        for _ in range(3):
+            server.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", [web.name]
+            )
+            last = grow(scene.run, 3)
+            for reader in crowd:
+                heard(reader, [*range(1, last + 1)], within_s=10)
+    assert [len(reader.answers) for reader in crowd] == [1] * 5

@@ -1,0 +1,69 @@
+"""A log that is not what a reader has read any more (restored, pruned, gone): it is told so, never left waiting."""
+
+from __future__ import annotations
+
+import json
+
+from tests.crash.rig import eventually
+from tests.live.conftest import Scene
+from tests.live.logs import grow
+from tests.web.listeners import heard
+from tests.web.sse_client import Follower
+from timeline.maintenance import open_door
+from timeline.models import Event, Log
+
+
+def rewind(scene: Scene, to: int) -> None:
+    """As after a restore of a backup that was made at seq `to`."""
+    with open_door("test: a restored backup"):
+        Event.objects.filter(log=scene.run.pk, seq__gt=to).delete()
+        Log.objects.filter(pk=scene.run.pk).update(last_seq=to)
+
+
+def resets(reader: Follower) -> list[int]:
+    return [json.loads(message.data or "")["last_seq"] for message in reader.events("stream-reset")]
+
+
+def test_a_rewound_log_begins_again_for_who_listens(scene: Scene) -> None:
+    last = grow(scene.run, 20)
+    reader = scene.open()
+    heard(reader, [*range(1, last + 1)])
+    rewind(scene, 5)
+    eventually(lambda: resets(reader), within_s=5, why="the reader is told")
+    new = grow(scene.run, 2)
+    eventually(lambda: reader.ids[-1:] == [new], within_s=5, why="what is true comes again")
+
+    assert resets(reader) == [5]
+    before = [*range(1, last + 1)]
+    assert [int(m.id or 0) for m in reader.events("message")] == before + [*range(1, new + 1)]
+
+
+def test_a_rewound_log_begins_again_for_who_comes_back(scene: Scene) -> None:
+    last = grow(scene.run, 20)
+    rewind(scene, 5)
+    reader = scene.open(headers={"Last-Event-ID": str(last)})
+    eventually(lambda: reader.ids[-1:] == [5], within_s=5, why="what is true comes")
+
+    assert resets(reader) == [5]
+    assert [int(m.id or 0) for m in reader.events("message")] == [1, 2, 3, 4, 5]
+
+
+def test_a_page_is_told_to_load_anew(scene: Scene) -> None:
+    last = grow(scene.run, 20)
+    page = scene.listeners.open(f"{scene.page_url}?afterSeq={last}", scene.cookie, pause_s=60)
+    eventually(lambda: page.messages, within_s=5, why="the stream begins")
+    rewind(scene, 5)
+
+    eventually(lambda: resets(page), within_s=5, why="the page is told")
+
+
+def test_a_log_with_a_hole_is_not_shown_as_whole(scene: Scene) -> None:
+    """Events that are gone in the middle: the reader hears of it instead of what follows the hole."""
+    last = grow(scene.run, 20)
+    with open_door("test: a hole"):
+        Event.objects.filter(log=scene.run.pk, seq__in=[4, 5]).delete()
+    reader = scene.open("?afterSeq=1", pause_s=60)
+    eventually(lambda: resets(reader), within_s=5, why="the reader is told")
+
+    assert resets(reader) == [last]
+    assert {int(m.id or 0) for m in reader.events("message")} <= {2, 3}

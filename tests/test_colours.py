@@ -1,0 +1,66 @@
+"""Text can be read: every pair of colours that the stylesheet puts together has the contrast of WCAG AA, both ways."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+CSS = Path(__file__).resolve().parent.parent / "static" / "app.css"
+AA = 4.5
+#: How much of a status's colour its badge is tinted with; see .status.
+TINT = 0.11
+
+Colour = tuple[float, float, float]
+TOKENS = {
+    name: (light, dark)
+    for name, light, dark in re.findall(r"--([\w-]+): light-dark\(#(\w{6}), #(\w{6})\);", CSS.read_text())
+}
+GROUNDS = ["page", "raised", "sunken", "hover"]
+WORDS = ["text", "text-2", "text-3", "accent"]
+STATUSES = ["grey", "blue", "violet", "amber", "teal", "green", "red", "orange"]
+
+
+def colour(name: str, scheme: int) -> Colour:
+    value = TOKENS[name][scheme]
+    red, green, blue = (int(value[at : at + 2], 16) / 255 for at in (0, 2, 4))
+    return red, green, blue
+
+
+def luminance(colour: Colour) -> float:
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Colour, other: Colour) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def tinted(colour: Colour, ground: Colour) -> Colour:
+    red, green, blue = (part * TINT + under * (1 - TINT) for part, under in zip(colour, ground, strict=True))
+    return red, green, blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("ground", GROUNDS)
+@pytest.mark.parametrize("word", WORDS)
+def test_words_can_be_read(word: str, ground: str, scheme: int) -> None:
+    assert contrast(colour(word, scheme), colour(ground, scheme)) >= AA
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("ground", ["page", "raised", "hover"])
+@pytest.mark.parametrize("status", STATUSES)
+def test_statuses_can_be_read(status: str, ground: str, scheme: int) -> None:
+    ink = colour(status, scheme)
+
+    assert contrast(ink, tinted(ink, colour(ground, scheme))) >= AA
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_buttons_and_marks_can_be_read(scheme: int) -> None:
+    assert contrast((1, 1, 1), colour("accent-fill", scheme)) >= AA
+    assert contrast(colour("text", scheme), colour("mark", scheme)) >= AA
+    assert contrast(colour("text-3", scheme), colour("mark", scheme)) >= AA

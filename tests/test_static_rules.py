@@ -1,0 +1,129 @@
+"""What the policy and the browser forbid stands in no template and no script, before a browser ever says so.
+
+No inline script, style or handler, no way around autoescape, no file that nobody loads, no address of another host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from runs.statuses import RunStatus, ToolStatus
+
+ROOT = Path(__file__).resolve().parent.parent
+STATIC = ROOT / "static"
+VENDOR = STATIC / "vendor"
+TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+SCRIPTS = sorted((STATIC / "js").glob("*.js"))
+#: Code that makes HTML: the templates, and the Python that fills them.
+PYTHON = sorted(path for package in ("agentops", "timeline", "runs") for path in (ROOT / package).rglob("*.py"))
+
+#: Names of things, never fetched.
+NAMESPACES = ("http://www.w3.org/2000/svg",)
+HOST = re.compile(r"""(?:\bhttps?:|["'(\s])//[\w-]+\.[\w.-]+""")
+
+IN_TEMPLATES = {
+    "an inline script": re.compile(r"<script(?![^>]*\bsrc=)", re.IGNORECASE),
+    "an inline style": re.compile(r"<style\b|<[^>]*\sstyle\s*=", re.IGNORECASE),
+    "a handler": re.compile(r"<[^>]*\s(?:on[a-z]+|hx-on[\w:-]*|data-hx-on[\w:-]*)\s*=", re.IGNORECASE),
+    "code for htmx": re.compile(r"""(?:hx-vals|hx-headers|hx-vars)\s*=\s*["']?\s*(?:js|javascript):|hx-vars"""),
+    "an address that runs code": re.compile(r"javascript:", re.IGNORECASE),
+    "unescaped text": re.compile(r"\|\s*safe\b|\|\s*safeseq\b|\{%\s*autoescape\s+off"),
+}
+IN_PYTHON = re.compile(r"\bmark_safe\b|\bSafe(?:String|Text)\(")
+IN_SCRIPTS = {
+    "code from text": re.compile(r"\beval\s*\(|\bnew Function\b|setTimeout\s*\(\s*[\"'`]"),
+    "HTML from text": re.compile(r"\.outerHTML\s*=|insertAdjacentHTML|document\.write"),
+}
+
+
+def faults(paths: Iterable[Path], rules: dict[str, re.Pattern[str]]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{text[: match.start()].count(chr(10)) + 1} has {what}"
+        for path in paths
+        for text in [path.read_text()]
+        for what, rule in rules.items()
+        for match in rule.finditer(text)
+    ]
+
+
+def test_templates_leave_scripts_styles_and_escaping_alone() -> None:
+    assert TEMPLATES
+    assert not faults(TEMPLATES, IN_TEMPLATES)
+
+
+def test_python_marks_no_text_as_safe() -> None:
+    assert not faults(PYTHON, {"a text marked as safe": IN_PYTHON})
+
+
+def test_scripts_run_no_text() -> None:
+    assert not faults(SCRIPTS, IN_SCRIPTS)
+
+
+def test_html_is_parsed_in_one_place_only() -> None:
+    """`innerHTML` is how a live row becomes an element; nothing else needs it."""
+    users = [path.name for path in SCRIPTS if ".innerHTML" in path.read_text()]
+
+    assert users == ["rows.js"]
+
+
+def test_every_script_is_loaded_by_a_template() -> None:
+    markup = "\n".join(path.read_text() for path in TEMPLATES)
+
+    for script in [*SCRIPTS, *VENDOR.glob("*.js")]:
+        assert f"{{% static '{script.relative_to(STATIC).as_posix()}' %}}" in markup
+
+
+def test_every_icon_that_is_shown_is_drawn() -> None:
+    drawn = set(re.findall(r'<symbol id="([\w-]+)"', (STATIC / "icons.svg").read_text()))
+    shown = {
+        name
+        for path in TEMPLATES
+        for name in re.findall(r"""_icon\.html["'] with name=["']([\w-]+)["']""", path.read_text())
+    }
+
+    assert shown
+    assert shown <= drawn
+
+
+def test_every_status_has_a_colour_and_an_icon() -> None:
+    drawn, styled = (STATIC / "icons.svg").read_text(), (STATIC / "app.css").read_text()
+
+    for status in [*RunStatus, *ToolStatus]:
+        assert f'<symbol id="{status}"' in drawn
+        assert re.search(rf"\.status-{status}\b", styled)
+
+
+def test_no_file_refers_to_a_host() -> None:
+    files = [path for path in STATIC.rglob("*") if path.suffix in {".js", ".css", ".svg"}]
+    for path in [*TEMPLATES, *files]:
+        text = path.read_text()
+        for namespace in NAMESPACES:
+            text = text.replace(namespace, "")
+        assert not HOST.search(text), path.relative_to(ROOT)
+
+
+@pytest.mark.parametrize(
+    ("markup", "what"),
+    [
+        ("<script>alert(1)</script>", "an inline script"),
+        ('<p class="a" style="color: red">', "an inline style"),
+        ("<style>", "an inline style"),
+        ('<a href="#" onclick="x()">', "a handler"),
+        ('<div hx-on:click="x()">', "a handler"),
+        ("<div hx-vals='js:{a: 1}'>", "code for htmx"),
+        ('<a href="JavaScript:x()">', "an address that runs code"),
+        ("{{ text|safe }}", "unescaped text"),
+        ("{% autoescape off %}", "unescaped text"),
+    ],
+)
+def test_it_catches_a_planted_fault(markup: str, what: str) -> None:
+    assert IN_TEMPLATES[what].search(markup)
+
+
+@pytest.mark.parametrize("markup", ['<script defer src="a.js"></script>', '<p data-style="x">', "{{ a|safename }}"])
+def test_it_lets_pass_what_is_allowed(markup: str) -> None:
+    assert not any(rule.search(markup) for rule in IN_TEMPLATES.values())

@@ -1,0 +1,50 @@
+"""Who asks: people with a session, and keys, as the headers that a browser or a program would send.
+
+May import the product's models and actions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import add_member
+from agentops.projects.keys import create_key
+from agentops.projects.models import Project, Role
+
+PASSWORD = "a long password for the tests 1"
+_numbers = itertools.count(1)
+
+
+def make_person(project: Project | None = None, role: Role = Role.OPERATOR, *, password: str | None = None) -> User:
+    """Somebody, a member of `project` where one is named. Without a password they sign in by `session_of` only."""
+    person = User.objects.create_user(f"person-{next(_numbers)}", password=password)
+    if project is not None:
+        add_member(project, person, role, actor=SYSTEM)
+    return person
+
+
+def session_of(person: User) -> str:
+    """The value of a fresh session cookie."""
+    client = Client()
+    client.force_login(person)
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+def signed_in(person: User) -> dict[str, str]:
+    return {"Cookie": f"{settings.SESSION_COOKIE_NAME}={session_of(person)}"}
+
+
+def with_key(project: Project, *scopes: str) -> dict[str, str]:
+    made = create_key(project, name="a program", scopes=scopes or ("read",), actor=SYSTEM)
+    return {"Authorization": f"Bearer {made.plain}"}
+
+
+def key_prefix(headers: Mapping[str, str]) -> str:
+    """The shown part of the key in `with_key`'s headers."""
+    return headers["Authorization"].removeprefix("Bearer ").rpartition("_")[0]

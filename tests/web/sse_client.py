@@ -1,0 +1,294 @@
+"""A strict client of server-sent events on plain asyncio streams; hundreds of them fit into one process.
+
+Knows HTTP and the WHATWG's rules for EventSource, and nothing of ours: it must not share a mistake with the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+#: So little is buffered on the reader's side that a slow one is felt by the server.
+TINY = 2048
+
+
+class Malformed(AssertionError):
+    """The server sent what a careful client may not accept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One block of the stream: an event, or what stood in it instead (`comment`, or only an id or a retry)."""
+
+    event: str = "message"
+    data: str | None = None
+    id: str | None = None
+    retry_ms: int | None = None
+    comment: str | None = None
+    #: time.monotonic() of its arrival.
+    at: float = 0.0
+
+
+# --- The format -------------------------------------------------------------------------------------------------
+
+
+class Parser:
+    """Bytes in any pieces → messages. Lines end as the standard says: LF, CR, or both."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        data, now = self._rest + data, time.monotonic()
+        # A CR at the very end may be half of a CRLF.
+        held = b"\r" if data.endswith(b"\r") else b""
+        text = data.removesuffix(held) if held else data
+        if b"\r" in text:
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *blocks, rest = text.split(b"\n\n")
+        self._rest = rest + held
+        return [_message(block.strip(b"\n").decode(), now) for block in blocks if block.strip(b"\n")]
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of an unfinished block is left over."""
+        return not self._rest.strip(b"\n")
+
+
+def _message(block: str, at: float) -> Message:
+    event, data, id_, retry, comment = "message", [], None, None, None
+    for line in block.split("\n"):
+        name, colon, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            data.append(value)
+        elif name == "event":
+            event = value
+        elif name == "id" and "\0" not in value:
+            id_ = value
+        elif name == "retry" and value.isascii() and value.isdigit():
+            retry = int(value)
+        elif colon and not name:
+            comment = value
+        else:
+            raise Malformed(f"no such field: {line[:200]!r}")
+    if event != "message" and not data:
+        raise Malformed(f"a browser drops an event without data: {block[:200]!r}")
+    return Message(event, "\n".join(data) if data else None, id_, retry, comment, at)
+
+
+# --- One connection ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Answer:
+    """The head of a response, and its body as it comes."""
+
+    status: int
+    headers: Mapping[str, str]
+    version: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @property
+    def streams(self) -> bool:
+        return self.headers.get("content-type", "").partition(";")[0] == "text/event-stream"
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        if self.headers.get("transfer-encoding") == "chunked":
+            async for piece in self._chunks():
+                yield piece
+        elif "content-length" in self.headers:
+            yield await self.reader.readexactly(int(self.headers["content-length"]))
+        else:
+            while piece := await self.reader.read(1 << 16):
+                yield piece
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while size := int((await self.reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+            chunk = await self.reader.readexactly(size + 2)
+            if not chunk.endswith(b"\r\n"):
+                raise Malformed("a chunk does not end where it says")
+            yield chunk[:-2]
+        await self.reader.readuntil(b"\r\n")
+
+    async def body(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def messages(self) -> AsyncIterator[Message]:
+        parser = Parser()
+        async for piece in self.pieces():
+            for message in parser.feed(piece):
+                yield message
+        if not parser.idle:
+            raise Malformed("the stream ended inside a message")
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+async def ask(
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    method: str = "GET",
+    version: str = "1.1",
+    receive_buffer: int | None = None,
+) -> Answer:
+    """Send a request without a body, and read the head of what comes back."""
+    parts = urlsplit(url)
+    sock = socket.socket()
+    sock.setblocking(False)
+    limit = 1 << 16
+    if receive_buffer:
+        # Before the connection: the window is agreed upon with it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        limit = receive_buffer
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, (parts.hostname, parts.port))
+    except BaseException:
+        sock.close()
+        raise
+    reader, writer = await asyncio.open_connection(sock=sock, limit=limit)
+    path = urlunsplit(("", "", parts.path, parts.query, ""))
+    all_headers = {"Host": parts.netloc, "Accept": "text/event-stream"} | dict(headers or {})
+    lines = [f"{method} {path} HTTP/{version}", *(f"{name}: {value}" for name, value in all_headers.items())]
+    try:
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    except BaseException:
+        writer.close()
+        raise
+    spoken, status, *_ = head[0].split(" ")
+    fields = (line.partition(":") for line in head[1:] if line)
+    found = {name.lower(): value.strip() for name, _, value in fields}
+    return Answer(int(status), found, spoken.removeprefix("HTTP/"), reader, writer)
+
+
+# --- What an EventSource does -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Follower:
+    """Follows a stream over any number of connections, and remembers all that it was told.
+
+    It reconnects as a browser does: with the last id in `Last-Event-ID`, or (`by_query`) as a new EventSource with
+    `afterSeq`. It stops for good at `event: end` with `stop_at_end`, at any answer but 200, and when it is closed.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    by_query: bool = False
+    stop_at_end: bool = False
+    #: Seconds before a reconnection; by default what the server asks for.
+    pause_s: float | None = None
+    receive_buffer: int | None = None
+    #: Go on after refused connections and 5xx, as a page does that makes new EventSources.
+    stubborn: bool = False
+    #: Seconds of rest after each message: a reader that cannot keep up.
+    slow_s: float = 0.0
+
+    messages: list[Message] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    last_id: str = ""
+    error: BaseException | None = None
+
+    _hurried: asyncio.Event = field(default_factory=asyncio.Event)
+    _retry_s: float = 3.0
+    _closed: bool = False
+    _dropped: bool = False
+
+    @property
+    def statuses(self) -> list[int]:
+        return [answer.status for answer in self.answers]
+
+    @property
+    def ids(self) -> list[int]:
+        """Of the events, in the order in which they came."""
+        return [int(message.id) for message in self.messages if message.id and message.data is not None]
+
+    def events(self, name: str) -> list[Message]:
+        return [message for message in self.messages if message.data is not None and message.event == name]
+
+    @property
+    def comments(self) -> list[Message]:
+        return [message for message in self.messages if message.comment is not None]
+
+    def drop(self) -> None:
+        """Break the connection without a farewell; the follower comes back by itself."""
+        self._dropped = True
+        if self.answers:
+            self.answers[-1].writer.transport.abort()
+
+    def hurry(self) -> None:
+        """Be slow no longer."""
+        self.slow_s = 0.0
+        self._hurried.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop()
+
+    async def run(self) -> None:
+        try:
+            while not self._closed and await self._connection():
+                await asyncio.sleep(self._retry_s if self.pause_s is None else self.pause_s)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self.error = error
+
+    async def _connection(self) -> bool:
+        """Follow one connection to its end; whether to come back."""
+        self._dropped = False
+        try:
+            answer = await ask(*self._request(), receive_buffer=self.receive_buffer)
+        except (OSError, asyncio.IncompleteReadError):
+            return self.stubborn
+        self.answers.append(answer)
+        try:
+            if answer.status != 200:
+                return self.stubborn and answer.status >= 500
+            if not answer.streams:
+                raise Malformed(f"not a stream: {answer.headers}")
+            return await self._follow(answer)
+        except (OSError, asyncio.IncompleteReadError):
+            return True
+        except Malformed:
+            if self._dropped:
+                return True
+            raise
+        finally:
+            await answer.close()
+
+    def _request(self) -> tuple[str, dict[str, str]]:
+        headers = dict(self.headers)
+        if not self.last_id:
+            return self.url, headers
+        if not self.by_query:
+            return self.url, headers | {"Last-Event-ID": self.last_id}
+        parts = urlsplit(self.url)
+        query = dict(parse_qsl(parts.query)) | {"afterSeq": self.last_id}
+        return urlunsplit(parts._replace(query=urlencode(query))), headers
+
+    async def _follow(self, answer: Answer) -> bool:
+        async for message in answer.messages():
+            self.messages.append(message)
+            if message.id is not None:
+                self.last_id = message.id
+            if message.retry_ms is not None:
+                self._retry_s = message.retry_ms / 1000
+            if message.event == "end" and self.stop_at_end:
+                return False
+            if self.slow_s:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.slow_s):
+                        await self._hurried.wait()
+        return True
