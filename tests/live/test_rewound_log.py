@@ -35,7 +35,7 @@ def test_a_rewound_log_begins_again_for_who_listens(scene: Scene) -> None:
 
     assert resets(reader) == [5]
     before = [*range(1, last + 1)]
-    assert [int(m.id or 0) for m in reader.events("message")] == before + [*range(1, new + 1)]
+    assert [int(m.id or 0) for m in reader.events("message")] == [*before, *range(1, new + 1)]
 
 
 def test_a_rewound_log_begins_again_for_who_comes_back(scene: Scene) -> None:
