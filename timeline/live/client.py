@@ -168,7 +168,8 @@ class LogFeed:
         return told
 
     def _told_to_reset(self) -> bytes:
-        head = max(self._last_seq, self.topic.position)
+        rewound = self._rewinds != self.topic.rewinds
+        head = self.topic.position if rewound else max(self._last_seq, self.topic.position)
         return _event("stream-reset", json.dumps({"last_seq": head}), 0)
 
 

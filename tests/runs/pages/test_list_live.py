@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.test import Client
@@ -24,6 +24,9 @@ from tests.web.people import make_person, signed_in
 from tests.web.serving import WebThread
 
 ROW = re.compile(r'<tr id="run-([0-9a-f-]{36})" class="run" tabindex="-1" hx-swap-oob="true">')
+
+#: Always the same: pytest's workers must agree on the names of tests.
+SOME_ID = UUID("0192f0c1-7e6a-7c3b-9d54-3f1a2b4c5d6e")
 
 
 @pytest.fixture
@@ -88,7 +91,7 @@ def test_foreign_and_unknown_rows_are_left_out(project: Project, viewer: Client)
 
 
 @pytest.mark.parametrize(
-    "ids", ["x", ",", "1", f"{uuid4()},", f"{uuid4()};{uuid4()}", f"{{{uuid4()}}}", uuid4().hex, "\x00", "../runs"]
+    "ids", ["x", ",", "1", f"{SOME_ID},", f"{SOME_ID};{SOME_ID}", f"{{{SOME_ID}}}", SOME_ID.hex, "\x00", "../runs"]
 )
 def test_ids_that_are_none_are_refused(ids: str, project: Project, viewer: Client) -> None:
     assert viewer.get("/p/alpha/runs/rows", {"ids": ids}).status_code == 400
