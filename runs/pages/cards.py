@@ -203,8 +203,8 @@ class Said(Card):
 
     @property
     def kind(self) -> str:
-        """The class of its card."""
-        return _SPEAKERS[self.role]
+        """The class of its card: a result that has no call's card to stand in is no tool card."""
+        return "result" if self.role == "tool_result" else self.role
 
     @property
     def first_line(self) -> str:
