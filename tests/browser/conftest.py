@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connections
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
 
 from tests.crash.rig import missing
@@ -47,18 +48,21 @@ addEventListener("securitypolicyviolation", (event) => {
 def chromium() -> Iterator[Browser]:
     """One browser for each module: as long as Playwright is there, this thread seems to run an event loop.
 
-    Django then takes every query for one from asynchronous code and refuses it, and nothing else can run a loop
-    here; so the permission is given for as long, and both are gone with the module.
+    Django then takes every query for one from asynchronous code and refuses it, and has other connections than
+    before; nothing else can run a loop here either. So the permission is given for as long, nobody keeps a
+    connection across the border, and all is as it was after the module.
     """
     path = shutil.which("chromium")
     if path is None:
         missing("there is no chromium")
     expect.set_options(timeout=10_000)
+    connections.close_all()
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         browser = playwright.chromium.launch(executable_path=path, args=ARGS)
         yield browser
         browser.close()
+        connections.close_all()
 
 
 @dataclass

@@ -59,8 +59,7 @@ def test_resume_leads_to_a_new_run_that_lives(tabs: Tabs, web: WebThread) -> Non
     second = AgentRun.objects.get(resumed_from=first)
     live(page)
     status(page, "queued")
-    with driven(second):
-        status(page, "running")
+    with driven(second):  # "running" may be over before a browser has looked
         expect(page.locator(".card-tool.is-completed")).to_have_count(1)
     status(page, "paused")
 
