@@ -10,13 +10,14 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -27,7 +28,7 @@ import psycopg
 import pytest
 import redis
 from celery import Celery
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 
 from agentops.projects.models import Project
 from runs import creation, invariants
@@ -212,6 +213,16 @@ def looking_at(name: str) -> Iterator[None]:
         switch(old)
 
 
+def reconnect() -> None:
+    """Opening a SQLite file whose last user has just died or left can fail for a moment, whatever the busy timeout."""
+    for _ in range(20):
+        try:
+            return connection.ensure_connection()
+        except OperationalError:
+            time.sleep(0.1)
+    return connection.ensure_connection()
+
+
 class Databases:
     """Makes databases for tests from one that was migrated once."""
 
@@ -308,6 +319,17 @@ class Stage:
     def ledger(self) -> Path:
         return self.home / "ledger"
 
+    def write_locked(self) -> bool:
+        """Whether somebody keeps everyone else from writing, as only SQLite has it."""
+        if self.databases.engine != "sqlite":
+            return False
+        with closing(sqlite3.connect(self.name, timeout=0.5)) as looked:
+            try:
+                looked.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+        return False
+
     def effects(self, call_id: str | None = None) -> list[Effect]:
         lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
         words = [line.split(" ") for line in lines]
@@ -321,6 +343,7 @@ class Stage:
 
     def run(self, calls: Sequence[Sequence[str]] = CALLS, *, max_steps: int = 50, **script: Any) -> AgentRun:
         """A queued run of an agent that follows a script."""
+        reconnect()
         project, _ = Project.objects.get_or_create(slug="crash", defaults={"name": "Crash"})
         settings = {"calls": calls, "ledger": str(self.ledger), **script}
         agent = Agent.objects.create(
