@@ -30,6 +30,9 @@ export REQUIRE_SERVICES
 PYTEST_ARGS ?=
 # More workers than cores: the tests with real processes mostly wait.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
+# Browsers by themselves and a few at a time: beside everything else they are too slow for what people would see.
+# Exit code 5 says that PYTEST_ARGS has chosen none of them.
+BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile
 PACKAGES := agentops timeline runs
 
 .PHONY: help
@@ -121,7 +124,8 @@ test: test-sqlite test-services
 .PHONY: test-sqlite
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
-	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m 'not scale and (not browser or smoke)' $(PYTEST_ARGS)
+	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m 'not scale and not browser' $(PYTEST_ARGS)
+	env -u DATABASE_URL -u REDIS_URL $(BROWSERS) -m 'browser and smoke' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 .PHONY: test-services
 test-services: $(ENV_STAMP)
@@ -137,7 +141,9 @@ test-services: $(ENV_STAMP)
 	fi; \
 	if [ "$$skipped" != 2 ]; then \
 		echo "== Suite on PostgreSQL $${redis:+and Redis }=="; \
-		DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis" $(PYTEST) -m 'not scale' $(PYTEST_ARGS); \
+		export DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"; \
+		$(PYTEST) -m 'not scale and not browser' $(PYTEST_ARGS); \
+		$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]; \
 	fi
 
 # Hundreds of clients; it has both cores for itself.
