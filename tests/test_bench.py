@@ -11,6 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from tests.crash.rig import missing
+
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("steps", "storage", "append", "duplicates")
 
@@ -40,8 +42,9 @@ def test_readers_of_streams_get_everything_once_and_in_order(redis_url: str) -> 
 @pytest.mark.postgres
 @pytest.mark.redis
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium")
 def test_the_pages_are_measured_in_chromium(redis_url: str) -> None:
+    if shutil.which("chromium") is None:
+        missing("there is no Chromium")
     said = bench("browser", BENCH_REDIS_URL=redis_url)
 
     for what in ("embedded", "scaled"):
