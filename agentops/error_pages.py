@@ -7,6 +7,8 @@ database down, and is the same for everyone.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -22,8 +24,12 @@ TITLES = {
     403: "This is not for you to do",
     404: "Nothing is here",
     405: "This cannot be done here",
+    406: "Not in this form",
+    408: "Too slow",
     409: "Not as things are",
+    410: "It is no longer here",
     413: "Too large",
+    415: "Not of this kind",
     422: "Not as it was given",
     429: "Too often",
     500: "Something went wrong on our side",
@@ -33,8 +39,10 @@ TITLES = {
 NOTHING_HERE = "There is no such page, or it is not yours to see."
 
 
-def answer(request: HttpRequest, status: int, code: str, text: str) -> HttpResponse:
-    """The error page, or for the API its JSON."""
+def answer(
+    request: HttpRequest, status: int, code: str, text: str, *, also: Mapping[str, Any] | None = None
+) -> HttpResponse:
+    """The error page, or for the API its JSON; `also`: what the JSON says beyond that."""
     for_program = request.path_info.startswith(API)
     shown = {
         "title": TITLES.get(status, TITLES[400 if status < 500 else 500]),
@@ -45,7 +53,7 @@ def answer(request: HttpRequest, status: int, code: str, text: str) -> HttpRespo
     }
     response: HttpResponse
     if for_program:
-        problem = {"type": "about:blank", **shown}
+        problem = {"type": "about:blank", "errors": [], **(also or {}), **shown}
         response = JsonResponse(problem, status=status, content_type="application/problem+json")
     else:
         response = HttpResponse(render_to_string("error.html", shown), status=status)

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from django.db import InterfaceError, OperationalError
+from django.contrib.auth import logout
+from django.contrib.auth.models import AnonymousUser
+from django.db import Error, InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django_htmx.middleware import HtmxDetails
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from agentops.error_pages import API, answer
+from agentops.projects import sessions
 
 log = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -31,6 +37,8 @@ UNUSED_FEATURES = (
 )
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
+#: Postgres: read_only_sql_transaction.
+READ_ONLY = "25006"
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
@@ -69,6 +77,33 @@ class SecureHeaders:
         return response
 
 
+class SessionAge:
+    """Ends sessions that are over; notes those that are used. A stream that is open is no use of one.
+
+    When somebody asks who it is, and not before: most answers to nobody need no query.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        request.user = SimpleLazyObject(partial(_person, request, request.user))  # type: ignore[assignment]
+        return self.get_response(request)
+
+
+def _person(request: HttpRequest, user: Any) -> Any:
+    if request.session.session_key is None or not user.is_authenticated:
+        return user
+    if sessions.is_over(request.session):
+        request.user = user  # which it asks for: not us again
+        logout(request)
+        return AnonymousUser()
+    if not request.path_info.endswith("/stream"):
+        with suppress(Error):  # a database that is read-only can still be read from
+            sessions.note(request.session)
+    return user
+
+
 class Refusals:
     """Turns what the floors below refuse (exceptions with a `code` and a `status`) into answers, for all views."""
 
@@ -79,7 +114,7 @@ class Refusals:
         return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if isinstance(exception, OperationalError | InterfaceError):
+        if isinstance(exception, OperationalError | InterfaceError) or _is_read_only(exception):
             log.error("the database does not answer", exc_info=exception)
             return _unavailable(request)
         code, status = getattr(exception, "code", None), getattr(exception, "status", None)
@@ -87,7 +122,24 @@ class Refusals:
             return None
         if status == 401 and not request.path_info.startswith(API):
             return _to_login(request)
-        return answer(request, status, code, str(exception))
+        response = answer(request, status, code, str(exception), also=_details(exception))
+        for name, value in getattr(exception, "headers", {}).items():
+            response.headers[name] = value
+        return response
+
+
+def _details(refusal: Exception) -> dict[str, Any]:
+    """What a refusal says to programs beyond its code: facts of its own, and what of the request is at fault."""
+    facts = dict(getattr(refusal, "data", {}))
+    errors = getattr(refusal, "errors", [])
+    if (pointer := facts.pop("pointer", None)) is not None:
+        errors = [{"pointer": pointer, "code": getattr(refusal, "code", ""), "detail": str(refusal)}]
+    return facts | {"errors": errors}
+
+
+def _is_read_only(exception: Exception) -> bool:
+    """A standby, or a server that was told to write nothing: psycopg counts that among the internal errors."""
+    return isinstance(exception, InternalError) and getattr(exception.__cause__, "sqlstate", None) == READ_ONLY
 
 
 def _unavailable(request: HttpRequest) -> HttpResponse:

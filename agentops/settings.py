@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,9 @@ INSTALLED_APPS = [
     "csp",
     "django_eventstream",
     "django_htmx",
+    "drf_spectacular_sidecar",
     "rest_framework",
+    "agentops",
     "agentops.projects",
     "timeline",
     "runs",
@@ -85,11 +88,13 @@ MIDDLEWARE = [
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "agentops.health.Health",
     "agentops.middleware.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "agentops.middleware.SessionAge",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -122,10 +127,30 @@ AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
 AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
+# Touched after each sweep, so that whoever watches the worker sees that it lives.
+AGENTOPS_ALIVE_FILE = env.text("AGENTOPS_ALIVE_FILE")
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
+
+# --- API: its views (runs/api/views.py) decide for themselves; a view of DRF's that is none of ours serves nobody ---
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "DEFAULT_SCHEMA_CLASS": "runs.api.openapi.Described",
+}
+SPECTACULAR_SETTINGS = {
+    "OAS_VERSION": "3.1.0",
+    "TITLE": "agentops",
+    "DESCRIPTION": "Runs of AI agents: what they did, message by message and event by event, and what can be done.",
+    "VERSION": version("agentops"),
+    "COMPONENT_SPLIT_REQUEST": False,
+    "SORT_OPERATIONS": False,
+    "POSTPROCESSING_HOOKS": [],
+}
 
 # --- Streams --------------------------------------------------------------------------------------------
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
@@ -187,7 +212,11 @@ if REDIS_URL:
         "socket_keepalive": True,
         "max_retries": 0,
     }
-CELERY_BEAT_SCHEDULE = {"sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}}}
+CELERY_BEAT_SCHEDULE = {
+    "sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}},
+    # Looked at every hour, done once a day, by whoever looks first; workers look by themselves too.
+    "retention": {"task": "runs.retention", "schedule": 3600, "options": {"expires": 600}},
+}
 
 # --- Identity, time, static files -----------------------------------------------------------------------
 PASSWORD_HASHERS = [
@@ -202,7 +231,8 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
-SESSION_COOKIE_AGE = 12 * 3600
+# At most; without a request they end after twelve hours (agentops/projects/sessions.py).
+SESSION_COOKIE_AGE = 7 * 24 * 3600
 # What the throttles count. Without Redis there is one web process, and its memory will do; evicted are the oldest,
 # so there must be room for more names than anyone can try in the time.
 CACHES: dict[str, dict[str, Any]] = {
@@ -237,8 +267,13 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_FAILURE_VIEW = "agentops.error_pages.csrf_failed"
 SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
+# A probe speaks plain HTTP to the process itself.
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]
 if AGENTOPS_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# Whose word is taken for where a request came from. uvicorn reads the same variable.
+FORWARDED_ALLOW_IPS = env.names("FORWARDED_ALLOW_IPS", ["127.0.0.1"])
+AGENTOPS_HEALTH_TOKEN = env.text("AGENTOPS_HEALTH_TOKEN")
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {

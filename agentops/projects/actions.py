@@ -5,13 +5,25 @@ May import Django and this package. Who may do it is the door's question (Action
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 
 from agentops.projects.audit import Actor, Audited, record
-from agentops.projects.errors import AlreadyMember, InvalidRole, LastAdmin, MemberNotFound, SlugTaken
+from agentops.projects.errors import (
+    AlreadyMember,
+    InvalidRetention,
+    InvalidRole,
+    LastAdmin,
+    MemberNotFound,
+    SlugTaken,
+)
 from agentops.projects.models import Membership, Project, Role
 from agentops.projects.names import clean_name, clean_slug
+
+#: A century: beyond it a number is a typing mistake.
+MAX_RETENTION_DAYS = 36_500
 
 
 def create_project(slug: str, name: str, *, actor: Actor) -> Project:
@@ -24,6 +36,24 @@ def create_project(slug: str, name: str, *, actor: Actor) -> Project:
         except IntegrityError:
             raise SlugTaken(f"there is a project {slug!r} already") from None
         record(actor, Audited.PROJECT_CREATED, project=project, obj=project, after={"slug": slug, "name": name})
+    return project
+
+
+def change_project(project: Project, *, name: str, retention_days: int | None, actor: Actor) -> Project:
+    """Its name, and how many days a finished run of it is kept (None: for ever). Its slug stands in addresses."""
+    wanted: dict[str, Any] = {"name": clean_name(name), "retention_days": _clean_retention(retention_days)}
+    with transaction.atomic():
+        _lock(project)
+        project.refresh_from_db(fields=list(wanted))
+        before = {field: getattr(project, field) for field in wanted}
+        changed = [field for field in wanted if before[field] != wanted[field]]
+        if not changed:
+            return project
+        for field in changed:
+            setattr(project, field, wanted[field])
+        project.save(update_fields=changed)
+        was, now = ({field: values[field] for field in changed} for values in (before, wanted))
+        record(actor, Audited.PROJECT_CHANGED, project=project, obj=project, before=was, after=now)
     return project
 
 
@@ -87,6 +117,12 @@ def _keep_an_admin(membership: Membership) -> None:
     admins = Membership.objects.filter(project=membership.project_id, role=Role.ADMIN, user__is_active=True)
     if not admins.exclude(pk=membership.pk).exists():
         raise LastAdmin
+
+
+def _clean_retention(days: int | None) -> int | None:
+    if days is not None and not 1 <= days <= MAX_RETENTION_DAYS:
+        raise InvalidRetention(f"runs are kept for 1 to {MAX_RETENTION_DAYS} days, or for ever")
+    return days
 
 
 def _clean_role(role: str) -> str:

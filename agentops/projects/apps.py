@@ -6,3 +6,6 @@ from django.apps import AppConfig
 class ProjectsConfig(AppConfig):
     name = "agentops.projects"
     label = "projects"
+
+    def ready(self) -> None:
+        from agentops.projects import sessions  # noqa: F401 - notes when somebody logs in

@@ -25,12 +25,20 @@ class Audited(enum.StrEnum):
     LOGIN = "login"
     LOGIN_FAILED = "login_failed"
     PROJECT_CREATED = "project.created"
+    PROJECT_CHANGED = "project.changed"
     MEMBER_ADDED = "member.added"
     MEMBER_ROLE_CHANGED = "member.role_changed"
     MEMBER_REMOVED = "member.removed"
     KEY_CREATED = "key.created"
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
+    USER_CREATED = "user.created"
+    USER_CHANGED = "user.changed"
+    USER_DELETED = "user.deleted"
+    GROUP_CREATED = "group.created"
+    GROUP_CHANGED = "group.changed"
+    GROUP_DELETED = "group.deleted"
+    SESSIONS_ENDED = "sessions.ended"
 
 
 def record(

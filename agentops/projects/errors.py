@@ -124,6 +124,10 @@ class InvalidName(Invalid):
     code = "invalid_name"
 
 
+class InvalidRetention(Invalid):
+    code = "invalid_retention"
+
+
 class InvalidRole(Invalid):
     code = "invalid_role"
 

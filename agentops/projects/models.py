@@ -1,4 +1,4 @@
-"""Who owns what and who may enter: projects, memberships, API keys and the audit trail.
+"""Who owns what and who may enter: projects, memberships, API keys, the audit trail, idempotency keys.
 
 May import Django only.
 """
@@ -157,3 +157,52 @@ class AuditEntry(models.Model):
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise AuditEntryAltered("audit entries are never deleted")
+
+
+class IdempotencyKey(models.Model):
+    """The answer that a caller's `Idempotency-Key` was given, so that a repeat gets it again and does nothing.
+
+    Written in the transaction of what was done: where there is the one, there is the other.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="idempotency_keys", db_index=False)
+    #: Kind and id of who asked: of two people with the same key neither sees the other's answer.
+    caller = models.CharField(max_length=64)
+    key = models.CharField(max_length=255)
+    #: SHA-256 of what was asked: method, path and body.
+    asked = models.BinaryField(max_length=32)
+    status = models.PositiveSmallIntegerField()
+    headers = models.JSONField(default=dict)
+    #: As it was sent, to the byte.
+    body = models.TextField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            # idempotency_keys.forget_old_keys: the oldest first.
+            models.Index(fields=["created_at"], name="idempotency_oldest"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "caller", "key"], name="idempotency_key_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.caller}"
+
+
+class Incarnation(models.Model):
+    """One life of the database: made by `agentops post_restore` after a backup was put back. Without any: its first.
+
+    Readers' cursors and workers' epochs of before belong to an earlier one, and are known by that.
+    """
+
+    #: The lowest epoch of its time, made of the time (see runs/restore.py): also two restores of one backup differ.
+    number = models.PositiveIntegerField(primary_key=True)
+    made_by = models.CharField(max_length=200)
+    begun_at = models.DateTimeField(auto_now_add=True)
+    #: When every run was fenced off from workers of before; null where that was cut off: begin another one.
+    finished_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return str(self.number)

@@ -55,7 +55,7 @@ def test_it_works(alice: User) -> None:
     answer = log_in(client=client, next="/p/alpha/runs")
     assert (answer.status_code, answer["Location"]) == (302, "/p/alpha/runs")
     assert client.session["_auth_user_id"] == str(alice.pk)
-    assert client.session.get_expiry_age() == 12 * 3600
+    assert client.session.get_expiry_age() == 7 * 24 * 3600
 
 
 def test_a_session_gets_a_new_key(alice: User) -> None:

@@ -1,0 +1,69 @@
+"""What is wrong with a deployment beyond Django's own checks: `check --deploy`, and `check --database default`.
+
+Roof: registered by agentops.apps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as Doubt
+from django.db import connections
+
+LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+#: Of PostgreSQL, and why each has to be on.
+DURABLE = {"fsync": "a power cut loses what was acknowledged", "full_page_writes": "a power cut may tear pages"}
+
+
+@register(deploy=True)
+def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Hints are not trusted, but whoever may write to the broker can flood the workers with them."""
+    parts = urlsplit(settings.REDIS_URL)
+    if parts.hostname in {None, *LOOPBACK} or parts.password:
+        return []
+    return [
+        Doubt(
+            "REDIS_URL has no password, and the server is not on this machine.",
+            hint="Give Redis a password (requirepass or an ACL), and name it in the URL.",
+            id="agentops.W001",
+        )
+    ]
+
+
+@register(deploy=True)
+def many_processes_share_a_server(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    if connections["default"].vendor != "sqlite":
+        return []
+    return [
+        Doubt(
+            "The database is SQLite, which is for one machine and one `agentops up`.",
+            hint="Set DATABASE_URL to a PostgreSQL server before several processes share the work.",
+            id="agentops.W002",
+        )
+    ]
+
+
+@register(deploy=True)
+def no_door_of_the_tests_is_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    if not settings.AGENTOPS_TESTING:
+        return []
+    return [Error("AGENTOPS_TESTING is set: it lets processes be ended from outside.", id="agentops.E003")]
+
+
+@register(Tags.database)
+def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """What is acknowledged must be on disk: everything that agentops promises rests on it."""
+    found: list[CheckMessage] = []
+    for alias in databases or []:
+        connection = connections[alias]
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                for name, loss in DURABLE.items():
+                    cursor.execute("SELECT current_setting(%s)", [name])
+                    if cursor.fetchone()[0] != "on":
+                        found.append(Error(f"PostgreSQL's {name} is off: {loss}.", id="agentops.E004"))
+    return found

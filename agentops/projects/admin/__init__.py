@@ -1,0 +1,3 @@
+from agentops.projects.admin import audit, keys, members, people, projects
+
+__all__ = ["audit", "keys", "members", "people", "projects"]

@@ -1,0 +1,113 @@
+"""`/healthz` and `/readyz`: asked by whoever watches the processes, at their own address."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+
+from agentops import checks, health
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_migrated", False)
+    monkeypatch.setattr(health, "_seen", (float("-inf"), {}))
+
+
+@pytest.fixture
+def probe() -> Client:
+    """Knows no name of the site, as a container's probe."""
+    return Client(headers={"Host": "10.0.0.7:8000"})
+
+
+def test_a_living_process_says_ok(probe: Client, settings: Any) -> None:
+    settings.AGENTOPS_HTTPS = settings.SECURE_SSL_REDIRECT = True
+    answer = probe.get("/healthz")
+
+    assert (answer.status_code, answer.content) == (200, b"ok\n")
+    assert answer["Cache-Control"] == "no-store"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_is_ready(probe: Client) -> None:
+    answer = probe.get("/readyz")
+
+    assert answer.status_code == 200, answer.content
+    found = json.loads(answer.content)
+    assert found["ready"]
+    assert set(found["checks"]) == {"database", "migrations", "disk", "broker"}
+    assert all(each["ok"] for each in found["checks"].values())
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("where", ["REMOTE_ADDR", "HTTP_X_FORWARDED_FOR"])
+def test_strangers_hear_a_word(probe: Client, settings: Any, where: str) -> None:
+    """S34"""
+    probe.defaults[where] = "203.0.113.9"
+    assert probe.get("/readyz").content == b"ready\n"
+    settings.AGENTOPS_HEALTH_TOKEN = "a-token-of-the-watch"
+    assert probe.get("/readyz", headers={"Authorization": "Bearer another"}).content == b"ready\n"
+    told = probe.get("/readyz", headers={"Authorization": "Bearer a-token-of-the-watch"})
+    assert json.loads(told.content)["ready"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_crowd_makes_it_look_once(probe: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S34: anyone may ask, so asking must cost nothing."""
+    looks: list[str] = []
+    counted = health.Check("database", lambda: looks.append("once"))
+    monkeypatch.setattr(health, "CHECKS", [counted])
+
+    assert {probe.get("/readyz", REMOTE_ADDR="203.0.113.9").content for _ in range(50)} == {b"ready\n"}
+    assert looks == ["once"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_missing_migration_is_told(probe: Client) -> None:
+    call_command("migrate", "sessions", "zero", "--fake", verbosity=0)
+    try:
+        answer = probe.get("/readyz")
+    finally:
+        call_command("migrate", "sessions", "--fake", verbosity=0)
+
+    assert answer.status_code == 503
+    assert "missing" in json.loads(answer.content)["checks"]["migrations"]["problem"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_cannot_be_written_is_told(probe: Client) -> None:
+    """The table itself is gone: reading and writing both fail, and the answer holds no text of the database's."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE django_session RENAME TO django_session_gone")
+    try:
+        answer = probe.get("/readyz")
+        stranger = probe.get("/readyz", REMOTE_ADDR="203.0.113.9")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE django_session_gone RENAME TO django_session")
+
+    assert answer.status_code == 503
+    assert json.loads(answer.content)["checks"]["database"]["problem"] in {"OperationalError", "ProgrammingError"}
+    assert (stranger.status_code, stranger.content) == (503, b"unavailable\n")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_broker_it_is_ready_but_slower(probe: Client, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    answer = probe.get("/readyz")
+
+    assert answer.status_code == 200
+    assert json.loads(answer.content)["checks"]["broker"] | {"ms": 0} == {
+        "ok": False, "ms": 0, "problem": "ConnectionError",
+    }  # fmt: skip
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+def test_what_makes_commits_durable_is_checked() -> None:
+    assert checks.commits_are_durable(None, databases=["default"]) == []

@@ -1,0 +1,67 @@
+"""The wheel: everything that the site needs is in it, and it works where nothing else of this tree is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.deployment.compose import ROOT
+from tests.embedded.site import Site
+
+UV = Path(sys.executable).with_name("uv")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("wheel")
+    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(made), str(ROOT))
+    return next(made.glob("*.whl"))
+
+
+def test_it_holds_every_file_of_the_site(wheel: Path) -> None:
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+
+    for top in ("agentops", "timeline", "runs"):
+        assert {name for name in tracked if name.startswith(f"{top}/")} <= packed
+    for top in ("templates", "static"):
+        assert {f"agentops/{name}" for name in tracked if name.startswith(f"{top}/")} <= packed
+    assert not [name for name in packed if name.startswith(("tests/", "bench/"))]
+
+
+@pytest.mark.slow
+def test_it_works_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
+    """A clean environment with what the lock file names and the wheel; then the site, from there."""
+    env = tmp_path / "env"
+    _uv("venv", "--quiet", "--python", sys.executable, str(env))
+    target = ("--quiet", "--python", str(env / "bin" / "python"))
+    _uv("pip", "sync", *target, "--require-hashes", str(ROOT / "requirements.lock"))
+    _uv("pip", "install", *target, "--no-deps", str(wheel))
+
+    site = Site(tmp_path / "home", command=[str(env / "bin" / "agentops")])
+    try:
+        site.up()
+        with httpx.Client(base_url=site.url) as reader:
+            login = reader.get("/login")
+            assert login.status_code == 200
+            assert reader.get("/static/js/live.js").status_code == 200
+            assert reader.get("/static/admin/css/base.css").status_code == 200
+            assert reader.get("/readyz").json()["ready"]
+        assert site.end() == 0
+    finally:
+        site.kill()
+
+
+def _uv(*words: str) -> None:
+    # Whatever environment this one is, uv shall not look at it.
+    env = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"} | {
+        "UV_PYTHON_DOWNLOADS": "never"
+    }
+    done = subprocess.run([str(UV), *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
