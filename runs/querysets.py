@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 from django.db import models
@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 
-from runs.statuses import RunStatus
+from runs.statuses import LIVE, RunStatus
 
 if TYPE_CHECKING:
     from runs.models import AgentRun  # noqa: F401 - the name in the class's bases
@@ -34,6 +34,10 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
             source="native",
         ).order_by("queued_at")
 
+    def unended(self) -> RunQuerySet:
+        """What resuming everything looks at: runs of ours that are paused, or still live."""
+        return self.filter(Q(status=RunStatus.PAUSED) | Q(status__in=LIVE), source="native")
+
     def for_list(self) -> RunQuerySet:
         """With what a row of a list shows; `agent_name` is the agent's, or what a run says that others executed."""
         # The agent's row first: it spares the database to unpack the frozen copy.
@@ -52,3 +56,13 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
     def newer_than(self, created_at: datetime, run_id: UUID) -> RunQuerySet:
         """Those before this place of the list."""
         return self.filter(created_at__gte=created_at).exclude(created_at=created_at, pk__lte=run_id)
+
+
+_AllRuns = models.Manager.from_queryset(RunQuerySet)
+
+
+class RunManager(_AllRuns["AgentRun"]):
+    """The runs that there are. One that is being removed is hidden here, and so from every door at once."""
+
+    def get_queryset(self) -> RunQuerySet:
+        return cast("RunQuerySet", super().get_queryset().filter(removed_at=None))

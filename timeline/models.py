@@ -1,4 +1,4 @@
-"""The ledger: logs, their events, and the row that opens the maintenance door on SQLite.
+"""The ledger: logs, their events, what is left of removed ones, and the row that opens the maintenance door on SQLite.
 
 May import Django and agentops.projects; knows nothing of runs.
 """
@@ -94,6 +94,41 @@ class Event(models.Model):
 
     def __str__(self) -> str:
         return f"{self.log_id} {self.seq} {self.type}"
+
+
+class Tombstone(models.Model):
+    """What is left of a log, and of what it was the log of, after its removal: no title, nothing that anybody said.
+
+    It is written first, and hides what it stands for from everyone; the rows go after that, in batches.
+    """
+
+    #: Of the log that was removed.
+    id = models.UUIDField(primary_key=True, editable=False)
+    project = models.ForeignKey(Project, models.PROTECT, related_name="tombstones")
+    #: What was removed together has one name: the id of one of them.
+    family = models.UUIDField()
+    #: What it was, in a few words: agent, status, source, steps.
+    facts = models.JSONField(default=dict)
+    created_at = models.DateTimeField()
+    completed_at = models.DateTimeField(null=True)
+    #: Why, in words for people.
+    reason = models.CharField(max_length=200)
+    #: As the audit trail names them.
+    removed_by = models.CharField(max_length=200)
+    removed_at = models.DateTimeField()
+    #: Table → rows removed from it so far; counted in the transaction that removes them.
+    rows = models.JSONField(default=dict)
+    #: When the last row was gone; null while rows are left.
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            # What a removal that was cut off goes on with; checks and streams leave it out.
+            models.Index(fields=["family"], name="tombstone_unfinished", condition=models.Q(finished_at__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.id} removed {self.removed_at:%Y-%m-%d}"
 
 
 class MaintenanceDoor(models.Model):

@@ -1,5 +1,6 @@
 from runs.models.agent import Agent
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
+from runs.models.chore import Chore
 from runs.models.command import RunCommand
 from runs.models.message import AgentRunMessage
 from runs.models.run import AgentRun
@@ -12,6 +13,7 @@ __all__ = [
     "AgentRunToolCall",
     "Attempt",
     "Checkpoint",
+    "Chore",
     "RunCommand",
     "RunError",
     "TurnUsage",

@@ -12,7 +12,7 @@ from django.db.models import F, Q
 
 from agentops.projects.models import Project
 from runs.models.agent import Agent
-from runs.querysets import RunQuerySet
+from runs.querysets import RunManager, RunQuerySet
 from runs.statuses import LIVE, TERMINAL, RunStatus
 from timeline.models import Log, RunKind
 
@@ -90,8 +90,14 @@ class AgentRun(models.Model):
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     labels = models.JSONField(default=list, blank=True)
+    #: Kept whatever its project's retention says, until somebody lets go of it.
+    held_at = models.DateTimeField(null=True)
+    #: Since when its rows are being removed: nobody sees it any more, its tombstone says why.
+    removed_at = models.DateTimeField(null=True)
 
-    objects = RunQuerySet.as_manager()
+    objects = RunManager()
+    #: Those too that are being removed; for runs.retention alone.
+    with_removed = RunQuerySet.as_manager()
 
     class Meta:
         db_table = "agent_runs"
@@ -99,6 +105,21 @@ class AgentRun(models.Model):
             # The runs list of a project, newest first, and with a status filter.
             models.Index("project", F("created_at").desc(), F("log").desc(), name="run_list"),
             models.Index("project", "status", F("created_at").desc(), name="run_list_by_status"),
+            # The list of what others executed; of our own runs, which are nearly all, run_list is the way.
+            models.Index(
+                F("project"),
+                F("source"),
+                F("created_at").desc(),
+                F("log").desc(),
+                name="run_list_by_source",
+                condition=~Q(source="native"),
+            ),
+            # retention.due: what ended long ago, the oldest first.
+            models.Index(
+                fields=["project", "completed_at", "log"],
+                name="run_retention",
+                condition=Q(completed_at__isnull=False, removed_at__isnull=True),
+            ),
             # RunQuerySet.runnable, the sweep. Holds no column that a step changes, so steps stay HOT updates.
             models.Index("queued_at", name="run_live", condition=Q(status__in=LIVE_VALUES)),
         ]

@@ -39,6 +39,7 @@ class AgentRunToolCall(models.Model):
     step_number = models.PositiveIntegerField()
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
+    #: An unknown call that has no such time is one that somebody wants run again.
     finished_at = models.DateTimeField(null=True)
     # No index, and so no unique one: with one, finishing a call would write every index of the row again.
     # That it is the result of one call alone is INV-M5.

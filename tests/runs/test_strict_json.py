@@ -1,0 +1,163 @@
+"""The strict parser: what it takes, what it refuses and with which code, and that nothing makes it slow (S25)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management.base import CommandError
+
+from runs import strict_json
+from runs.fixtures import reading
+from runs.fixtures.reading import FixtureError
+from runs.management.reading import read_definition
+from runs.strict_json import FILE, Limits, NotJson, parse
+
+MIB = 1024 * 1024
+
+
+def refusal(data: bytes | str, limits: Limits = strict_json.BODY) -> NotJson:
+    with pytest.raises(NotJson) as caught:
+        parse(data, limits)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b'{"a": [1, 2.5, "x", true, false, null]}', {"a": [1, 2.5, "x", True, False, None]}),
+        (b" \t\r\n[]\n", []),
+        ('"é\u2028"'.encode(), "é\u2028"),
+        (rb'"a\"b\\\\\"c\\"', 'a"b\\\\"c\\'),
+        (rb'["\\", "[", "\"{", "\\\""]', ["\\", "[", '"{', '\\"']),
+        (b'{"": 1, "__proto__": 2, "constructor": 3}', {"": 1, "__proto__": 2, "constructor": 3}),
+        (rb'"\u0000\ud83d\ude00"', "\0\U0001f600"),
+        (b"[" * 64 + b"]" * 64, json.loads("[" * 64 + "]" * 64)),
+        (b"[" + b"0," * 49_998 + b"0]", [0] * 49_999),
+        (b"[" + b"{}," * 49_998 + b"{}]", [{}] * 49_999),
+        (b'"' + b"x" * 200_000 + b'"', "x" * 200_000),
+        ('"' + "é" * 200_000 + '"', "é" * 200_000),
+        (b'"' + rb"\u00e9" * 200_000 + b'"', "é" * 200_000),
+        (b"9223372036854775807", 2**63 - 1),
+        (b"-9223372036854775807", -(2**63 - 1)),
+        (b"1E-999", 0.0),
+    ],
+)
+def test_it_takes_what_is_json(data: bytes | str, value: Any) -> None:
+    assert parse(data) == value
+
+
+def test_minus_zero_is_zero() -> None:
+    """BI-18: one database would keep the sign, the other not."""
+    assert str(parse(b"[-0.0, -0, -1E-999]")) == "[0.0, 0, 0.0]"
+
+
+def test_halves_of_surrogate_pairs_are_left_to_the_redactor_but_not_in_files() -> None:
+    """BI-22, and what a file could not be written with again."""
+    for text in (rb'"\ud800"', rb'"\udc00\ud800"', rb'{"\udfff": 1}', rb'"\ud800\\\udc00"'):
+        parse(text)
+        assert refusal(text, FILE).code == "invalid_json"
+    for text in (rb'"\ud83d\ude00"', rb'"\\ud800"'):
+        parse(text, FILE)
+
+
+REFUSED: dict[tuple[str, int], list[bytes]] = {
+    ("invalid_utf8", 400): [b"\xff\xfe", b'"\xc0\xaf"', b'"\xed\xa0\x80"', b'["\xe2\x82"]'],
+    ("invalid_json", 400): [
+        *(b"\xef\xbb\xbf{}", "[1]".encode("utf-16-be"), b"", b" ", b"{", b"[1,]", b"{} {}", b"{a: 1}", b"{'a': 1}"),
+        *(b"01", b"[1 2]", b"// x\n1", b'"a\nb"', rb'"\x41"', rb'"\u12"', b"+1", b".5", b"1.", b"True", b"undefined"),
+        *(b'"', b"]", b'\\"[[[', b'{"a"}', b"-"),
+    ],
+    ("json_too_deep", 400): [
+        *(b"[" * 65 + b"]" * 65, b"[" * 100_000, b'{"a":' * 100_000, b'{"a":' * 65 + b"1" + b"}" * 65),
+    ],
+    ("json_too_complex", 413): [
+        *(b"[" + b"0," * 60_000 + b"0]", b"[" + b"[]," * 50_000 + b"0]"),
+        *(json.dumps(dict.fromkeys(map(str, range(count)))).encode() for count in (100_000, 1_001)),
+    ],
+    ("non_finite_number", 400): [b"NaN", b"[Infinity]", b'{"a": -Infinity}', b"1e400", b"-1e400"],
+    ("number_out_of_range", 422): [b"9223372036854775808", b"-9223372036854775808", b"1" + b"0" * 30],
+    ("number_out_of_range", 400): [b"1" * 4_301, b"0." + b"1" * 4_301],
+    ("duplicate_key", 400): [b'{"a": 1, "a": 1}', rb'[{"a": {"b": 1, "\u0062": 2}}]'],
+    ("string_too_long", 413): [b'"' + b"x" * 200_001 + b'"'],
+    ("key_too_long", 413): [b'{"' + b"k" * 257 + b'": 1}'],
+}
+
+
+@pytest.mark.parametrize(("code", "status"), REFUSED)
+def test_it_refuses_what_is_not(code: str, status: int) -> None:
+    """BI-13, 14, 16, 17, 18, 19."""
+    for data in REFUSED[code, status]:
+        error = refusal(data)
+        assert (error.code, error.status) == (code, status), data[:64]
+        assert len(str(error)) < 200
+        assert isinstance(error, ValueError)
+
+
+def test_a_refusal_says_where() -> None:
+    """BI-14: line and column, as an editor counts them; or the pointer of what is too long."""
+    for text, place in (
+        (b'{\n  "a": 1,\n}', (3, 1)),
+        ('["é",\n "ü" x]'.encode(), (2, 6)),
+        (b'["\xc3\xa9", "\xff"]', (1, 8)),
+    ):
+        error = refusal(text)
+        assert (error.data["line"], error.data["column"]) == place
+        assert f"line {place[0]}, column {place[1]}" in str(error)
+    long = json.dumps({"a/b": [0, {"c~": "x" * 200_001}]})
+    assert refusal(long).data == {"pointer": "/a~1b/1/c~0"}
+
+
+def hostile() -> Iterator[tuple[str, bytes]]:
+    yield "brackets", b"[" * (5 * MIB)
+    yield "empty lists", b"[" + b"[]," * (5 * MIB // 3)
+    yield "quotes", b'"' * (5 * MIB)
+    yield "backslashes", b"\\" * (5 * MIB)
+    yield "escapes", b"[" + b",".join([b'"' + rb"\n" * 199_000 + b'"'] * 13) + b"]"
+    yield "digits", b"1" * (5 * MIB)
+    yield "long floats", b"[" + b",".join([b"1." + b"7" * 98] * 49_000) + b"]"
+    yield "long integers", b"[" + b",".join([b"7" * 4_300] * 1_200) + b"]"
+    yield "deep again and again", (b"[" * 64 + b"]" * 64 + b",") * (5 * MIB // 129)
+    yield "many objects", b"[" + b",".join([b'{"' + b"k" * 180 + b'":{}}'] * 24_000) + b"]"
+    yield "many keys", b"{" + b",".join(b'"%090d":1' % number for number in range(49_000)) + b"}"
+    strings = b",".join([b'"' + b"x" * 90 + b'"'] * 49_000)
+    yield "strings and a long one", b"[" + strings + b',"' + b"y" * 200_001 + b'"]'
+
+
+def test_nothing_makes_it_slow() -> None:
+    """BI-16, 17: less than 200 ms of CPU for five hostile MiB; measured were 41 at most."""
+    for name, data in hostile():
+        # The best of three: a collection of the whole suite's garbage, and a cache that others fill, are none of ours.
+        assert min(cpu_s(data) for _ in range(3)) < 0.2, name
+
+
+def cpu_s(data: bytes) -> float:
+    began = time.process_time()
+    with contextlib.suppress(NotJson):
+        parse(data)
+    return time.process_time() - began
+
+
+def test_the_command_line_and_recordings_are_read_by_it(tmp_path: Path) -> None:
+    """S25: the same verdict on every way in. tests/runs/api/test_bodies.py has the API."""
+    for text in (
+        b"[" * 65 + b"]" * 65,
+        b"{} {}",
+        b'{"a": 1, "a": 2}',
+        b"\xef\xbb\xbf{}",
+        b'{"a": NaN}',
+        b'{"a": 1e400}',
+    ):
+        why = str(refusal(text))
+        (tmp_path / "a.json").write_bytes(text)
+        with pytest.raises(CommandError) as by_command:
+            read_definition(str(tmp_path / "a.json"))
+        with pytest.raises(FixtureError) as by_recording:
+            reading.parse_json(text, "$")
+        assert str(by_command.value) == f"{tmp_path / 'a.json'}: not JSON: {why}"
+        assert str(by_recording.value) == f"$: not JSON: {why}"
