@@ -1,0 +1,59 @@
+"""`agentops backup FILE`: a copy of the SQLite database, while the site is up.
+
+A door. Copying the file itself would miss what stands in its write-ahead log, or catch it half written.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import connection
+
+from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, OurCommand
+
+ELSEWHERE = 'PostgreSQL makes its own backups: pg_dump --format=custom --file=FILE "$DATABASE_URL"'
+
+
+class Command(OurCommand):
+    help = "Copy the SQLite database into a new file, at one moment; the site may be up. Not for PostgreSQL."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", metavar="FILE", type=Path, help="made, readable by you alone; must not exist")
+        parser.add_argument("--json", action="store_true", help="as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if connection.vendor != "sqlite":
+            raise CommandError(ELSEWHERE, returncode=EXIT_REFUSED)
+        path = options["file"].absolute()
+        if path.exists():
+            raise CommandError(f"{path} is there already", returncode=EXIT_REFUSED)
+        # Under another name until it is whole and on the disk.
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            partial.touch(mode=0o600, exist_ok=False)
+            _copy_into(partial)
+            os.link(partial, path)
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}", returncode=EXIT_UNREADABLE) from error
+        finally:
+            partial.unlink(missing_ok=True)
+        size = path.stat().st_size
+        if options["json"]:
+            self.write_json({"file": str(path), "bytes": size})
+        else:
+            self.stdout.write(f"{path}: {size} bytes")
+
+
+def _copy_into(empty: Path) -> None:
+    """One reading transaction: nobody who writes waits, and what is written meanwhile is not in it."""
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM INTO %s", [str(empty)])
+    for each in (empty, empty.parent):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,85 @@
+"""`agentops post_restore`: to be called once a backup was put back, before anything else is started on it.
+
+A door: one incarnation, every live run fenced off, and the invariants asked at the end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+from django.db import connection
+
+from agentops.projects.management.base import EXIT_REFUSED, OurCommand
+from runs import restore
+from runs.invariants import check
+from runs.management.home import Home
+from runs.management.references import operator
+
+EXIT_VIOLATED = 1
+OTHERS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
+
+
+class Command(OurCommand):
+    help = (
+        "Make a database that was restored from a backup safe to go on with: workers and readers of before are fenced"
+        " off, running runs are queued again. Ends with 1 where an invariant is violated. Harmless when repeated."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--json", action="store_true", help="as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # Whoever serves a home has its lock, and nobody else gets it while we have it.
+        home = Home(settings.AGENTOPS_HOME) if _is_at_home() else None
+        try:
+            self._warn()
+            self._confirm(yes=options["yes"])
+            self._restore(as_json=options["json"])
+        finally:
+            if home is not None:
+                home.release()
+
+    def _warn(self) -> None:
+        if connection.vendor != "postgresql":
+            return
+        with connection.cursor() as cursor:
+            cursor.execute(OTHERS)
+            [others] = cursor.fetchone()
+        if others:
+            self.stderr.write(f"agentops: warning: others are connected to this database already ({others})")
+
+    def _confirm(self, *, yes: bool) -> None:
+        if yes:
+            return
+        if not self.stdout.isatty():
+            raise CommandError("nobody can be asked here: say --yes", returncode=EXIT_REFUSED)
+        self.stdout.write("Every running run is taken away from its worker, and every reader begins again.")
+        if input("Was this database restored from a backup? [y/N] ").strip().lower() not in {"y", "yes"}:
+            raise CommandError("nothing was done", returncode=EXIT_REFUSED)
+
+    def _restore(self, *, as_json: bool) -> None:
+        incarnation = restore.begin(by=operator())
+        runs = list(restore.fence_off(incarnation))
+        broken = [violation for violation in check() if not violation.warning_only]
+        if as_json:
+            found = [violation.invariant for violation in broken]
+            self.write_json({"incarnation": incarnation.number, "runs": runs, "violated": found})
+        else:
+            self.stdout.write(f"Incarnation {incarnation.number}; live runs that go on from here: {len(runs)}.")
+        if broken:
+            names = ", ".join(violation.invariant for violation in broken)
+            raise CommandError(f"violated: {names}; see agentops check_invariants", returncode=EXIT_VIOLATED)
+        if not as_json:
+            self.stdout.write("All invariants hold. Workers and web processes may be started.")
+
+
+def _is_at_home() -> bool:
+    """Whether the database is the one that `agentops up` serves."""
+    return connection.vendor == "sqlite" and Path(connection.settings_dict["NAME"]).parent == settings.AGENTOPS_HOME

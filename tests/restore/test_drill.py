@@ -1,0 +1,127 @@
+"""The drill: a database in use is backed up, lost and restored; the work goes on, and nobody of before is believed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+from django.db import transaction
+
+from agentops.projects.models import Role
+from runs import folding, invariants, lifecycle
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from tests.crash.rig import CALLS, Celeried, Stage, check, events, eventually
+from tests.restore.backups import agentops, back_up, put_back
+from tests.web.listeners import Listeners
+from tests.web.people import make_person, signed_in
+from tests.web.serving import WebProcess
+from timeline import log
+from timeline.errors import LeaseLost
+from timeline.log import Entry
+from timeline.models import Log, Source
+
+SLOW = {"chunks": 30, "pause_s": 0.1, "on_unknown_tool": "tell_model"}
+
+
+def suspend(stage: Stage, worker: Celeried) -> None:
+    """Not while it is writing: on SQLite nobody else could write then, a restore least of all."""
+    worker.signal(stage.STOP)
+    for _ in range(50):
+        eventually(worker.suspended, within_s=5, why="suspended")
+        if not stage.write_locked():
+            return
+        worker.signal(stage.CONT)
+        time.sleep(0.05)
+        worker.signal(stage.STOP)
+    pytest.fail("it is always writing")
+
+
+@pytest.mark.slow
+def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], listeners: Listeners) -> None:
+    """P19, RELIABILITY 4.2: backup under load → lost → restored → post_restore → sound, fenced, reset, finished."""
+    busy = [stage.run(CALLS, **SLOW) for _ in range(2)]
+    reader = signed_in(make_person(busy[0].project, Role.VIEWER))
+    web = web_process()
+    url = f"{web.url}/api/projects/crash/agent-runs/{busy[0].pk}/events/stream"
+    worker = stage.worker(AGENTOPS_CONCURRENCY="2")
+    for run in busy:
+        stage.reaches(run, RunStatus.RUNNING)
+    # Nobody has a slot for it yet: the backup knows it as a run that was never claimed.
+    waiting = stage.run(CALLS, **SLOW)
+    follower = listeners.open(url, reader, pause_s=0.1, stubborn=True, stop_at_end=True)
+    eventually(lambda: len(follower.ids) > 8, within_s=20, why="the reader sees the work")
+
+    backup = back_up(stage)
+    seen_then = follower.ids[-1]
+
+    # What happens now will be lost: events, a whole run, and the epoch that a second worker is given.
+    zombie = stage.worker(AGENTOPS_CONCURRENCY="1")
+    stage.reaches(waiting, RunStatus.RUNNING)
+    lost = stage.run()
+    eventually(lambda: follower.ids[-1] > seen_then + 8, within_s=20, why="the work goes on after the backup")
+    suspend(stage, zombie)
+    worker.end()
+    last_id = follower.last_id
+    handed_out = dict(AgentRun.objects.filter(status=RunStatus.RUNNING).values_list("pk", "lease_epoch"))
+    assert handed_out == dict.fromkeys([*(run.pk for run in busy), waiting.pk], 1)
+
+    put_back(stage, backup)
+    told = json.loads(agentops("post_restore", "--yes", "--json"))
+
+    number = told["incarnation"]
+    live = [*busy, waiting]
+    assert sorted(told["runs"]) == sorted(str(run.pk) for run in live)
+    assert not AgentRun.objects.filter(pk=lost.pk).exists()
+    assert agentops("check_invariants").startswith("All invariants hold")
+    assert "3 checked, 0 differ" in agentops("check_runs")
+    for run in live:
+        run.refresh_from_db()
+        assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, number)
+
+    finisher = stage.worker(AGENTOPS_CONCURRENCY="4")
+    eventually(lambda: _claimed(waiting, number), within_s=20, why="the fresh worker has claimed it")
+    zombie.signal(stage.CONT)
+    for run in live:
+        with pytest.raises(LeaseLost), transaction.atomic():
+            log.append(run.pk, [Entry({}, type="x.test")], source=Source.WORKER, epoch=handed_out[run.pk])
+        assert not lifecycle.renew(run.pk, handed_out[run.pk])
+
+    again = listeners.open(url, reader | {"Last-Event-ID": last_id}, pause_s=60)
+    eventually(lambda: again.events("stream-reset"), within_s=10, why="a reader with an old cursor is told")
+    for run in live:
+        stage.reaches(run, RunStatus.COMPLETED, within_s=30)
+        check(run)
+        assert folding.differences(run.pk) == []
+    # Of the lost time nobody has written anything: what the backup did not know is of new epochs.
+    assert [written_by(run)[0] for run in busy] == [1, 1]
+    for run in live:
+        assert all(epoch > number for epoch in written_by(run)[run in busy :])
+
+    last = Log.objects.get(pk=busy[0].pk).last_seq
+    eventually(lambda: follower.events("end"), within_s=15, why="who was there all the time sees the end")
+    assert follower.error is None, follower.error
+    resets = [place for place, message in enumerate(follower.messages) if message.event == "stream-reset"]
+    assert len(resets) >= 1
+    after = [m.id for m in follower.messages[resets[-1] :] if m.event == "message" and m.data is not None]
+    assert after == [f"{seq}.{number}" for seq in range(1, last + 1)]
+    assert listeners.ask(url.replace(str(busy[0].pk), str(lost.pk)), reader).status == 404
+
+    # The worker of before has let go of what it held, and is as good as any other now.
+    finisher.end()
+    other = stage.run()
+    stage.reaches(other, RunStatus.COMPLETED)
+    assert "outside of any rule" not in zombie.said(500) + finisher.said(500)
+    assert invariants.check() == []
+
+
+def written_by(run: AgentRun) -> list[int]:
+    """The epochs of its events, in order, each once."""
+    return list(dict.fromkeys(event.epoch for event in events(run) if event.epoch is not None))
+
+
+def _claimed(run: AgentRun, number: int) -> bool:
+    run.refresh_from_db()
+    return run.lease_epoch > number

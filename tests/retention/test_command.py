@@ -1,0 +1,223 @@
+"""`agentops retention`: what it prints, its exit codes, and the daily look that needs no command."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from celery import current_app
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.utils import timezone
+
+from agentops.projects.models import AuditEntry, IdempotencyKey, Project
+from runs import retention, tasks
+from runs.engine import tidying
+from runs.engine.drive import Stopping
+from runs.models import Agent, AgentRun, Chore
+from tests.crash.rig import eventually
+from tests.make import make_agent, make_project, make_run
+from tests.retention.conftest import aged, there
+
+pytestmark = pytest.mark.django_db
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(*words: str, **streams: Any) -> str:
+    out = streams.pop("stdout", io.StringIO())
+    call_command("retention", *words, stdout=out, **streams)
+    return str(out.getvalue())
+
+
+def exit_code(*words: str) -> int:
+    with pytest.raises(CommandError) as refusal:
+        printed(*words)
+    return refusal.value.returncode
+
+
+def test_it_applies_each_projects_own_rule(project: Project, agent: Agent) -> None:
+    brief = make_project("beta")
+    Project.objects.filter(pk=brief.pk).update(retention_days=7)
+    for_ever = make_project("gamma")
+    Project.objects.filter(pk=for_ever.pk).update(retention_days=None)
+    runs = [aged(make_run(each), 30) for each in (agent, make_agent(brief), make_agent(for_ever))]
+
+    rows = json.loads(printed("--json"))
+
+    assert there(*runs) == [True, False, True]
+    told = {row["project"]: (row["older_than_days"], row["runs"]) for row in rows}
+    assert told == {"alpha": (90, 0), "beta": (7, 1), "gamma": (None, 0)}
+    [entry] = AuditEntry.objects.filter(action="retention.applied")
+    assert entry.actor.startswith("cli:")
+    assert entry.project == brief
+
+
+def test_older_than_overrides_it_for_one_project_or_all(project: Project, agent: Agent) -> None:
+    other = make_agent(make_project("beta"))
+    mine, theirs = aged(make_run(agent), 30), aged(make_run(other), 30)
+    printed("--project", "alpha", "--older-than", "20")
+    assert there(mine, theirs) == [False, True]
+
+    Project.objects.update(retention_days=None)
+    printed("--older-than", "29")
+    assert there(theirs) == [False]
+
+
+def test_a_dry_run_removes_nothing(project: Project, agent: Agent) -> None:
+    held, old = aged(make_run(agent), 100), aged(make_run(agent), 100)
+    printed("hold", str(held.pk), "--reason", "claim 4711")
+
+    [row] = json.loads(printed("--dry-run", "--json"))
+
+    assert there(held, old) == [True, True]
+    assert (row["runs"], row["kept"]) == (1, {"held": 1, "needed": 0})
+    assert row["rows"]["agent_runs"] == 1
+    assert printed("--dry-run").split("\t")[:3] == ["alpha", "90 d", "1"]
+
+
+def test_people_see_a_table_and_how_far_it_is(project: Project, agent: Agent) -> None:
+    aged(make_run(agent), 100)
+    shown = Terminal()
+
+    table = printed(stdout=Terminal(), stderr=shown)
+
+    assert table.splitlines()[0].split()[:2] == ["PROJECT", "OLDER"]
+    assert "alpha: 1 runs" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--project", "nowhere"], 3),
+        (["hold", "00000000-0000-7000-8000-000000000000", "--reason", "x"], 3),
+        (["release", "nonsense", "--reason", "x"], 3),
+    ],
+)
+def test_it_says_what_is_not_there(project: Project, words: list[str], code: int) -> None:
+    assert exit_code(*words) == code
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--older-than=-1"], "'-1' is no number of days"),
+        (["--older-than=1_0"], "'1_0' is no number of days"),
+        (["--older-than=١"], "is no number of days"),
+        (["--older-than=soon"], "'soon' is no number of days"),
+        (["hold", "0000", "--reason= "], "a reason has 1 to 200 characters"),
+        (["hold", "0000"], "--reason"),
+        (["release"], "RUN"),
+        (["forget"], "invalid choice"),
+    ],
+)
+def test_it_refuses_what_makes_no_sense(words: list[str], why: str) -> None:
+    with pytest.raises(CommandError, match=re.escape(why)):
+        printed(*words)
+
+
+def test_hold_and_release(project: Project, agent: Agent) -> None:
+    run = aged(make_run(agent), 100)
+    assert json.loads(printed("hold", str(run.pk), "--reason", "x", "--json"))["held_at"] is not None
+    printed()
+    assert there(run) == [True]
+
+    assert "held no longer" in printed("release", str(run.pk), "--reason", "x")
+    printed()
+    assert there(run) == [False]
+
+
+# --- By itself --------------------------------------------------------------------------------------------------
+
+
+def test_answers_of_yesterday_are_forgotten(project: Project) -> None:
+    """S35: what was answered under an Idempotency-Key tells of the run too."""
+    now = timezone.now()
+    for name, made in (("old", now - timedelta(hours=25)), ("new", now - timedelta(hours=23))):
+        IdempotencyKey.objects.create(
+            project=project, caller="user:1", key=name, asked=b"x" * 32, status=201, body="{}", created_at=made
+        )
+    printed()
+
+    assert list(IdempotencyKey.objects.values_list("key", flat=True)) == ["new"]
+
+
+def test_sessions_that_have_ended_are_forgotten(db: None) -> None:
+    now = timezone.now()
+    for name, ends in (("old", now - timedelta(minutes=1)), ("new", now + timedelta(hours=1))):
+        Session.objects.create(session_key=name, session_data="", expire_date=ends)
+    printed()
+
+    assert list(Session.objects.values_list("session_key", flat=True)) == ["new"]
+
+
+def test_a_day_has_one_look(project: Project, agent: Agent) -> None:
+    first = aged(make_run(agent), 100)
+    tasks.remove_expired()
+    second = aged(make_run(agent), 100)
+    tasks.remove_expired()
+    assert there(first, second) == [False, True]
+    assert AuditEntry.objects.get(action="retention.applied").actor == "system"
+
+    Chore.objects.update(taken_at=timezone.now() - timedelta(days=1, minutes=1))
+    tasks.remove_expired()
+    assert there(second) == [False]
+
+
+def test_the_clock_knows_the_task() -> None:
+    planned = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+
+    assert tasks.remove_expired.name in planned
+    assert planned <= set(current_app.tasks)
+
+
+def test_a_chore_is_one_process_to_do(transactional_db: None) -> None:
+    taken: list[bool] = []
+
+    def ask() -> None:
+        try:
+            taken.append(Chore.objects.take("sweeping", every=timedelta(hours=1)))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(taken) == [False] * 7 + [True]
+
+
+def test_a_worker_looks_by_itself(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No beat, no broker, no command: as in the embedded mode."""
+    monkeypatch.setattr(tidying, "FIRST_S", 0.01)
+    run = aged(make_run(make_agent(make_project())), 100)
+    stopping = Stopping()
+    thread = threading.Thread(target=tidying.tidy, args=[stopping])
+    thread.start()
+    try:
+        eventually(lambda: there(run) == [False], within_s=10, why="it is removed")
+    finally:
+        stopping.ask(0)
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_the_daily_look_leaves_projects_alone_that_keep_everything(project: Project, agent: Agent) -> None:
+    Project.objects.update(retention_days=None)
+    run = aged(make_run(agent), 10_000)
+
+    assert list(retention.daily()) == []
+    assert there(run) == [True]
+    assert AgentRun.objects.count() == 1

@@ -1,0 +1,269 @@
+"""What those get who ask for a run that was removed: 410 with what is left of it; strangers the 404 of any other."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import time_machine
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from agentops.projects.models import Project, Role
+from runs import retention
+from runs.models import Agent, AgentRun
+from runs.retention import Outcome
+from tests.crash.rig import eventually
+from tests.live.conftest import Scene
+from tests.live.logs import finish, grow
+from tests.make import drive, make_agent, make_run
+from tests.retention.conftest import aged, apply
+from tests.web.listeners import Listeners, heard
+from tests.web.people import make_person, with_key
+from tests.web.serving import WebThread
+from timeline import tombstones
+
+
+@pytest.fixture
+def removed(project: Project, agent: Agent) -> AgentRun:
+    run = aged(drive(make_run(agent, "A prompt that is nobody's business")), 100)
+    apply(project)
+    return run
+
+
+@pytest.fixture
+def member(project: Project) -> Client:
+    client = Client()
+    client.force_login(make_person(project, Role.OPERATOR))
+    return client
+
+
+@pytest.fixture
+def stranger(db: None) -> Client:
+    client = Client()
+    client.force_login(make_person(make_agent().project, Role.ADMIN))
+    return client
+
+
+def api(run: AgentRun | UUID, project: str = "alpha") -> str:
+    run_id = run if isinstance(run, UUID) else run.pk
+    return f"/api/projects/{project}/agent-runs/{run_id}/events/stream"
+
+
+UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
+PARTS = ["", "/rows?before=3", "/head", "/stream", "/events/1", f"/messages/{UNKNOWN}", f"/calls/{UNKNOWN}"]
+
+
+# --- Pages ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_when_and_why(removed: AgentRun, member: Client) -> None:
+    answer = member.get(f"/runs/{removed.pk}")
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
+
+    assert answer.status_code == 410
+    assert "This run was removed" in text
+    assert "it ended more than 90 days ago" in text
+    assert "player" in text
+    assert "completed" in text
+    assert str(removed.pk) in text
+    assert "nobody's business" not in text
+    assert re.search(r"Messages removed \d+", text)
+    assert 'href="/p/alpha/runs"' in answer.content.decode()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_it_is_gone(removed: AgentRun, member: Client, part: str) -> None:
+    answer = member.get(f"/runs/{removed.pk}{part}")
+
+    assert answer.status_code == 410
+    assert "removed" in answer.content.decode()
+
+
+@pytest.mark.parametrize("act", ["resume", "pause", "stop", "send"])
+def test_nothing_can_be_done_with_it(removed: AgentRun, member: Client, act: str) -> None:
+    assert member.post(f"/runs/{removed.pk}/{act}", {"message": "x"}).status_code == 410
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_strangers_cannot_tell_it_from_none(removed: AgentRun, stranger: Client, part: str) -> None:
+    """S2: byte for byte, but for the id of the request."""
+    with time_machine.travel(1_795_000_000, tick=False):
+        theirs, nobodys = (stranger.get(f"/runs/{run_id}{part}") for run_id in (removed.pk, uuid4()))
+
+    assert (theirs.status_code, nobodys.status_code) == (404, 404)
+    bodies = {each.content.decode().replace(each["X-Request-ID"], "") for each in (theirs, nobodys)}
+    assert len(bodies) == 1
+
+
+def test_the_anonymous_are_sent_to_the_login(removed: AgentRun) -> None:
+    assert Client().get(f"/runs/{removed.pk}").status_code == 302
+
+
+def test_a_place_in_the_list_outlives_its_run(project: Project, agent: Agent, member: Client) -> None:
+    """BI-47: the cursor names a place, not a row."""
+    runs = [make_run(agent, f"Prompt number {number}.") for number in range(60)]
+    page = member.get("/p/alpha/runs").content.decode()
+    [older] = set(re.findall(r'href="([^"]*before=[^"]+)"', page))
+    # The last row of the first page is what the link speaks of.
+    for run in runs[8:12]:
+        aged(run, 100)
+    apply(project)
+
+    rest = member.get(f"/p/alpha/runs{older.replace('&amp;', '&')}")
+    assert rest.status_code == 200
+    shown = re.findall(r"Prompt number (\d+)\.", rest.content.decode())
+    assert sorted({int(number) for number in shown}) == list(range(8))
+
+
+# --- The API ----------------------------------------------------------------------------------------------------
+
+
+def test_the_api_tells_what_is_left(removed: AgentRun, project: Project) -> None:
+    answer = Client().get(api(removed), headers=with_key(project))
+    problem = json.loads(answer.content)
+
+    assert (answer.status_code, answer["Content-Type"]) == (410, "application/problem+json")
+    assert (problem["code"], problem["status"]) == ("run_expired", 410)
+    assert "it ended more than 90 days ago" in problem["detail"]
+    stone = problem["tombstone"]
+    assert (stone["id"], stone["agent_id"], stone["status"]) == (str(removed.pk), "player", "completed")
+    assert stone["rows"]["agent_runs"] == 1
+    assert "nobody's business" not in answer.content.decode()
+
+
+def addresses(patterns: Iterable[URLPattern | URLResolver], prefix: str = "/") -> Iterator[str]:
+    """Every address of the API that names a run; a new one is asked too."""
+    for entry in patterns:
+        address = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from addresses(entry.url_patterns, address)
+        elif address.startswith("/api/") and "<uuid:run_id>" in address:
+            yield address
+
+
+def not_gone(run: AgentRun, project: Project) -> dict[str, object]:
+    """The addresses of the API under which a holder of a key still gets something else than 410."""
+    headers = with_key(project, "read", "write")
+    parts = {"<str:project>": project.slug, "<uuid:run_id>": str(run.pk)}
+    found: dict[str, object] = {}
+    for address in addresses(get_resolver().url_patterns):
+        url = re.sub(r"<[^>]+>", lambda named: parts.get(named[0], str(uuid4())), address)
+        answer = Client().get(url, headers=headers)
+        if answer.status_code == 405:
+            body = {"message": "x", "type": "send"} if url.endswith("/commands") else {}
+            answer = Client().post(url, body, content_type="application/json", headers=headers)
+        if (answer.status_code, json.loads(answer.content).get("code")) != (410, "run_expired"):
+            found[address] = (answer.status_code, answer.content[:200])
+    return found
+
+
+def test_every_address_of_it_answers_410(removed: AgentRun, project: Project) -> None:
+    assert len(list(addresses(get_resolver().url_patterns))) >= 8
+    assert not_gone(removed, project) == {}
+
+
+def test_a_run_that_is_going_is_gone_already(
+    project: Project, agent: Agent, member: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its rows go, in batches, or where that was cut off: at no door a half of it is seen."""
+    monkeypatch.setattr(tombstones, "BATCH", 5)
+    run = aged(drive(make_run(agent, "Half of it")), 100)
+    with closing(retention.apply(Outcome(project, 90), by="test")) as removal:
+        next(removal)
+    assert run.messages.exists()
+
+    assert not_gone(run, project) == {}
+    assert {member.get(f"/runs/{run.pk}{part}").status_code for part in PARTS} == {410}
+    assert "Half of it" not in member.get("/p/alpha/runs").content.decode()
+    for query in ("", "?q=Half"):
+        answer = Client().get(f"/api/projects/alpha/agent-runs{query}", headers=with_key(project))
+        assert json.loads(answer.content)["results"] == []
+
+
+def test_the_api_tells_strangers_nothing(removed: AgentRun) -> None:
+    """S2: neither in their own project nor in this one."""
+    theirs = make_agent().project
+    headers = with_key(theirs)
+    for project in (theirs.slug, "alpha"):
+        gone, none = (Client().get(api(run_id, project), headers=headers) for run_id in (removed.pk, uuid4()))
+        assert (gone.status_code, none.status_code) == (404, 404)
+        assert without_id(gone) == without_id(none)
+
+
+def without_id(answer: Any) -> dict[str, Any]:
+    return {name: value for name, value in json.loads(answer.content).items() if name != "request_id"}
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scene(web: WebThread, listeners: Listeners) -> Scene:
+    return Scene(web, listeners)
+
+
+def test_who_listens_is_told(scene: Scene) -> None:
+    """Never silence: in mid-stream both kinds of readers are told to begin again, and then that it is gone."""
+    last = grow(scene.run, 20)
+    program = scene.open(pause_s=0.05)
+    page = scene.listeners.open(f"{scene.page_url}?afterSeq={last}", scene.cookie, pause_s=0.05)
+    heard(program, [*range(1, last + 1)])
+    # Its end is kept from the streams: a run that has ended would have closed them.
+    AgentRun.objects.filter(pk=scene.run.pk).update(status="stopped", completed_at=scene.run.created_at)
+    apply(scene.project, 0)
+
+    eventually(lambda: program.statuses[-1] == page.statuses[-1] == 410, within_s=5, why="both come back to a 410")
+    assert [len(reader.events("stream-reset")) for reader in (program, page)] == [1, 1]
+
+
+def test_who_comes_back_with_a_cursor_is_told(scene: Scene) -> None:
+    last = finish(scene.run)
+    aged(scene.run, 100)
+    apply(scene.project)
+
+    for headers in ({}, {"Last-Event-ID": str(last)}):
+        answer = scene.listeners.ask(scene.url, scene.cookie | headers)
+        assert answer.status == 410
+        assert json.loads(answer.body)["code"] == "run_expired"
+    assert scene.listeners.ask(scene.page_url, scene.cookie).status == 410
+
+
+# --- The command line -------------------------------------------------------------------------------------------
+
+
+COMMANDS = ["agent show", "agent tail", "agent resume", "agent stop", "check_invariants --run", "retention hold"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_say_it_was_removed(removed: AgentRun, command: str) -> None:
+    """Exit code 3, as for a run that never was, but with what is known."""
+    with pytest.raises(CommandError) as refusal:
+        call_command(*command.split(), str(removed.pk)[:13], *(["--reason=x"] if "hold" in command else []))
+
+    assert refusal.value.returncode == 3
+    assert f"run {removed.pk} was removed on" in str(refusal.value)
+
+
+def test_the_list_does_not_show_it(removed: AgentRun, member: Client) -> None:
+    out = io.StringIO()
+    call_command("agent", "ls", stdout=out)
+
+    assert str(removed.pk) not in out.getvalue()
+    assert str(removed.pk) not in member.get("/p/alpha/runs").content.decode()
+
+
+def test_it_reads_like_a_page(removed: AgentRun, member: Client, tmp_path: Path) -> None:
+    """The policy of all pages holds here too: no inline script, no foreign address."""
+    answer = member.get(f"/runs/{removed.pk}")
+
+    assert "script-src 'self'" in answer["Content-Security-Policy"]
+    assert "style=" not in answer.content.decode()

@@ -1,0 +1,224 @@
+"""Which runs go: whole families, all of whose runs ended long enough ago, and of which none is held."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+from django.db import models
+from django.utils import timezone
+
+from agentops.projects.models import AuditEntry, Project
+from runs import inbox, invariants, retention
+from runs.families import LINKS, Kept, families_of
+from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.retention import PARTS, RUNS
+from runs.statuses import TERMINAL, RunStatus
+from tests.make import drive, make_agent, make_project, make_run
+from tests.retention.conftest import BY, aged, apply, lineage, paused_half_way, there
+from timeline.models import Event, Log, Tombstone
+
+pytestmark = pytest.mark.django_db
+
+
+# --- Age and status ---------------------------------------------------------------------------------------------
+
+
+def test_it_works(project: Project, agent: Agent) -> None:
+    old, young = aged(drive(make_run(agent)), 91), aged(drive(make_run(agent)), 89)
+
+    done = apply(project)
+
+    assert there(old, young) == [False, True]
+    assert (done.runs, done.kept.total()) == (1, 0)
+    assert invariants.check() == []
+
+
+def test_a_run_that_goes_on_stays_however_old(project: Project, agent: Agent) -> None:
+    queued, paused = make_run(agent), make_run(agent)
+    inbox.pause(paused.pk, by="test")
+    long_ago = timezone.now() - timedelta(days=1000)
+    AgentRun.objects.update(created_at=long_ago, queued_at=long_ago, started_at=long_ago)
+
+    assert apply(project, 0).runs == 0
+    assert there(queued, paused) == [True, True]
+
+
+@pytest.mark.parametrize("status", sorted(TERMINAL - {RunStatus.RESUMED}))
+def test_every_end_is_an_end(project: Project, agent: Agent, status: RunStatus) -> None:
+    run = aged(make_run(agent), 100)
+    AgentRun.objects.filter(pk=run.pk).update(status=status)
+
+    assert apply(project).runs == 1
+
+
+def test_a_project_may_keep_its_runs_for_ever(project: Project, agent: Agent) -> None:
+    run = aged(make_run(agent), 10_000)
+
+    assert apply(project, None).runs == 0
+    assert there(run) == [True]
+
+
+def test_it_keeps_to_one_project(project: Project, agent: Agent) -> None:
+    other = aged(make_run(make_agent(make_project("beta"))), 100)
+    aged(make_run(agent), 100)
+
+    assert apply(project).runs == 1
+    assert there(other) == [True]
+
+
+# --- Families ---------------------------------------------------------------------------------------------------
+
+
+def test_a_lineage_goes_as_a_whole_when_its_last_run_is_old_enough(project: Project, agent: Agent) -> None:
+    runs = lineage(agent)
+    for run, days in zip(runs, (300, 200, 50), strict=True):
+        aged(run, days)
+
+    first = apply(project)
+    assert there(*runs) == [True] * 3
+    assert first.kept == {Kept.NEEDED: 1}
+
+    aged(runs[-1], 95)
+    assert apply(project).runs == 3
+    assert there(*runs) == [False] * 3
+    assert invariants.check() == []
+
+
+def test_a_paused_run_keeps_those_that_it_came_from(project: Project, agent: Agent) -> None:
+    """Its conversation stands in their rows, and a resume sends it."""
+    runs = [aged(run, 300) for run in lineage(agent)]
+    AgentRun.objects.filter(pk=runs[-1].pk).update(status=RunStatus.PAUSED, completed_at=None)
+
+    assert apply(project).runs == 0
+    assert there(*runs) == [True] * 3
+
+
+@pytest.mark.parametrize("link", ["parent_run", "forked_from", "child_run"])
+def test_what_is_needed_stays(project: Project, agent: Agent, link: str) -> None:
+    """In both directions: a run keeps what it came from, and what came of it."""
+    for young_first in (True, False):
+        one, other = drive(make_run(agent)), drive(make_run(agent))
+        if link == "child_run":
+            AgentRunToolCall.objects.filter(pk=one.tool_calls.first().pk).update(child_run=other)
+        else:
+            AgentRun.objects.filter(pk=other.pk).update(**{link: one})
+        aged(one, 10 if young_first else 300)
+        aged(other, 300 if young_first else 10)
+
+        assert apply(project).runs == 0
+        aged(one, 300)
+        aged(other, 300)
+        assert apply(project).runs == 2
+        assert there(one, other) == [False, False]
+
+
+def test_a_family_is_found_from_each_of_its_runs(agent: Agent) -> None:
+    """A chain of every kind of link, walked from both ends and the middle."""
+    runs = [*lineage(agent, length=2), *(make_run(agent) for _ in range(3))]
+    AgentRun.objects.filter(pk=runs[2].pk).update(forked_from=runs[1])
+    AgentRun.objects.filter(pk=runs[3].pk).update(parent_run=runs[2])
+    AgentRun.objects.filter(pk=runs[4].pk).update(parent_run=runs[2])
+    alone = make_run(agent)
+
+    for run in runs:
+        [family] = families_of([run.pk])
+        assert family.run_ids == sorted(each.pk for each in runs)
+    assert len(families_of([alone.pk, *(run.pk for run in runs)])) == 2
+
+
+def test_many_families_on_many_pages(project: Project, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is met once: what goes and what stays is counted right, although one family stands on several pages."""
+    monkeypatch.setattr(retention, "PAGE", 2)
+    gone = [aged(make_run(agent), 100 + number) for number in range(5)]
+    kept = lineage(agent, length=4)
+    for run, days in zip(kept, (180, 102.5, 99, 1), strict=True):
+        aged(run, days)
+    gone += [aged(run, 103.5) for run in lineage(agent, length=3)]
+
+    before = retention.preview(project, 90)
+    done = apply(project)
+
+    assert (before.runs, before.kept) == (done.runs, done.kept) == (8, {Kept.NEEDED: 1})
+    assert there(*gone, *kept) == [False] * 8 + [True] * 4
+
+
+def test_every_link_between_runs_is_walked() -> None:
+    """A column that is added later, and names a run, must be known to the rule, or a removal would break it."""
+    of_runs = {f.attname for f in AgentRun._meta.concrete_fields if f.related_model is AgentRun}
+    others = {
+        (relation.related_model, relation.field.name)
+        for relation in AgentRun._meta.related_objects
+        if relation.related_model is not AgentRun
+    }
+
+    assert of_runs == set(LINKS)
+    assert others - {(part.model, part.owner) for part in PARTS} == {(AgentRunToolCall, "child_run")}
+
+
+def test_every_table_of_a_run_is_removed_in_an_order_that_can_be(project: Project) -> None:
+    """What refers to a row goes before it, because batches are transactions of their own."""
+    order = [part.model for part in (*PARTS, RUNS)] + [Log]
+    for model in order:
+        for relation in model._meta.related_objects:
+            if relation.related_model in (model, Tombstone) or relation.field.remote_field.on_delete is models.SET_NULL:
+                continue
+            assert relation.related_model in order, relation
+            assert order.index(relation.related_model) < order.index(model), relation
+    assert order.index(AgentRunToolCall) < order.index(AgentRunMessage)
+
+
+# --- Holds ------------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_keeps_the_whole_family(project: Project, agent: Agent) -> None:
+    runs = [aged(run, 300) for run in lineage(agent)]
+    retention.hold(runs[1].pk, reason="claim 4711", by=BY)
+
+    assert apply(project).kept == {Kept.HELD: 1}
+    assert there(*runs) == [True] * 3
+
+    retention.release(runs[1].pk, reason="settled", by=BY)
+    assert apply(project).runs == 3
+
+
+def test_holds_are_audited(agent: Agent) -> None:
+    """S29: who held what and why; the time of the first hold stays."""
+    run = make_run(agent)
+    first = retention.hold(run.pk, reason="claim 4711", by=BY).held_at
+    assert retention.hold(run.pk, reason="claim 4712", by=BY).held_at == first
+    assert retention.release(run.pk, reason="settled", by=BY).held_at is None
+
+    entries = AuditEntry.objects.filter(object_id=str(run.pk)).order_by("created_at", "pk")
+    assert [entry.action for entry in entries] == ["run.held", "run.held", "run.released"]
+    assert [entry.after["reason"] for entry in entries] == ["claim 4711", "claim 4712", "settled"]
+    assert {entry.actor for entry in entries} == {BY}
+    assert {entry.project_id for entry in entries} == {agent.project_id}
+
+
+# --- The dry run ------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_exactly_what_would_go_and_changes_nothing(project: Project, agent: Agent) -> None:
+    aged(drive(make_run(agent)), 100)
+    aged(paused_half_way(agent), 100)
+    aged(make_run(agent), 10)
+    before = [model.objects.count() for model in (AgentRun, Event, AgentRunMessage, Tombstone, AuditEntry)]
+
+    told = retention.preview(project, 90)
+
+    assert before == [model.objects.count() for model in (AgentRun, Event, AgentRunMessage, Tombstone, AuditEntry)]
+    done = apply(project)
+    counted = {table: count for table, count in told.rows.items() if count}
+    assert counted == {table: count for table, count in done.rows.items() if table != "timeline_log"}
+    assert told.runs == 2
+
+
+def test_it_is_quick_over_many_runs(project: Project, agent: Agent, django_assert_max_num_queries: object) -> None:
+    """A constant number of queries for each page of families that stay."""
+    for _ in itertools.repeat(None, 20):
+        retention.hold(aged(make_run(agent), 100).pk, reason="x", by=BY)
+
+    with django_assert_max_num_queries(8):  # type: ignore[operator]
+        assert retention.preview(project, 90).kept == {Kept.HELD: 20}
