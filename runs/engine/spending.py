@@ -1,0 +1,175 @@
+"""What a run in the hands of a worker has used of its budgets, from what is stored and from its own commits since.
+
+May import state and parts. The totals are columns of the run, which each turn's commit raises: a restart neither
+resets them nor counts twice. A run without budgets costs no query.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+from django.db.models import Max, Q, Sum
+from django.utils import timezone
+
+from runs import budgets
+from runs.budgets import Budget
+from runs.models import AgentRun, Attempt, TurnUsage
+from runs.statuses import RunStatus
+from timeline import log
+from timeline.events import EventType
+from timeline.events.notice import BudgetWarning
+from timeline.log import Entry
+
+#: How long what all runs of a project have used today may be older than that; own turns are counted at once.
+DAY_LOOK_S = 10.0
+#: Ends of attempts that were noticed later than they came.
+LOST = ("died", "fenced")
+UNENDED = [status for status in RunStatus if not status.terminal]
+NONE = Decimal(0)
+
+
+@dataclass
+class Spending:
+    limits: dict[Budget, Decimal]
+    project: UUID
+    tokens: int = 0
+    cost: Decimal = NONE
+    #: Seconds at work when this was loaded, and when that was.
+    worked: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    #: What the log has warned of: a budget, or a budget whose costs nobody knows.
+    told: set[str] = field(default_factory=set)
+    #: Why the project's budgets cannot be read. Nobody knows what they allow, so nothing is spent.
+    unreadable: str = ""
+
+    def count(self, usage: TurnUsage, step: int) -> list[Entry]:
+        """Count a turn, and give the warnings to commit it with: each is said once per run."""
+        if not self.limits:
+            return []
+        tokens, cost = usage.input_tokens + usage.output_tokens, usage.cost_usd or NONE
+        self.tokens, self.cost = self.tokens + tokens, self.cost + cost
+        if self._has_a_day:
+            _days.add(self.project, tokens, cost)
+        used = self._used()
+        warnings = [_warning(b, used[b], self.limits[b]) for b in budgets.running_out(self.limits, used)]
+        if usage.cost_usd is None:
+            warnings += [_unpriced(b, self.limits[b]) for b in budgets.COSTS if b in self.limits]
+        fresh = [warning for warning in warnings if _name(warning.budget, warning.used) not in self.told]
+        self.told |= {_name(warning.budget, warning.used) for warning in fresh}
+        return [Entry(warning, step=step) for warning in fresh]
+
+    def used_up(self) -> str:
+        """Which budgets are used up, and how much was used: empty where the model may be asked."""
+        if not self.limits:
+            return self.unreadable
+        used = self._used()
+        over = [budgets.words(b, used[b], self.limits[b]) for b in budgets.used_up(self.limits, used)]
+        return "; ".join(over) or self.unreadable
+
+    @property
+    def _has_a_day(self) -> bool:
+        return any(budget in self.limits for budget in budgets.OF_DAY)
+
+    def _used(self) -> dict[Budget, Decimal]:
+        used = {
+            Budget.TOKENS: Decimal(self.tokens),
+            Budget.COST: self.cost,
+            Budget.WALL: Decimal(str(round(self.worked + time.monotonic() - self.began, 3))),
+        }
+        if self._has_a_day:
+            tokens, cost = _days.of(self.project)
+            used |= {Budget.TOKENS_PER_DAY: Decimal(tokens), Budget.COST_PER_DAY: cost}
+        return used
+
+
+def load(run: AgentRun) -> Spending:
+    """Once per claim. Raises `InvalidBudget` where the run's own budgets cannot be kept to."""
+    limits, unreadable = budgets.of_run(run.agent_config.get("settings") or {}), ""
+    try:
+        limits |= budgets.of_day(run.project.settings)
+    except budgets.InvalidBudget as error:
+        unreadable = f"the project's budgets cannot be read: {error}"
+    spending = Spending(limits, run.project_id, unreadable=unreadable)
+    if not limits:
+        return spending
+    spending.tokens, spending.cost = run.input_tokens + run.output_tokens, run.cost_usd or NONE
+    if Budget.WALL in limits:
+        spending.worked = seconds_at_work(run)
+    warned = log.events_of(run.pk).filter(type=EventType.BUDGET_WARNING).values_list("payload", flat=True)
+    spending.told = {_name(payload.get("budget"), payload.get("used")) for payload in warned}
+    return spending
+
+
+def seconds_at_work(run: AgentRun) -> float:
+    """How long workers have had the run, up to now; what lies between their holds is waiting.
+
+    The hold of a worker that was lost ends with the last event that it wrote, not when its loss was noticed.
+    """
+    attempts = Attempt.objects.filter(run=run)
+    holds = list(attempts.values_list("epoch", "claimed_at", "ended_at", "end_reason"))
+    lost = [epoch for epoch, _, _, reason in holds if reason in LOST]
+    seen: dict[int, datetime] = {}
+    if lost:
+        written = log.events_of(run.pk).filter(epoch__in=lost).order_by().values_list("epoch")
+        seen = dict(written.annotate(last=Max("created_at")))
+    now = timezone.now()
+    ends = {epoch: seen.get(epoch, began) if reason in LOST else ended or now for epoch, began, ended, reason in holds}
+    return sum(max((ends[epoch] - began).total_seconds(), 0.0) for epoch, began, _, _ in holds)
+
+
+class _Days:
+    """What the projects have used today, read again now and then: one sum for all runs of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[UUID, tuple[datetime, float, int, Decimal]] = {}
+
+    def of(self, project: UUID) -> tuple[int, Decimal]:
+        day = timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        known = self._seen.get(project)
+        if known is None or known[0] != day or time.monotonic() - known[1] >= DAY_LOOK_S:
+            looked = time.monotonic()
+            tokens, cost = _used_since(project, day)
+            known = (day, looked, tokens, cost)
+            with self._lock:
+                self._seen[project] = known
+        return known[2], known[3]
+
+    def add(self, project: UUID, tokens: int, cost: Decimal) -> None:
+        """Count a turn that is about to be committed: what is stored does not have it yet."""
+        self.of(project)
+        with self._lock:
+            day, looked, before, spent = self._seen[project]
+            self._seen[project] = (day, looked, before + tokens, spent + cost)
+
+
+_days = _Days()
+
+
+def _used_since(project: UUID, moment: datetime) -> tuple[int, Decimal]:
+    """By the turns of our runs that have not ended, or not before `moment`: there is an index for either."""
+    mine = AgentRun.objects.filter(project=project, source=AgentRun.Source.NATIVE)
+    runs = mine.filter(Q(status__in=UNENDED) | Q(completed_at__isnull=False, completed_at__gte=moment))
+    turns = TurnUsage.objects.filter(run__in=runs.values("pk"), created_at__gte=moment)
+    sums = turns.aggregate(sent=Sum("input_tokens"), said=Sum("output_tokens"), cost=Sum("cost_usd"))
+    return (sums["sent"] or 0) + (sums["said"] or 0), sums["cost"] or NONE
+
+
+def _warning(budget: Budget, used: Decimal, limit: Decimal) -> BudgetWarning:
+    text = f"Running out of budget: {budgets.words(budget, used, limit)}"
+    return BudgetWarning(budget=budget, used=f"{used:f}", limit=f"{limit:f}", message=text)
+
+
+def _unpriced(budget: Budget, limit: Decimal) -> BudgetWarning:
+    text = f"Nobody knows what a model call cost: the budget {budget} counts only calls with a price"
+    return BudgetWarning(budget=budget, limit=f"{limit:f}", message=text)
+
+
+def _name(budget: str | None, used: str | None) -> str:
+    """One word for a budget, and another for the costs of it that nobody knows."""
+    return f"{budget}" if used is not None else f"{budget}: unknown"

@@ -1,0 +1,47 @@
+"""`agentops budget`: what all runs of a project may use in a day, from midnight to midnight UTC.
+
+A door: what a budget is, runs.budgets says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.management.base import OurCommand
+from runs import day_budgets
+from runs.budgets import OF_DAY
+from runs.management.references import operator
+
+NONE = "none"
+
+
+class Command(OurCommand):
+    help = (
+        "Show or change what all runs of a project may use in a day (UTC). A run that finds it used up pauses before"
+        " its next model call. What one run may use stands in its agent's settings."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("project", metavar="PROJECT", help="slug or id")
+        parser.add_argument("--tokens-per-day", metavar="N", help=f'tokens sent and answered, or "{NONE}"')
+        parser.add_argument("--cost-usd-per-day", metavar="X", help=f'US dollars, or "{NONE}"')
+        parser.add_argument("--json", action="store_true", help="as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        wanted = {str(name): _value(options[name]) for name in OF_DAY if options[name] is not None}
+        limits = day_budgets.change(project, wanted, by=operator()) if wanted else day_budgets.of(project)
+        if options["json"]:
+            self.write_json(limits)
+        else:
+            self.write_table(["budget", "limit"], sorted(limits.items()))
+
+
+def _value(text: str) -> int | str | None:
+    """Tokens as a number, money as it was written."""
+    if text == NONE:
+        return None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text

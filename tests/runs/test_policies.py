@@ -1,0 +1,166 @@
+"""Policies: every cell of DESIGN.md section 6, in every form, and what each bad one gets."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from runs.policies import Action, ErrorKind, InvalidPolicy, OnCrash, OnUnknownTool, Trigger, decide, parse, seconds_of
+
+TABLE = """
+| | nudge | done | fail | resume | escalate | gate |
+|---|---|---|---|---|---|---|
+| on_idle | yes | yes | yes | no: it is still running | yes | yes |
+| on_dead | no: it has exited | yes | yes | yes | yes | yes |
+| on_error | no | no | yes | yes | yes | yes |
+| on_prompt | no | yes | yes | no | yes | yes |
+"""
+
+
+def cells() -> list[tuple[str, str, bool]]:
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in TABLE.strip().splitlines()]
+    [_, *actions], _, *rows = lines
+    return [(row[0], action, cell == "yes") for row in rows for action, cell in zip(actions, row[1:], strict=True)]
+
+
+def rule_of(action: str) -> dict[str, Any]:
+    return {"action": action, **({"run": "make check"} if action == "gate" else {})}
+
+
+def in_form(form: str, action: str) -> Any:
+    if form == "word":
+        return action
+    return rule_of(action) if form == "rule" else [{"match": ["max_turns"], "action": "fail"}, rule_of(action)]
+
+
+FORMS = [(*cell, form) for cell, form in product(cells(), ["word", "rule", "list"])]
+
+
+@pytest.mark.parametrize(("trigger", "action", "valid", "form"), FORMS, ids=str)
+def test_every_cell_of_the_table(trigger: str, action: str, valid: bool, form: str) -> None:
+    """S-102"""
+    if form == "list" and trigger != "on_error":
+        given = {trigger: [rule_of(action)]}
+    elif form == "word" and action == "gate":
+        with pytest.raises(InvalidPolicy, match="needs `run`"):
+            parse({trigger: "gate"})  # S-113
+        return
+    else:
+        given = {trigger: in_form(form, action)}
+    if valid:
+        assert parse(given).rules[Trigger(trigger)][-1].action == action
+        return
+    with pytest.raises(InvalidPolicy) as refusal:
+        parse(given)
+    assert trigger in str(refusal.value)
+    assert action in str(refusal.value)
+    assert refusal.value.path[0] == trigger
+
+
+@pytest.mark.parametrize("form", ["word", "rule", "list"])
+def test_recover_is_resume(form: str) -> None:
+    """S-101, BI-87"""
+    given = {"word": "recover", "rule": {"action": "recover"}, "list": [{"action": "recover"}]}[form]
+    [rule] = parse({"on_dead": given}).rules[Trigger.ON_DEAD]
+
+    assert rule.action is Action.RESUME
+    assert str(rule.action) == "resume"
+
+
+def test_an_action_left_out_is_nudge_where_that_is_valid() -> None:
+    [rule] = parse({"on_idle": {"message": "Go on."}}).rules[Trigger.ON_IDLE]
+    assert (rule.action, rule.message, rule.append, rule.attempts) == (Action.NUDGE, "Go on.", True, 1)
+    with pytest.raises(InvalidPolicy, match="on_dead cannot nudge"):
+        parse({"on_dead": {"message": "Go on."}})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("60s", 60), ("5m", 300), ("2h", 7200), ("1d", 86400), ("90", 90), (" 5 m ", 300), (7, 7),
+     ("1.5s", 1.5), (0.25, 0.25), ("0", 0)],
+)  # fmt: skip
+def test_spans(text: Any, seconds: float) -> None:
+    """S-112"""
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "s", "-1s", "1y", "5 apples", "1e3", "１s", "0x10", "1,5s", None, True, [1], -1]
+)
+def test_what_is_no_span(text: Any) -> None:
+    """S-112, BI-87"""
+    with pytest.raises(ValueError, match="span"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"on_dead": {"action": "bogus"}}, ("on_dead", "action")),
+        ({"on_dead": "bogus"}, ("on_dead", "action")),
+        ({"on_dead": 5}, ("on_dead",)),
+        ({"on_dead": []}, ("on_dead",)),
+        ({"on_dead": {"action": "resume", "cooldown": "-1s"}}, ("on_dead", "cooldown")),
+        ({"on_dead": {"action": "resume", "cooldown": "1y"}}, ("on_dead", "cooldown")),
+        ({"on_dead": {"action": "resume", "cooldown": "31d"}}, ("on_dead", "cooldown")),
+        ({"on_dead": {"action": "resume", "attempts": 0}}, ("on_dead", "attempts")),
+        ({"on_dead": {"action": "resume", "attempts": True}}, ("on_dead", "attempts")),
+        ({"on_dead": {"action": "resume", "attempts": "always"}}, ("on_dead", "attempts")),
+        ({"on_dead": {"action": "resume", "append": "no"}}, ("on_dead", "append")),
+        ({"on_dead": {"action": "resume", "append": False}}, ("on_dead", "append")),
+        ({"on_dead": {"action": "fail", "append": False, "message": "x"}}, ("on_dead", "append")),
+        ({"on_dead": {"action": "resume", "message": "  "}}, ("on_dead", "message")),
+        ({"on_dead": {"action": "resume", "retries": 1}}, ("on_dead", "retries")),
+        ({"on_dead": {"action": "resume", "run": "make"}}, ("on_dead", "run")),
+        ({"on_dead": {"action": "resume", "match": ["rate_limited"]}}, ("on_dead", "match")),
+        ({"on_error": [{"action": "fail"}, {"action": "resume", "match": ["bogus"]}]}, ("on_error", 1, "match")),
+        ({"on_error": [{"action": "fail"}] * 21}, ("on_error",)),
+        ({"on_eror": "fail"}, ("on_eror",)),
+        ({"on_unknown_tool": "guess"}, ("on_unknown_tool",)),
+        ({"on_crash": 1}, ("on_crash",)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_it_refuses(given: dict[str, Any], path: tuple[str | int, ...]) -> None:
+    """BI-87"""
+    with pytest.raises(InvalidPolicy) as refusal:
+        parse(given)
+    assert refusal.value.path == path
+
+
+def test_nothing_said_is_no_policy() -> None:
+    policies = parse({})
+
+    assert (policies.on_unknown_tool, policies.on_crash) == (OnUnknownTool.WAIT, OnCrash.ROLL_FORWARD)
+    assert [decide(policies, trigger, made=0) for trigger in Trigger] == [None] * 4
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    policies = parse(
+        {"on_error": [{"match": "rate_limited", "action": "resume", "cooldown": "60s", "attempts": 2}, "escalate"]}
+    )
+
+    limited = decide(policies, Trigger.ON_ERROR, made=0, kind=ErrorKind.RATE_LIMITED)
+    assert limited is not None
+    assert (limited.rule.action, limited.rule.cooldown_s, limited.exhausted) == (Action.RESUME, 60.0, False)
+    other = decide(policies, Trigger.ON_ERROR, made=0, kind=ErrorKind.UNAUTHORIZED)
+    assert other is not None
+    assert other.rule.action is Action.ESCALATE
+
+
+def test_exhausted_attempts_escalate() -> None:
+    """S-111"""
+    policies = parse({"on_error": {"action": "resume", "attempts": 2, "message": "Try again."}})
+    verdicts = [decide(policies, Trigger.ON_ERROR, made=made) for made in range(4)]
+
+    assert [verdict.rule.action for verdict in verdicts if verdict] == ["resume", "resume", "escalate", "escalate"]
+    assert [verdict.exhausted for verdict in verdicts if verdict] == [False, False, True, True]
+
+
+def test_forever_is_never_exhausted() -> None:
+    verdict = decide(parse({"on_dead": {"action": "resume", "attempts": "forever"}}), Trigger.ON_DEAD, made=10_000)
+
+    assert verdict is not None
+    assert (verdict.rule.action, verdict.exhausted) == (Action.RESUME, False)
