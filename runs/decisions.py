@@ -13,18 +13,20 @@ from enum import Enum, auto
 class Next(Enum):
     STOP = auto()  # somebody asked for the end
     WAIT_FOR_UNKNOWN = auto()  # a call's outcome is unknown and the agent's policy is to ask
+    STOP_REPEATED = auto()  # the model asks for the same call again and again
     FINISH_CALLS = auto()  # the last answer asked for tools that have no result yet
     TAKE_MESSAGES = auto()  # user turns wait in the inbox
     COMPLETE = auto()
     PAUSE = auto()  # an operator asked for it
     PAUSE_MAX_STEPS = auto()
+    PAUSE_BUDGET = auto()  # tokens, cost or time are used up
     HAND_BACK = auto()  # the slice is over, or the worker is ending
     ASK_MODEL = auto()
 
 
 @dataclass(frozen=True)
 class View:
-    """The facts, all of them stored but the last."""
+    """The facts, all of them stored but `let_go`."""
 
     #: Types of the commands that wait in the inbox.
     pending: Set[str]
@@ -36,6 +38,9 @@ class View:
     step_limit: int
     #: The worker wants to let go.
     let_go: bool
+    #: The next open call is the last of too many identical ones.
+    repeated: bool = False
+    over_budget: bool = False
 
 
 def next_action(view: View) -> Next:
@@ -44,6 +49,8 @@ def next_action(view: View) -> Next:
         return Next.STOP
     if view.unknown_calls:
         return Next.PAUSE if "pause" in view.pending else Next.WAIT_FOR_UNKNOWN
+    if view.repeated:
+        return Next.STOP_REPEATED
     if view.open_calls:
         return Next.HAND_BACK if view.let_go else Next.FINISH_CALLS
     if view.pending & {"send", "reply"} and "pause" not in view.pending:
@@ -52,8 +59,12 @@ def next_action(view: View) -> Next:
         return Next.COMPLETE
     if "pause" in view.pending:
         return Next.PAUSE
+    return _before_the_next_step(view)
+
+
+def _before_the_next_step(view: View) -> Next:
     if view.step_count >= view.step_limit:
         return Next.PAUSE_MAX_STEPS
-    if view.let_go:
-        return Next.HAND_BACK
-    return Next.ASK_MODEL
+    if view.over_budget:
+        return Next.PAUSE_BUDGET
+    return Next.HAND_BACK if view.let_go else Next.ASK_MODEL

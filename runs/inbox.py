@@ -6,7 +6,7 @@ May import the record, runs' models, lifecycle and parts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from django.utils import timezone
 from pydantic import JsonValue
 
 from runs import chaos, lifecycle
-from runs.errors import InvalidInput, MessageEmpty, RunNotFound, RunTerminal
+from runs.errors import CommandKeyTaken, InvalidInput, MessageEmpty, RunNotFound, RunTerminal
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
 from runs.wake import wake
@@ -31,23 +31,45 @@ Type = RunCommand.Type
 MAX_MESSAGE = 200_000
 
 
-def pause(run_id: UUID, *, by: str, key: str | None = None) -> AgentRun:
+@dataclass(frozen=True)
+class Posted:
+    """What became of a wish."""
+
+    #: As it is now, and what it was before.
+    run: AgentRun
+    was: RunStatus
+    #: None where it was granted before anyone wished it.
+    command: RunCommand | None = None
+    #: Whether it is this call that recorded the command.
+    new: bool = False
+
+
+def pause(run_id: UUID, *, by: str, key: str | None = None) -> Posted:
     """Pause after the tools of the turn; a run that no worker holds pauses at once. Paused already: no event."""
     return _wish(run_id, Type.PAUSE, {}, by=by, key=key)
 
 
-def stop(run_id: UUID, *, by: str, key: str | None = None) -> AgentRun:
+def stop(run_id: UUID, *, by: str, key: str | None = None) -> Posted:
     """End the run; one that no worker holds ends at once. Stopped already: no event."""
     return _wish(run_id, Type.STOP, {}, by=by, key=key)
 
 
-def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> AgentRun:
+def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Posted:
     """A user turn for the running conversation, delivered once, before the next model call."""
+    return _say(run_id, Type.SEND, message, by=by, key=key)
+
+
+def reply(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Posted:
+    """The same, as the answer to what the agent asked."""
+    return _say(run_id, Type.REPLY, message, by=by, key=key)
+
+
+def _say(run_id: UUID, kind: Type, message: str, *, by: str, key: str | None) -> Posted:
     if not message.strip():
         raise MessageEmpty("a message needs some text", pointer="/message")
     if len(message) > MAX_MESSAGE:
         raise InvalidInput(f"a message has at most {MAX_MESSAGE} characters", pointer="/message")
-    return _wish(run_id, Type.SEND, {"message": REDACTOR.clean_text(message)[0]}, by=by, key=key)
+    return _wish(run_id, kind, {"message": REDACTOR.clean_text(message)[0]}, by=by, key=key)
 
 
 def pending(run_id: UUID) -> list[RunCommand]:
@@ -77,24 +99,34 @@ def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> tuple[RunCommand, 
     return command, received(command)
 
 
+def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
+    """Whether it came with an earlier answer of call `number`, which was rolled back."""
+    return RunCommand.objects.filter(run=run_id, key=f"recorded:{number}").exists()
+
+
 def received(command: RunCommand) -> Entry:
     text = command.payload.get("message")
     shown: JsonValue = {"message": text[:280]} if isinstance(text, str) else None
     return Entry(CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=shown))
 
 
-def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> AgentRun:
-    # Locks the run's row: a worker that moves it at this moment is waited for, and then seen.
+def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> Posted:
+    # Locks the run's row: a worker that moves it at this moment is waited for, and then seen. NO KEY: a worker that
+    # commits a result holds the log's row, and at its end refers to the run; it must not wait for us, who want the log.
     with transaction.atomic():
-        run = AgentRun.objects.select_for_update().filter(pk=run_id).first()
+        run = AgentRun.objects.select_for_update(no_key=True).filter(pk=run_id).first()
         if run is None:
             raise RunNotFound(f"no run {run_id}")
+        was = run.state
+        earlier = RunCommand.objects.filter(run=run, key=key).first() if key is not None else None
+        if earlier is not None:
+            if (earlier.type, earlier.payload) != (kind, payload):
+                raise CommandKeyTaken(f"the run has another command with the key {key!r}", pointer="/key")
+            return Posted(run, was, earlier)
         if _granted_already(run, kind):
-            return run
+            return Posted(run, was)
         if run.state.terminal:
             raise RunTerminal(f"a {run.status} run takes no commands", run_status=run.status)
-        if key is not None and RunCommand.objects.filter(run=run, key=key).exists():
-            return run
         command = RunCommand.objects.create(
             run=run, key=key, type=kind, payload=payload, created_by=by, received_at=timezone.now()
         )
@@ -102,7 +134,7 @@ def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         log.append(run.pk, [told], source=Source.WEB)
         _act_now(run, command)
         chaos.point("CP29")
-    return run
+    return Posted(run, was, command, new=True)
 
 
 def _granted_already(run: AgentRun, kind: Type) -> bool:

@@ -47,11 +47,13 @@ class Violation:
     more: bool = False
 
 
-#: The names that the statements speak of; those of one run only where a run was asked for. `told` counts the
-#: events that speak of a row: looked up row by row instead, a long run would cost the square of its length.
-#: `found` is materialized because a LIMIT in sight makes Postgres hope for rows that are not there.
+#: The names that the statements speak of; those of one run only where a run was asked for, and never those of a run
+#: that is being removed. `told` counts the events that speak of a row: looked up row by row instead, a long run would
+#: cost the square of its length. `found` is materialized because a LIMIT in sight makes Postgres hope for rows that
+#: are not there.
 _QUESTION = """
 WITH clock AS (SELECT {half_minute_ago} AS half_minute_ago),
+removing AS (SELECT id FROM timeline_tombstone WHERE finished_at IS NULL),
 logs AS NOT MATERIALIZED (SELECT * FROM timeline_log{by_id}),
 runs AS NOT MATERIALIZED (SELECT agent_runs.*, status IN ('completed', 'failed', 'stopped', 'resumed') AS ended
     FROM agent_runs{by_id}),
@@ -182,10 +184,15 @@ INVARIANTS: tuple[Invariant, ...] = (
             OR (status IN ('completed', 'error') AND finished_at IS NULL)
             OR (starts > 0 AND started_at IS NULL)
             OR (status NOT IN ('planned', 'running') AND finished_at < started_at)"""),
-    Invariant("T5", "a denied tool call was blocked, refused by someone, or open when its run ended or paused", """
+    Invariant("T5", "a denied tool call was blocked, refused, taken back, or open when its run ended or paused", """
         SELECT t.run_id, t.id FROM calls t JOIN runs r ON r.id = t.run_id
+        JOIN agent_run_messages m ON m.id = t.message_id AND m.rolled_back_at IS NULL
         LEFT JOIN told e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type IN ('safety.block', 'approval.resolved')
         WHERE t.status = 'denied' AND e.n IS NULL AND r.status NOT IN ('stopped', 'paused', 'failed', 'resumed')"""),
+    Invariant("T7", "a call of unknown outcome waits for somebody's word, and so does its run; or it runs again", """
+        SELECT t.run_id, t.id FROM calls t JOIN native r ON r.id = t.run_id
+        WHERE t.status = 'unknown' AND t.result_message_id IS NULL AND t.finished_at IS NOT NULL
+            AND NOT (r.status = 'waiting' AND r.status_reason = 'unknown_tool')"""),
     *_warned_of_foreign("T6", "no tool call is open in a run that ended", """
         SELECT r.id, t.id FROM {runs} r JOIN open_calls o ON o.run_id = r.id JOIN calls t ON t.run_id = r.id
         WHERE r.ended AND t.step_number >= o.step AND (t.status IN ('planned', 'running')
@@ -242,13 +249,19 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant("R5", "the root of a lineage is the root of the run that it resumes, else the run itself", """
         SELECT c.id FROM runs c LEFT JOIN agent_runs p ON p.id = c.resumed_from_id
         WHERE c.root_run_id <> COALESCE(p.root_run_id, c.id)"""),
+    Invariant("R6", "a fork begins at a checkpoint of a run of its project, and counts its steps on from there", """
+        SELECT c.id FROM native c
+        LEFT JOIN agent_runs p ON p.id = c.forked_from_id AND p.project_id = c.project_id
+        LEFT JOIN agent_run_checkpoints k ON k.run_id = p.id AND k.step_number = c.forked_at_step
+        WHERE (c.forked_from_id IS NOT NULL AND (k.id IS NULL OR c.step_base <> c.forked_at_step))
+            OR (c.forked_from_id IS NULL AND c.forked_at_step IS NOT NULL)"""),
     # --- L: leases ----------------------------------------------------------------------------------------------
     Invariant("L1", "exactly the running runs have a lease", """
         SELECT id FROM native WHERE (status = 'running') <> (lease_owner IS NOT NULL)
             OR (status = 'running') <> (lease_expires_at IS NOT NULL)"""),
-    Invariant("L2", "a run's attempts are its epochs 1..n, and one is open exactly while it is running", """
+    Invariant("L2", "a run's newest attempt is its epoch, and one is open exactly while it is running", """
         SELECT r.id FROM native r LEFT JOIN attempts a ON a.run_id = r.id GROUP BY r.id, r.lease_epoch, r.status
-        HAVING COUNT(a.epoch) <> r.lease_epoch OR COALESCE(MAX(a.epoch), 0) <> r.lease_epoch
+        HAVING COALESCE(MAX(a.epoch), 0) <> r.lease_epoch
             OR SUM(CASE WHEN a.epoch IS NOT NULL AND a.ended_at IS NULL THEN 1 ELSE 0 END)
                 <> CASE WHEN r.status = 'running' THEN 1 ELSE 0 END"""),
     Invariant("L3", "what a worker wrote is of an epoch that a worker had", """
@@ -262,6 +275,11 @@ INVARIANTS: tuple[Invariant, ...] = (
         SELECT r.id FROM native r, clock WHERE r.status = 'running' AND r.lease_expires_at < clock.half_minute_ago"""),
     Invariant("L5", "the fence of a log is the epoch of its run", """
         SELECT r.id FROM native r JOIN logs l ON l.id = r.id WHERE l.epoch <> r.lease_epoch"""),
+    Invariant("L6", "a run's attempts are numbered 1..n without a gap, but for those that a restore skipped", """
+        SELECT q.run_id, 'attempt ' || q.epoch FROM (SELECT run_id, epoch, owner,
+            LAG(epoch, 1, 0) OVER (PARTITION BY run_id ORDER BY epoch) AS before FROM attempts) q
+        JOIN native r ON r.id = q.run_id WHERE q.epoch <> q.before + 1
+            AND NOT (q.owner = 'post_restore' AND q.epoch > q.before)"""),
     # --- O: wishes ----------------------------------------------------------------------------------------------
     # A warning: a message or a pause waits for the end of the model call, which may take longer than that.
     Invariant("O1", "no command to a running run waits unread for more than 30 seconds", """
@@ -269,6 +287,11 @@ INVARIANTS: tuple[Invariant, ...] = (
         WHERE r.status = 'running' AND c.applied_at IS NULL
             AND c.received_at < clock.half_minute_ago""",
         warning_only=True),
+    # --- X: what was removed ------------------------------------------------------------------------------------
+    Invariant("X1", "of a run that was removed nothing is left but its tombstone", """
+        SELECT l.id FROM logs l JOIN timeline_tombstone t ON t.id = l.id"""),
+    Invariant("X2", "a run that is hidden has a tombstone that says why", """
+        SELECT r.id FROM runs r WHERE r.removed_at IS NOT NULL"""),
     # --- W: the bytes -------------------------------------------------------------------------------------------
     Invariant("W6", "the content of a message has the SHA-256 that was stored with it"),
 )  # fmt: skip
@@ -312,10 +335,11 @@ def _execute(sql: str) -> None:
 def _ask(sql: str, run_id: UUID | None) -> list[str]:
     """The ids that a statement finds, one more than are listed where there are more."""
     params: dict[str, Any] = {"cap": settings.AGENTOPS_MAX_TOTAL_STEPS}
-    columns = dict.fromkeys(_COLUMNS, "")
+    seen = " WHERE {column} NOT IN (SELECT id FROM removing)"
     if run_id is not None:
         params["run"] = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
-        columns = {name: f" WHERE {column} = %(run)s" for name, column in _COLUMNS.items()}
+        seen += " AND {column} = %(run)s"
+    columns = {name: seen.format(column=column) for name, column in _COLUMNS.items()}
     question = _QUESTION.format(
         statement=sql, limit=LISTED + 1, half_minute_ago=_HALF_MINUTE_AGO[connection.vendor], **columns
     )
@@ -345,7 +369,7 @@ def _violation(invariant: Invariant, ids: Iterable[str]) -> Violation | None:
 def _look_into_messages(run_id: UUID | None) -> list[Violation | None]:
     """The invariants that no SQL can judge: every message is read once, as a stream."""
     found: dict[str, list[str]] = {invariant.name: [] for invariant in _PYTHON}
-    rows = AgentRunMessage.objects.order_by("run", "position")
+    rows = AgentRunMessage.objects.filter(run__removed_at=None).order_by("run", "position")
     if run_id is not None:
         rows = rows.filter(run=run_id)
     stream = rows.only("run", "role", "content", "sha256", "rolled_back_at").iterator(chunk_size=BATCH)

@@ -18,12 +18,13 @@ from django.db.models.functions import Coalesce, Now
 from runs import chaos, transcript
 from runs.errors import MoveRefused
 from runs.models import AgentRun, Attempt
-from runs.statuses import MOVES, RunStatus
+from runs.statuses import MOVES, PauseReason, RunStatus
 from runs.wake import wake
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events import Payload
-from timeline.events.run import RunPhase, RunRecovered, RunStarted
+from timeline.events.llm import LlmTurnAbandoned
+from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
 from timeline.models import Phase, Source
 
@@ -95,7 +96,9 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
     """
     chaos.point("CP02")
     with transaction.atomic():
-        run = AgentRun.objects.runnable().select_for_update(skip_locked=True, of=("self",)).filter(pk=run_id).first()
+        # NO KEY: whoever held it may be committing just now; see runs.inbox.
+        mine = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
+        run = mine.filter(pk=run_id).first()
         if run is None or run.state is RunStatus.WAITING:
             return None
         lapsed = run.state is RunStatus.RUNNING
@@ -123,6 +126,28 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
     run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
     chaos.point("CP36" if lapsed else "CP03")
     return Claimed(run, epoch, deaths)
+
+
+def fence(run: AgentRun, *, by: str) -> None:
+    """Take a live run away from whoever works on it, and pause it. The caller has locked its row.
+
+    `by` has the next epoch, and does nothing with it: what a worker of the one before still writes is refused.
+    """
+    epoch = run.lease_epoch + 1
+    with transaction.atomic():
+        log.raise_epoch(run.pk, epoch)
+        asked = log.open_turn(run.pk)
+        if asked is not None:
+            abandoned = LlmTurnAbandoned(attempt=asked.payload.get("attempt"), reason="killed")
+            log.append(run.pk, [Entry(abandoned, phase=PHASES[run.state], step=asked.step)], source=Source.WEB)
+        paused = RunPaused(reason=PauseReason.OPERATOR, by=by or None, detail="killed")
+        reason = PauseReason.OPERATOR
+        move(run, RunStatus.PAUSED, paused, source=Source.WEB, reason=reason, lease_epoch=epoch, not_before=None)
+        Attempt.objects.create(
+            run=run, epoch=epoch, owner=by[:128], step_number=run.step_count + 1, claimed_at=Now(), ended_at=Now(),
+            end_reason="killed",
+        )  # fmt: skip
+    run.lease_epoch = epoch
 
 
 def held_by(run_id: UUID, owner: str) -> Claimed | None:

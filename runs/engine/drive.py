@@ -17,16 +17,19 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from runs import inbox, transcript
+from runs import inbox, repeats, transcript
+from runs.engine import rollback, spending
 from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
 from runs.engine.loop import LoopThread
+from runs.engine.spending import Spending
 from runs.models import AgentRun, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.statuses import ToolStatus
 from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS
 from runs.transcript import Conversation
+from runs.trimming import Context, window_of
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
@@ -73,6 +76,8 @@ class Drive:
     #: The calls of the last answer that have no result yet, in its order.
     open_calls: list[AgentRunToolCall]
     slice_end: float
+    spending: Spending
+    context: Context
     #: Whether this drive has made a step: however long loading took, a slice is not over before that.
     stepped: bool = False
     #: Calls that this drive has marked running and not made yet: nobody can have seen an effect of them.
@@ -81,6 +86,8 @@ class Drive:
     checkpointed: int = 0
     #: The call whose outcome somebody has to tell before the run can go on.
     unknown_call: AgentRunToolCall | None = None
+    #: Whether a turn is taken back after a crash, as long as no tool of it was started: none is with the answer.
+    rolls_back: bool = False
     #: Attempts of the next model call that earlier holders of the run made.
     attempts_made: int = 0
     _next_look: float = 0.0
@@ -117,6 +124,10 @@ class Drive:
             if "stop" in inbox.waiting(self.run.pk):
                 raise StopAsked
 
+    def streak(self, call: AgentRunToolCall) -> int:
+        """How many identical calls in a row end with this open one."""
+        return repeats.streak(reversed(self.conversation.history), call.call_id)
+
     def let_go(self) -> bool:
         return self.stopping.asked.is_set() or (self.stepped and time.monotonic() >= self.slice_end)
 
@@ -152,18 +163,22 @@ class Drive:
 def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping) -> Drive:
     """Load what the run needs, once per claim."""
     config = run.agent_config
+    provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
     return Drive(
         run=run,
         lease=lease,
         loop=loop,
         stopping=stopping,
-        provider=providers.get(config["provider"]),
+        provider=provider,
         toolset=TOOLS.resolve(config.get("tools") or [], tool_settings),
         conversation=transcript.load(run),
         open_calls=list(open_calls(run)),
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
+        spending=spending.load(run),
+        context=Context(window_of(tool_settings) or provider.context_window(config["model"])),
         checkpointed=transcript.last_checkpoint(run),
+        rolls_back=rollback.wanted(config),
         attempts_made=RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm").count(),
     )
 

@@ -40,8 +40,10 @@ def leave(drive: Drive, action: Next) -> None:
     endings: dict[Next, Callable[[Drive], None]] = {
         Next.COMPLETE: complete,
         Next.STOP: stop,
+        Next.STOP_REPEATED: stop_repeated,
         Next.PAUSE: pause,
         Next.PAUSE_MAX_STEPS: pause_max_steps,
+        Next.PAUSE_BUDGET: pause_budget,
         Next.WAIT_FOR_UNKNOWN: wait_for_unknown,
         Next.HAND_BACK: partial(hand_back, reason="slice_over"),
     }
@@ -87,6 +89,14 @@ def stop(drive: Drive) -> None:
     _move(drive, RunStatus.STOPPED, payload, reason="operator", applied=inbox.pending(drive.run.pk))
 
 
+def stop_repeated(drive: Drive) -> None:
+    """The repeat guard: the call is not run, and nothing after it."""
+    call = drive.open_calls[0]
+    times = f"{drive.streak(call)} times in a row with the same arguments"
+    payload = RunStopped(reason="repeated_calls", message=f"Run stopped: {call.tool_name} was asked for {times}")
+    _move(drive, RunStatus.STOPPED, payload, reason="repeated_calls", unless={Type.STOP})
+
+
 def pause(drive: Drive) -> None:
     command = _command(drive, Type.PAUSE)
     payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
@@ -97,6 +107,16 @@ def pause_max_steps(drive: Drive) -> None:
     detail = f"{drive.run.step_count} steps made"
     payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=detail)
     _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless={Type.STOP, Type.PAUSE})
+
+
+def pause_budget(drive: Drive) -> None:
+    """A resume counts anew: the run that goes on has the same budgets, and has used nothing of them. Only what a
+    project may use in a day is counted over all its runs."""
+    detail = drive.spending.used_up()
+    if not detail:
+        raise DecideAgain  # midnight has passed
+    payload = RunPaused(reason=PauseReason.BUDGET, detail=detail)
+    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless={Type.STOP, Type.PAUSE})
 
 
 def hand_back(drive: Drive, reason: str) -> None:

@@ -11,13 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import cast
 
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from runs import chaos, commits, inbox, retries, transcript
+from runs import chaos, commits, inbox, repeats, retries, transcript
 from runs.commits import Commit
 from runs.engine.commit import durably
 from runs.engine.drive import Drive, LetGo, StopAsked
@@ -27,6 +28,7 @@ from runs.providers.base import ModelCall
 from runs.retries import Failure
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
+from timeline.events.notice import ContextTrimmed
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 
@@ -95,7 +97,7 @@ def _ask(drive: Drive) -> ModelResponse:
         model=drive.config["model"],
         node=drive.node,
         number=drive.run.step_count + 1,
-        history=drive.conversation.history,
+        history=drive.context.fit(drive.conversation.history),
         tools=drive.toolset.definitions(),
         settings=drive.settings,
     )
@@ -177,13 +179,14 @@ def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: in
         transcript.added(row),
         Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True),
     ]
+    entries += [*_trimmed(drive), *drive.spending.count(usage, step)]
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
     commands: list[RunCommand] = []
-    if follow_up.user is not None:
+    if follow_up.user is not None and not inbox.has_recorded_turn(run.pk, number=step):
         command, entry = inbox.recorded_turn(run.pk, follow_up.user, number=step)
         commands.append(command)
         entries.append(entry)
-    first = calls[0] if calls and drive.toolset.get(calls[0].tool_name) else None
+    first = _first_to_run(drive, response, calls)
     if first is not None:
         chaos.point("CP15")
         entries.append(transcript.start_call(first, attempt=0))
@@ -201,6 +204,22 @@ def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: in
     drive.conversation.add(row, message)
     drive.open_calls = calls
     drive.dispatchable = {first.pk} if first is not None else set()
+
+
+def _trimmed(drive: Drive) -> list[Entry]:
+    """With the answer, so that it is told once: a request that is made again after a crash was trimmed as before."""
+    left = drive.context.left_now
+    trimmed = ContextTrimmed(turns=left, tokens=drive.context.tokens)
+    return [Entry(trimmed, step=drive.run.step_count + 1, clean=True)] if left else []
+
+
+def _first_to_run(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
+    """The call that may be marked running in the same commit: it has a tool, and the repeat guard lets it pass. None
+    for an agent that rolls back, which needs a time in which the turn is committed and nothing was started."""
+    if drive.rolls_back or not calls or drive.toolset.get(calls[0].tool_name) is None:
+        return None
+    asked = chain([response], reversed(drive.conversation.history))
+    return calls[0] if repeats.streak(asked, calls[0].call_id) < repeats.STOP_AT else None
 
 
 def _usable_call_ids(response: ModelResponse) -> None:

@@ -16,47 +16,66 @@ from runs.creation import Opening, Origin
 from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunNotFound, RunNotPaused
 from runs.models import AgentRun, AgentRunMessage
 from runs.resume_plan import Earlier, Mode, ResumePlan
-from runs.statuses import RunStatus
+from runs.statuses import LIVE, RunStatus
 from timeline.events.run import RunResumed
 from timeline.models import Source
+
+Type = inbox.Type
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The run that goes on, and whether it did so before this call."""
+    """The run that goes on, whether it did so before this call, and what the old one was when it was found."""
 
     run: AgentRun
     already: bool
+    was: RunStatus
 
 
 def resume(
-    run_id: UUID, *, by: str, message: str | None = None, append: bool = True, max_steps: int | None = None
+    run_id: UUID,
+    *,
+    by: str,
+    message: str | None = None,
+    append: bool = True,
+    max_steps: int | None = None,
+    kill: bool = False,
 ) -> Resumed:
     """Continue a paused run as a new one with a fresh step budget; steps and the cap count on.
 
     Any number of calls at once make one new run: they wait for the lock of the old one's row, and find it
-    resumed. Raises `RunNotPaused`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then
-    nothing was written.
+    resumed. `kill`: a live run is taken away from its worker and paused first. Raises `RunNotPaused`,
+    `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then nothing was written.
     """
-    _check_message(message)
+    check_message(message)
     with transaction.atomic():
-        old = AgentRun.objects.select_for_update(of=("self",)).filter(pk=run_id).first()
+        # NO KEY, as for a command: see runs.inbox.
+        old = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
         if old is None:
             raise RunNotFound(f"no run {run_id}")
         if old.state is RunStatus.RESUMED:
-            return Resumed(AgentRun.objects.get(resumed_from=old), already=True)
+            return Resumed(AgentRun.objects.get(resumed_from=old), already=True, was=old.state)
+        was = old.state
+        if kill and was in LIVE:
+            _kill(old, by=by)
         _check_resumable(old)
         budget = creation.checked_max_steps(max_steps, default=old.max_steps)
         new = _go_on(old, _plan(old, message, append=append), by=by, max_steps=budget)
         payload = RunResumed(run_id=str(new.pk), by=by or None)
         lifecycle.move(old, RunStatus.RESUMED, payload, source=Source.WEB)
         chaos.point("CP29")
-    return Resumed(new, already=False)
+    return Resumed(new, already=False, was=was)
 
 
-def _check_message(message: str | None) -> None:
+def _kill(run: AgentRun, *, by: str) -> None:
+    """What is asked of it besides is answered by this. What was said to it goes on into the new run."""
+    lifecycle.fence(run, by=by)
+    inbox.mark_applied(c for c in inbox.pending(run.pk) if c.type in (Type.PAUSE, Type.STOP))
+
+
+def check_message(message: str | None) -> None:
     if message is not None and not message.strip():
-        raise MessageEmpty('an empty message says nothing; leave it out to say "continue"', pointer="/message")
+        raise MessageEmpty("an empty message says nothing: leave it out", pointer="/message")
     if message is not None and len(message) > inbox.MAX_MESSAGE:
         raise InvalidInput(f"a message has at most {inbox.MAX_MESSAGE} characters", pointer="/message")
 
@@ -76,7 +95,9 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
     attempts: list[Earlier[AgentRun]] = []
     current: AgentRun | None = run
     while current is not None and not any(a.has_session for a in attempts):
-        has_session = AgentRunMessage.objects.filter(run=current, rolled_back_at=None).exists()
+        said = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
+        # A fork has one before it says anything: that of the run that it was forked from.
+        has_session = current.forked_from_id is not None or said.exists()
         attempts.append(Earlier(current, has_session))
         current = current.resumed_from
     prompt = creation.text_of_turn(run.root_run.prompt) if run.root_run.prompt is not None else ""
@@ -85,7 +106,7 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
 
 def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], *, by: str, max_steps: int) -> AgentRun:
     """The new run; what was typed while the old one was paused comes first."""
-    waiting = [c for c in inbox.pending(old.pk) if c.type == inbox.Type.SEND]
+    waiting = [c for c in inbox.pending(old.pk) if c.type in (Type.SEND, Type.REPLY)]
     inbox.mark_applied(waiting)
     opening = Opening(
         config=old.agent_config,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
@@ -16,9 +17,9 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 from pydantic_ai.messages import UserPromptPart
 
-from runs import chaos, decisions, inbox, lifecycle, transcript
+from runs import chaos, decisions, inbox, lifecycle, repeats, transcript
 from runs.decisions import Next
-from runs.engine import ending, model_turn, tool_turn
+from runs.engine import ending, model_turn, rollback, tool_turn
 from runs.engine.drive import Drive, LetGo, Stopping, open_drive
 from runs.engine.lease import Keeper, Lease, clock
 from runs.engine.loop import LoopThread
@@ -46,8 +47,18 @@ def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stoppi
                 _wait_for_storage(lease)
         except LeaseLost:
             log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
-            lifecycle.note_fenced(run_id, claimed.epoch)
+            _note_fenced(run_id, claimed.epoch)
     return True
+
+
+def _note_fenced(run_id: UUID, epoch: int) -> None:
+    """What took the run away may have broken the connection too. Untold, its attempt counts as a death."""
+    try:
+        lifecycle.note_fenced(run_id, epoch)
+    except (OperationalError, InterfaceError):
+        connection.close()
+        with suppress(OperationalError, InterfaceError):
+            lifecycle.note_fenced(run_id, epoch)
 
 
 def _claim(run_id: UUID, owner: str) -> Claimed | None:
@@ -62,10 +73,10 @@ def _claim(run_id: UUID, owner: str) -> Claimed | None:
 def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping) -> bool:
     """Load the run and drive it; False where storage failed, and the rows have to be read again."""
     try:
-        run = AgentRun.objects.get(pk=lease.run_id)
+        run = AgentRun.objects.select_related("project").get(pk=lease.run_id)
         if run.lease_epoch != lease.epoch:
             raise LeaseLost(f"run {run.pk} was taken over before it was loaded")
-        drive = open_drive(run, lease, loop, stopping)
+        drive = _open(claimed, run, lease, loop, stopping)
     except (LookupError, ValueError, TypeError) as error:
         # Its provider, model or tools are gone since it was created: no worker could drive it.
         ending.fail_unopened(run, lease, str(error))
@@ -81,6 +92,18 @@ def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping)
     except (OperationalError, InterfaceError) as error:
         return _storage_failed(lease, error)
     return True
+
+
+def _open(claimed: Claimed, run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping) -> Drive:
+    """Load what the run needs, without a turn that has to be taken back."""
+    if claimed.deaths < MAX_DEATHS:
+        rollback.half_done_turn(run, lease)
+    try:
+        return open_drive(run, lease, loop, stopping)
+    except ValueError:
+        if not rollback.unreadable_turn(run, lease):
+            raise
+    return open_drive(run, lease, loop, stopping)
 
 
 def _storage_failed(lease: Lease, error: Exception) -> bool:
@@ -165,6 +188,8 @@ def _view(drive: Drive, pending: set[str], *, answered: bool, open_calls: bool |
         step_count=run.step_count,
         step_limit=run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
         let_go=drive.let_go(),
+        repeated=bool(drive.open_calls) and drive.streak(drive.open_calls[0]) >= repeats.STOP_AT,
+        over_budget=bool(drive.spending.used_up()),
     )
 
 

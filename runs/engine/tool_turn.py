@@ -14,7 +14,7 @@ from typing import Any
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from runs import chaos, commits, inbox, transcript
+from runs import chaos, commits, inbox, repeats, transcript
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, StopAsked
 from runs.fixtures.format import UNKNOWN_OUTCOME
@@ -25,7 +25,7 @@ from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenie
 from runs.tools.deadline import run_with_deadline
 from runs.tools.output import MODEL_LIMIT, cut_for_model
 from timeline import log
-from timeline.events.hook import SafetyBlock
+from timeline.events.hook import HookDecided, SafetyBlock
 from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
@@ -60,6 +60,8 @@ def finish(drive: Drive, closing: Closing) -> None:
     """
     while drive.open_calls:
         call = drive.open_calls[0]
+        if drive.streak(call) >= repeats.STOP_AT:
+            return  # the decision that follows stops the run
         if call.pk not in drive.dispatchable and "stop" in inbox.waiting(drive.run.pk):
             return  # the decision that follows stops the run, which closes what is open
         chaos.point("CP13")
@@ -82,8 +84,8 @@ def finish(drive: Drive, closing: Closing) -> None:
 def _outcome(drive: Drive, call: AgentRunToolCall) -> Outcome:
     """Decide by the row's status what may be done, and do it."""
     tool = drive.toolset.get(call.tool_name)
-    if call.status == ToolStatus.UNKNOWN:
-        return _unknown(call)
+    if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
+        return _unknown(call)  # without that time somebody wants it run again: see engine.outcomes
     lost = call.status == ToolStatus.RUNNING and call.pk not in drive.dispatchable
     if lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
         # Marked running by a worker that died: whether it took effect, nobody knows.
@@ -174,11 +176,13 @@ def _commit(
     shown, cut = cut_for_model(outcome.output, limit)
     if cut:
         call.output = transcript.stored_output(outcome.output)
+    shown, guarded = _with_warning(drive, call, shown)
     part = ToolReturnPart(call.tool_name, content_of(shown), call.call_id, outcome=outcome.outcome)  # type: ignore[arg-type]
     row, message = transcript.result_row(call, part, position=drive.conversation.position + 1, epoch=drive.epoch)
     commit = transcript.result(
-        call, row, believed=believed, epoch=drive.epoch, checkpoint=checkpoint, more=outcome.events, then=then
-    )
+        call, row, believed=believed, epoch=drive.epoch, checkpoint=checkpoint, more=[*outcome.events, *guarded],
+        then=then,
+    )  # fmt: skip
     drive.turn_started = durably(
         partial(commits.write, commit),
         landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=row.pk).exists(),
@@ -186,6 +190,18 @@ def _commit(
         lease=drive.lease,
     )
     drive.conversation.add(row, message)
+
+
+def _with_warning(drive: Drive, call: AgentRunToolCall, shown: str | list[Any]) -> tuple[str | list[Any], list[Entry]]:
+    """The output as the model gets it, and an event where the repeat guard begins to warn of this repeat."""
+    length = drive.streak(call)
+    if length < repeats.WARN_AT:
+        return shown, []
+    text = repeats.warning(length)
+    why = f"{call.tool_name} was asked for {length} times in a row with the same arguments"
+    warned = HookDecided(hook="repeat_guard", event="PostToolUse", verdict="append_context", reason=why)
+    entries = [Entry(warned, step=call.step_number, ref_id=call.pk)] if length == repeats.WARN_AT else []
+    return f"{shown}\n\n{text}" if isinstance(shown, str) else [*shown, text], entries
 
 
 def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attempt: int, *entries: Entry) -> None:

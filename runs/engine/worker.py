@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from uuid import UUID
 
 from django.conf import settings
@@ -24,6 +25,7 @@ from runs.engine.drive import Stopping
 from runs.engine.lease import Keeper
 from runs.engine.loop import LoopThread
 from runs.engine.step import drive_run
+from runs.engine.tidying import tidy
 from runs.models import AgentRun
 from runs.wake import subscribe
 
@@ -96,9 +98,12 @@ class Worker:
         """Sweep every few seconds, and at once when a slot becomes free or this process queues a run, until the
         worker ends."""
         self._unsubscribe = subscribe(self._look.set)
-        thread = threading.Thread(target=self._sweep, name="sweep", daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        self._threads = [
+            threading.Thread(target=self._sweep, name="sweep", daemon=True),
+            threading.Thread(target=tidy, args=[self.stopping], name="tidy", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def _sweep(self) -> None:
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="swept") as pool:
@@ -109,6 +114,7 @@ class Worker:
                     log.warning("the sweep cannot read the database: %s", type(error).__name__)
                 finally:
                     connection.close()
+                _show_life()
                 self._rest(time.monotonic())
 
     def _rest(self, swept: float) -> None:
@@ -143,6 +149,16 @@ class Worker:
             thread.join(max(until - time.monotonic(), 0.1))
         self._keeper.close()
         self._loop.close()
+
+
+def _show_life() -> None:
+    """For whoever watches this process. A file that cannot be written must not end the work."""
+    if not settings.AGENTOPS_ALIVE_FILE:
+        return
+    try:
+        Path(settings.AGENTOPS_ALIVE_FILE).touch()
+    except OSError as error:
+        log.warning("AGENTOPS_ALIVE_FILE cannot be touched: %s", error.strerror)
 
 
 _current: Worker | None = None

@@ -1,11 +1,10 @@
-"""What people do to a run: resume, pause, stop, send. Each is one call, and the run's page says what came of it.
+"""What people do to a run: resume, pause, stop, send, say what came of a call. Each is one call; the page shows it.
 
 A door: may import identity, the record's redactor and everything of runs that is no door.
 """
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -13,7 +12,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 from django.views.decorators.http import require_POST
@@ -21,11 +19,10 @@ from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
 from agentops.projects.access import Action, Principal
-from agentops.projects.audit import record
 from agentops.projects.requests import principal_of
-from runs import inbox
 from runs.access import run_for
-from runs.engine import resume as resuming
+from runs.engine import steering
+from runs.engine.outcomes import Choice
 from runs.errors import InvalidInput, InvalidMaxSteps, MessageEmpty, RunError
 from runs.models import AgentRun
 from runs.pages import typed
@@ -34,26 +31,21 @@ from runs.statuses import RunStatus
 KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
 
 
-class Audited(enum.StrEnum):
-    RUN_RESUMED = "run.resumed"
-    RUN_STOPPED = "run.stopped"
+#: Does it to a run, and to what else the address names; tells the reader, and says which run's page to show.
+Act = Callable[..., AgentRun]
 
 
-#: Does it, tells the reader, and says which run's page to show.
-Act = Callable[[HttpRequest, Principal, AgentRun], AgentRun]
-
-
-def _action(refused: str) -> Callable[[Act], Callable[[HttpRequest, UUID], HttpResponse]]:
+def _action(refused: str) -> Callable[[Act], Callable[..., HttpResponse]]:
     """The view around an act: who may, and what becomes of a refusal (a banner that begins with `refused`)."""
 
-    def decorated(act: Act) -> Callable[[HttpRequest, UUID], HttpResponse]:
+    def decorated(act: Act) -> Callable[..., HttpResponse]:
         @require_POST
         @wraps(act)
-        def view(request: HttpRequest, run_id: UUID) -> HttpResponse:
+        def view(request: HttpRequest, run_id: UUID, **named: UUID) -> HttpResponse:
             principal = principal_of(request)
             run = run_for(principal, run_id, Action.OPERATE)
             try:
-                shown = act(request, principal, run)
+                shown = act(request, principal, run, **named)
             except RunError as refusal:
                 if refusal.status not in {409, 422}:
                     raise
@@ -73,17 +65,8 @@ def resume(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRu
     replace = bool(request.POST.get("replace"))
     if replace and message is None:
         raise MessageEmpty("to begin anew, a message is needed to begin with", pointer="/message")
-    with transaction.atomic():
-        done = resuming.resume(
-            run.pk,
-            by=principal.actor,
-            message=message,
-            append=not replace,
-            max_steps=_max_steps(request.POST.get("max_steps", "")),
-        )
-        if not done.already:
-            after = {"status": RunStatus.RESUMED, "resumed_as": str(done.run.pk)}
-            record(principal, Audited.RUN_RESUMED, project=run.project, obj=run, before=_status(run), after=after)
+    max_steps = _max_steps(request.POST.get("max_steps", ""))
+    done = steering.resume(principal, run, message=message, append=not replace, max_steps=max_steps)
     if done.already:
         messages.info(request, "It was resumed already. This is the run that it went on as.")
     else:
@@ -93,7 +76,7 @@ def resume(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRu
 
 @_action("Not paused")
 def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = inbox.pause(run.pk, by=principal.actor)
+    now = steering.pause(principal, run).run
     if now.state is RunStatus.PAUSED:
         messages.success(request, "Paused.")
     else:
@@ -103,11 +86,7 @@ def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun
 
 @_action("Not stopped")
 def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    with transaction.atomic():
-        now = inbox.stop(run.pk, by=principal.actor)
-        if run.state is not RunStatus.STOPPED:
-            after = {"status": now.status, "asked": "stop"}
-            record(principal, Audited.RUN_STOPPED, project=run.project, obj=run, before=_status(run), after=after)
+    now = steering.stop(principal, run).run
     if now.state is RunStatus.STOPPED:
         messages.success(request, "Stopped.")
     else:
@@ -117,9 +96,24 @@ def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 
 @_action("Not sent")
 def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = inbox.send(run.pk, typed.text(request.POST.get("message", "")), by=principal.actor, key=_key(request))
+    now = steering.send(principal, run, typed.text(request.POST.get("message", "")), key=_key(request)).run
     heard = "when the run is resumed" if now.state is RunStatus.PAUSED else "before its next model call"
     messages.success(request, f"Sent. The agent hears it {heard}.")
+    return run
+
+
+@_action("Not said")
+def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: UUID) -> AgentRun:
+    """Of a call whose outcome is unknown."""
+    word = request.POST.get("choice", "")
+    if word not in tuple(Choice):
+        raise InvalidInput(f"the choice is one of {', '.join(Choice)}", pointer="/choice")
+    choice = Choice(word)
+    # An empty box says nothing more than the choice does.
+    text = None if choice is Choice.RETRY else typed.text(request.POST.get("text", "")).strip() or None
+    done = steering.resolve_call(principal, run, call_id, choice, text=text)
+    told = "Said. The call runs again." if choice is Choice.RETRY else "Said. The run goes on with that."
+    messages.success(request, told if done.new else "You have said so already.")
     return run
 
 
@@ -147,7 +141,3 @@ def _key(request: HttpRequest) -> str | None:
     if not KEY.fullmatch(key):
         raise InvalidInput("the form's key is none: load the page again", pointer="/key")
     return f"page:{key}"
-
-
-def _status(run: AgentRun) -> dict[str, str]:
-    return {"status": run.status}

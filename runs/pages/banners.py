@@ -1,11 +1,12 @@
 """What a reader of a run should know before anything else: why it stands still, who has to act, what was lost.
 
-A door's part: may import the record, runs' models and state. At most three queries, of which each status needs one.
+A door's part: may import the record, runs' models, state and the engine's outcomes. At most four queries, of which each
+status needs one, and a wait for somebody's word two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,10 +16,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from runs import inbox
+from runs.engine import outcomes
 from runs.models import AgentRun, Attempt, RunCommand
+from runs.pages.cards import LINE
 from runs.pages.facts import LOST, Loaded, unresolved
+from runs.pages.filling import one_line
 from runs.pages.lineage import Lineage
-from runs.statuses import PauseReason, RunStatus, WaitReason
+from runs.statuses import Effect, PauseReason, RunStatus, WaitReason
 from timeline import log
 from timeline.events import EventType
 from timeline.models import Event
@@ -30,6 +34,21 @@ WORKER_EXPECTED_S = 15
 SILENT_S = 30
 #: Of an error's text; the run's last row has more.
 ERROR_BYTES = 2048
+#: A turn waits for one after the other.
+MOST_CALLS = 20
+
+
+@dataclass(frozen=True)
+class OpenCall:
+    """A call that somebody has to say something about."""
+
+    id: UUID
+    name: str
+    step: int
+    #: Its arguments in a line.
+    summary: str
+    #: Whether to run it again may do twice what may be done once.
+    once: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +68,8 @@ class Banner:
     command: str = ""
     #: Somebody else's words.
     quote: str = ""
+    #: What it asks about.
+    calls: Sequence[OpenCall] = ()
 
 
 def banners_of(found: Loaded, lineage: Lineage, wishes: list[RunCommand]) -> list[Banner]:
@@ -94,9 +115,9 @@ def _running(found: Loaded, lineage: Lineage) -> list[Banner]:
     if run.lease_expires_at is not None and run.lease_expires_at < now:
         text = "Another worker goes on with the run as soon as it finds it."
         return [Banner(level="warn", icon="retry", head="Worker lost", text=text, at=seen, since=run.lease_expires_at)]
-    banners = []
-    if found.recoveries:
-        banners += _recovered(found)
+    banners = _recovered(found) if found.recoveries else []
+    if found.budgeted:
+        banners += _running_out(found)
     if seen is not None and now - seen > timedelta(seconds=SILENT_S):
         text = "Its worker is alive: the model or a tool is taking its time."
         banners.append(Banner(level="info", icon="clock", head="No event", text=text, since=seen))
@@ -115,6 +136,16 @@ def _recovered(found: Loaded) -> list[Banner]:
     return [Banner(level="info", icon="retry", head="Worker lost", text=text, at=seen, href=href, label="Show where")]
 
 
+def _running_out(found: Loaded) -> list[Banner]:
+    event = _last(found.run.pk, EventType.BUDGET_WARNING)
+    if event is None:
+        return []
+    text = clean(str(payload_of(event).get("message") or ""))
+    head = "A budget runs out" if payload_of(event).get("used") else "A budget without prices"
+    href = _place_of(event)
+    return [Banner(level="warn", icon="clock", head=head, text=text, at=event.ts, href=href, label="Show where")]
+
+
 def _waiting(found: Loaded, lineage: Lineage) -> list[Banner]:
     run = found.run
     event = _last(run.pk, EventType.RUN_WAITING)
@@ -125,7 +156,19 @@ def _waiting(found: Loaded, lineage: Lineage) -> list[Banner]:
         Banner(
             level="info" if run.not_before is not None else "warn", icon="waiting", head=head, text=text,
             since=since, until=run.not_before, href=href, label="Show the call",
+            calls=_open_calls(run) if run.status_reason == WaitReason.UNKNOWN_TOOL else (),
         )
+    ]  # fmt: skip
+
+
+def _open_calls(run: AgentRun) -> list[OpenCall]:
+    calls = outcomes.unresolved(run)[:MOST_CALLS]
+    return [
+        OpenCall(
+            call.pk, clip(call.tool_name, LINE).text, call.step_number, one_line(call.input),
+            call.effect == Effect.AT_MOST_ONCE,
+        )
+        for call in calls
     ]  # fmt: skip
 
 
@@ -166,11 +209,13 @@ def _failed(found: Loaded, lineage: Lineage) -> list[Banner]:
 
 def _stopped(found: Loaded, lineage: Lineage) -> list[Banner]:
     event = _last(found.run.pk, EventType.RUN_STOPPED)
-    by = clean(str(payload_of(event).get("by") or "")) if event is not None else ""
+    payload = payload_of(event) if event is not None else {}
+    by = clean(str(payload.get("by") or ""))
     head = f"Stopped by {by}" if by else "Stopped"
     reason = found.run.status_reason
-    text = "" if reason in ("", "operator") else f"{_words(reason)}."
-    return [Banner(level="info", icon="stopped", head=head, text=text, at=found.run.completed_at)]
+    text = "" if reason in ("", "operator") else f"{_words(reason).capitalize()}."
+    quote = clean(str(payload.get("message") or "")) if reason == "repeated_calls" else ""
+    return [Banner(level="info", icon="stopped", head=head, text=text, at=found.run.completed_at, quote=quote)]
 
 
 _OF_STATUS: dict[RunStatus, Callable[[Loaded, Lineage], list[Banner]]] = {
@@ -186,8 +231,8 @@ _WAITS: dict[str, tuple[str, str]] = {
     WaitReason.APPROVAL: ("Waiting for an approval", "The call goes on when somebody has approved or denied it."),
     WaitReason.UNKNOWN_TOOL: (
         "Unknown outcome of a tool call",
-        "Its worker was lost, and the tool may not run twice. Find out whether it took effect. Paused and resumed, the "
-        "run goes on, and the model is told that nobody knows.",
+        "Its worker was lost, or it did not answer in time. Find out whether it took effect and say so: the run goes "
+        "on with that. Paused and resumed, it goes on too, and the model is told that nobody knows.",
     ),
     WaitReason.INPUT: ("Waiting for an answer", "Send a message: the run goes on with it."),
     WaitReason.CHILDREN: ("Waiting for its child runs", "It goes on by itself when they have ended."),
@@ -197,7 +242,8 @@ _PAUSES: dict[str, str] = {
     PauseReason.OPERATOR: "It stays so until somebody resumes or stops it.",
     PauseReason.ESCALATED: "A policy handed it to people.",
     PauseReason.LOG_LIMIT: "Its log has reached the limit of events.",
-    PauseReason.BUDGET: "Its budget is used up.",
+    PauseReason.BUDGET: "A budget is used up. Resumed, the run goes on with the same budget, counted from zero; what a "
+    "project may use in a day is counted over all its runs.",
     PauseReason.ERROR: "Something went wrong, and somebody should decide.",
 }
 _WISHES: dict[str, tuple[str, str]] = {

@@ -126,6 +126,8 @@ class Tool(Card):
     call_id: str = ""
     step: int | None = None
     status: str = "running"
+    #: Whether the run waits for somebody who says what came of it.
+    awaits: bool = False
     effect: str = ""
     #: 0-based: within one start, a retry counts on.
     attempt: int = 0
@@ -156,6 +158,11 @@ class Tool(Card):
     def status_word(self) -> str:
         """Of ours, whatever an external runner calls it: it chooses the colour."""
         return self.status if self.status in _STATUSES else "completed"
+
+    @property
+    def outcome(self) -> str:
+        """Where that can be said: a place on the page, for those who may."""
+        return f"#outcome-{self.id.removeprefix('call-')}" if self.awaits else ""
 
     @property
     def effect_words(self) -> str:

@@ -70,13 +70,13 @@ def still_open(events: Sequence[Event]) -> set[Key]:
 
 
 def unopened(batch: Sequence[Event]) -> list[Event]:
-    """The events of a batch that complete a card which nothing before them in the batch opens."""
+    """The events of a batch that complete or change a card which nothing before them in the batch opens."""
     opened: set[Key] = set()
     found: list[Event] = []
     for event in batch:
         if event.type in _OPENERS:
             opened.add(_key(event))
-        elif (key := closes(event)) is not None and key not in opened:
+        elif (key := closes(event) or _moves(event)) is not None and key not in opened:
             found.append(event)
     return found
 
@@ -87,6 +87,12 @@ def closes(event: Event) -> Key | None:
         return _key(event)
     answer = event.type == EventType.MESSAGE_ADDED and payload_of(event).get("role") == "assistant"
     return _key(event) if answer else None
+
+
+def _moves(event: Event) -> Key | None:
+    """What an event changes without completing it: the call that a run waits for, or that was decided about."""
+    moves = event.type in (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED) and event.ref_id is not None
+    return ("call", event.ref_id) if moves else None
 
 
 def read(log_id: UUID, spans: Sequence[Span]) -> list[Event]:

@@ -17,23 +17,26 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_safe
 
+from agentops.projects import incarnations
 from agentops.projects.access import Principal, projects_for
 from agentops.projects.requests import principal_of
 from runs.access import run_for
-from runs.errors import RunError
+from runs.errors import RunError, RunExpired
 from runs.models import AgentRun
 from runs.pages import facts, window
 from runs.pages.head import head_of
 from runs.pages.live_rows import HTML
 from runs.pages.window import Show, Window
 from timeline.access import Permit
-from timeline.live.cursor import cursor_of
+from timeline.live.cursor import Cursor, cursor_of
 from timeline.live.response import log_stream, refuse_foreign
 
 MAX_CHOICES = 200
 SHOWS = [(Show.ALL.value, "All"), (Show.MESSAGES.value, "Messages"), (Show.TOOLS.value, "Tools")]
 SHOWS += [(Show.ERRORS.value, "Errors")]
 FIRST_ERROR = "first-error"
+#: Of what a tombstone counts, what people know by name.
+REMOVED = [("Events", "agent_run_events"), ("Messages", "agent_run_messages"), ("Tool calls", "agent_run_tool_calls")]
 SEQ = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -47,7 +50,12 @@ class InvalidAddress(RunError):
 @require_safe
 def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
     principal = principal_of(request)
-    found = _found(principal, run_id)
+    # Before the run: should the database be restored in between, the cursor is one of before.
+    incarnation = incarnations.current()
+    try:
+        found = _found(principal, run_id)
+    except RunExpired as gone:
+        return _expired(request, principal, gone)
     run, show = found.run, _show(request)
     page = reverse("runs:detail", args=[run.pk])
     if request.GET.get("event") == FIRST_ERROR:
@@ -61,6 +69,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "head": head_of(request, principal, found),
         "facts": facts.facts_of(found),
         "window": shown,
+        "cursor": Cursor(shown.last_seq, incarnation),
         "notice": notice,
         "live": shown.at_end and not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
@@ -104,6 +113,19 @@ def stream(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 def _found(principal: Principal, run_id: UUID) -> facts.Loaded:
     return facts.loaded(run_for(principal, run_id, among=facts.with_facts(AgentRun.objects.all())))
+
+
+def _expired(request: HttpRequest, principal: Principal, gone: RunExpired) -> HttpResponse:
+    """What is left of a run that was removed."""
+    stone = gone.data["tombstone"]
+    projects = projects_for(principal).order_by("name", "pk")
+    context = {
+        "project": projects.filter(tombstones=stone["id"]).first(),
+        "projects": projects[:MAX_CHOICES],
+        "stone": stone,
+        "removed": [(name, stone["rows"].get(table, 0)) for name, table in REMOVED],
+    }
+    return render(request, "runs/expired.html", context, status=gone.status)
 
 
 def _window(request: HttpRequest, run: AgentRun, show: Show) -> tuple[Window, str]:

@@ -17,6 +17,7 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from runs import restore
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError
 from runs.pages.rows_of_list import dollars
 from runs.statuses import RunStatus, ToolStatus
@@ -41,6 +42,8 @@ class Loaded:
     failures: bool
     #: Of the agent, as the run froze it: agent_id, version, provider, model.
     agent: Mapping[str, str]
+    #: Whether anything but its steps is limited: by its agent's settings, or by its project's.
+    budgeted: bool
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,17 @@ class Facts:
 def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     """Runs with all that `loaded` needs of their own row: not the texts, which may be large, and of the frozen agent
     only its names."""
-    lost = Attempt.objects.filter(run=OuterRef("pk"), end_reason__in=LOST).values("run")
+    # Not by the epoch: a restore skips many.
+    taken = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
+    lost = taken.filter(end_reason__in=LOST)
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
     return (
         runs.select_related("log", "project")
         .defer(*LARGE)
         .annotate(
             **names,
+            config_budgets=KT("agent_config__settings__budgets"),
+            attempts_made=Coalesce(Subquery(taken.annotate(n=Count("pk")).values("n")), 0),
             recoveries=Coalesce(Subquery(lost.annotate(n=Count("pk")).values("n")), 0),
             failures=Exists(RunError.objects.filter(run=OuterRef("pk"))),
         )
@@ -103,6 +110,7 @@ def loaded(run: Any) -> Loaded:
         recoveries=run.recoveries,
         failures=run.failures,
         agent={name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
+        budgeted=bool(run.config_budgets or "budgets" in (run.project.settings or ())),
     )
 
 

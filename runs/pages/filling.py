@@ -95,7 +95,7 @@ def _requests(step: int | None, payload: Payload) -> list[tuple[str, str]]:
 
 def start_of_call(tool: Tool, texts: Texts, event: Event, payload: Payload) -> None:
     row = _row(tool, texts, event, payload)
-    tool.status, tool.since = "running", event.ts
+    tool.status, tool.since, tool.awaits = "running", event.ts, False
     tool.attempt, tool.starts = whole_number(payload.get("attempt")), tool.starts + 1
     tool.effect = row.effect if row else clean(str(payload.get("effect") or ""))
     _show_arguments(tool, row.input if row else payload.get("arguments"))
@@ -104,6 +104,7 @@ def start_of_call(tool: Tool, texts: Texts, event: Event, payload: Payload) -> N
 
 def end_of_call(tool: Tool, texts: Texts, event: Event, payload: Payload) -> None:
     row = _row(tool, texts, event, payload)
+    tool.awaits = False
     tool.status = clean(str(payload.get("status") or ("error" if payload.get("error") else "completed")))
     duration = payload.get("duration_ms")
     tool.duration_ms = duration if isinstance(duration, int) else None
@@ -122,9 +123,16 @@ def _show_arguments(tool: Tool, arguments: Any) -> None:
     if arguments in (None, {}, ""):
         return
     tool.arguments = clip(pretty(arguments), OTHER_BYTES)
+    tool.summary = one_line(arguments)
+
+
+def one_line(arguments: Any) -> str:
+    """Arguments where they are not opened."""
+    if arguments in (None, {}, ""):
+        return ""
     members = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
     line = ", ".join(f"{name}: {value}" if name else str(value) for name, value in members)
-    tool.summary = clip(" ".join(line[: 4 * LINE].split()), LINE).text
+    return clip(" ".join(line[: 4 * LINE].split()), LINE).text
 
 
 def _row(tool: Tool, texts: Texts, event: Event, payload: Payload) -> Call | None:

@@ -15,6 +15,7 @@ from runs.pages import filling
 from runs.pages.cards import Card, Item, Said, Step, Tool, Turn, call_card
 from runs.pages.filling import Payload, whole_number
 from runs.pages.texts import Texts, positions_of
+from runs.statuses import WaitReason
 from timeline.events import EventType
 from timeline.models import Event
 from timeline.rows import payload_of, row_of
@@ -242,6 +243,29 @@ def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
     return [Change(Act.ADD if fold.starts(event) == 0 else Act.PUT, tool)]
 
 
+def _waiting(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """The card of a call that the run waits for a word about says so."""
+    changes = fold.add(row_of(event, fold.texts.base))
+    if payload.get("reason") == WaitReason.UNKNOWN_TOOL:
+        changes += _move_call(fold, event, "unknown", awaits=True)
+    return changes
+
+
+def _decided(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    changes = fold.add(row_of(event, fold.texts.base))
+    if payload.get("decision") == "retry":
+        changes += _move_call(fold, event, "planned", awaits=False)
+    return changes
+
+
+def _move_call(fold: Fold, event: Event, status: str, *, awaits: bool) -> list[Change]:
+    tool = fold.find(f"call-{event.ref_id}", Tool)
+    if tool is None or event.late:
+        return []
+    tool.status, tool.awaits = status, awaits
+    return [Change(Act.PUT, tool)]
+
+
 def _card_id(event: Event, payload: Payload) -> str | None:
     """By the call's row; by its own id where a runner knows no rows."""
     if event.ref_id is not None:
@@ -263,4 +287,6 @@ _HANDLERS: dict[str, Handler] = {
     EventType.TOOL_START: _tool_start,
     EventType.TOOL_OUTPUT: _tool_output,
     EventType.TOOL_END: _tool_end,
+    EventType.RUN_WAITING: _waiting,
+    EventType.APPROVAL_RESOLVED: _decided,
 }

@@ -20,7 +20,7 @@ from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.pages.banners import Banner, banners_of, wishes_of
 from runs.pages.facts import Loaded, has_errors
 from runs.pages.lineage import Lineage, lineage_of
-from runs.statuses import LIVE, RunStatus
+from runs.statuses import LIVE, RunStatus, WaitReason
 from timeline.shown import clean
 
 #: No event tells, because nobody is there to write one, that a worker is gone or that none comes.
@@ -37,6 +37,8 @@ class Refusals:
     pause: str
     stop: str
     send: str
+    #: Say what came of a call.
+    resolve: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Head:
     banners: Sequence[Banner]
     no: Refusals
     offer: ResumeOffer | None
+    #: Why it cannot be forked; empty where it can.
+    no_fork: str
     #: Makes a message that is sent twice by a double click arrive once.
     send_key: UUID
     has_errors: bool
@@ -82,6 +86,7 @@ def head_of(request: HttpRequest, principal: Principal, found: Loaded) -> Head:
         banners=banners_of(found, lineage, wishes),
         no=no,
         offer=None if no.resume else _offer(run),
+        no_fork=_why_not_fork(run, allowed=may(principal, Action.OPERATE, run.project_id)),
         send_key=uuid7(),
         has_errors=has_errors(found),
         look_s=None if run.state.terminal else LOOK_S,
@@ -92,7 +97,7 @@ def head_of(request: HttpRequest, principal: Principal, found: Loaded) -> Head:
 def _refusals(run: AgentRun, wishes: Sequence[RunCommand], *, allowed: bool) -> Refusals:
     if not allowed or run.source != AgentRun.Source.NATIVE:
         why = NOT_ALLOWED if not allowed else ELSEWHERE
-        return Refusals(why, why, why, why)
+        return Refusals(why, why, why, why, why)
     asked = {wish.type for wish in wishes}
     over = f"This run is over: it is {run.status}." if run.state.terminal else ""
     return Refusals(
@@ -118,11 +123,18 @@ def _why_not_pause(run: AgentRun, asked: set[str]) -> str:
     return "It was asked to pause already." if inbox.Type.PAUSE in asked else ""
 
 
+def _why_not_fork(run: AgentRun, *, allowed: bool) -> str:
+    if not allowed:
+        return NOT_ALLOWED
+    return "" if run.step_count else "It has made no step yet."
+
+
 def _offer(run: AgentRun) -> ResumeOffer:
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     said = AgentRunMessage.objects.filter(run__root_run=run.root_run_id, rolled_back_at=None)
+    forked = AgentRun.objects.filter(pk=run.root_run_id, forked_from__isnull=False)
     limit = min(run.step_count + run.max_steps, cap)
-    return ResumeOffer(run.step_count + 1, run.max_steps, limit, cap, said.exists())
+    return ResumeOffer(run.step_count + 1, run.max_steps, limit, cap, said.exists() or forked.exists())
 
 
 def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
@@ -132,6 +144,10 @@ def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
     found = [("Show", f"agentops agent show {run.pk}"), ("Follow", f"agentops agent tail {run.pk}")]
     if run.state is RunStatus.PAUSED:
         found.append(("Resume", f"agentops agent resume {run.pk}"))
+    if run.step_count:
+        found.append(("Fork", f"agentops agent fork {run.pk} --step {run.step_count}"))
+    if run.status_reason == WaitReason.UNKNOWN_TOOL:
+        found.append(("Say what came of its call", f"agentops agent outcome {run.pk} CALL --done OUTPUT"))
     if run.state in LIVE:
         found.append(("Pause", f"agentops agent pause {run.pk}"))
     if not run.state.terminal:

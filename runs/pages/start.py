@@ -17,18 +17,18 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 from uuid_utils.compat import uuid7
 
-from agentops.projects.access import Action, project_for, projects_for
+from agentops.projects.access import Action, Principal, project_for, projects_for
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
-from runs import agents, creation, inbox
-from runs.errors import InvalidInput, MessageEmpty
+from runs import agents, inbox
+from runs.creation import MAX_LABEL, MAX_LABELS, MAX_TITLE
+from runs.engine import steering
+from runs.errors import InvalidInput
 from runs.models import Agent, AgentRun
 from runs.pages import commands, typed
 from runs.pages.once import once, started_by
 
 MAX_CHOICES = 200
-MAX_TITLE = 200
-MAX_LABELS, MAX_LABEL = 32, 64
 
 
 class TextField(forms.CharField):
@@ -99,7 +99,7 @@ def start(request: HttpRequest, project: str) -> HttpResponse:
     known = list(Agent.objects.filter(project=owner).only(*columns).order_by("slug")[:MAX_CHOICES])
     context = {"project": owner, "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES]}
     if request.method == "POST":
-        return _sent(request, StartForm(known, request.POST), partial(_begin, owner, principal.actor), context)
+        return _sent(request, StartForm(known, request.POST), partial(_begin, principal, owner), context)
     token = _token(request.GET.get("form", ""))
     if token is None:
         return redirect(_address(request, uuid7()))
@@ -154,16 +154,12 @@ def _chosen(request: HttpRequest, known: Sequence[Agent]) -> str:
     return request.GET.get("agent") or (known[0].slug if len(known) == 1 else "")
 
 
-def _begin(project: Project, actor: str, wanted: dict[str, Any]) -> AgentRun:
-    agent = agents.find(project, wanted["agent"])
-    prompt = wanted["prompt"] if wanted["prompt"].strip() else agents.recorded_prompt(agent)
-    if prompt is None:
-        raise MessageEmpty("this agent needs a prompt", pointer="/prompt")
-    return creation.create(
+def _begin(principal: Principal, project: Project, wanted: dict[str, Any]) -> AgentRun:
+    return steering.create(
+        principal,
         project,
-        agent,
-        prompt,
-        by=actor,
+        agents.find(project, wanted["agent"]),
+        wanted["prompt"] if wanted["prompt"].strip() else None,
         title=wanted["title"],
         labels=wanted["labels"],
         max_steps=wanted["max_steps"],

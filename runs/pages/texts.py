@@ -30,6 +30,8 @@ Role = AgentRunMessage.Role
 HEAD = 4 * OTHER_BYTES
 #: What `_request_text` reads.
 CUT = ("head", "size", "first", "kind")
+#: What moves the card of a call without opening or completing it.
+MOVERS = (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED)
 HIDDEN_THINKING = "(hidden by the provider)"
 
 
@@ -102,7 +104,7 @@ def texts_of(log_id: UUID, events: Iterable[Event]) -> Texts:
             event.type == EventType.MESSAGE_ADDED and payload_of(event).get("role") != Role.TOOL_RESULT
         ):
             said.add(event.ref_id)
-        elif event.type in (EventType.TOOL_START, EventType.TOOL_END):
+        elif event.type in (EventType.TOOL_START, EventType.TOOL_END, *MOVERS):
             called.add(event.ref_id)
     rows = list(_messages(log_id, said, positions)) if said or positions else []
     calls = {call.id: call for call in _calls(log_id, called, said)} if called or said else {}

@@ -1,10 +1,10 @@
-"""The pages of runs: /p/{project}/… for what a project has, /runs/{run}/… for one run."""
+"""The pages of runs: /p/{project}/… for what a project has, /runs/{run}/… for one run, /compare for two."""
 
 from __future__ import annotations
 
 from django.urls import path
 
-from runs.pages import actions, detail, listing, payloads, start
+from runs.pages import actions, compare, detail, fork, listing, payloads, start
 
 app_name = "runs"
 urlpatterns = [
@@ -22,7 +22,11 @@ urlpatterns = [
     path("runs/<uuid:run_id>/pause", actions.pause, name="pause"),
     path("runs/<uuid:run_id>/stop", actions.stop, name="stop"),
     path("runs/<uuid:run_id>/send", actions.send, name="send"),
+    path("runs/<uuid:run_id>/fork", fork.fork, name="fork"),
     path("runs/<uuid:run_id>/messages/<uuid:message_id>", payloads.message, name="message"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>", payloads.call, name="call"),
+    path("runs/<uuid:run_id>/calls/<uuid:call_id>/resolve", actions.resolve, name="resolve"),
     path("runs/<uuid:run_id>/events/<int:seq>", payloads.event, name="event"),
+    # /compare
+    path("compare", compare.compare, name="compare"),
 ]

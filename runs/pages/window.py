@@ -26,7 +26,7 @@ from timeline.models import Event
 from timeline.rows import BAD_STATUSES
 
 #: Rows of a first paint, and of each page of older ones.
-ROWS = 200
+ROWS = 100
 #: Rows on either side of an event that was asked for.
 AROUND = ROWS // 2
 #: Events looked at to find where a window begins, and to find the beginning of the step it falls into.
@@ -110,7 +110,9 @@ _FILTERS = {
     Show.MESSAGES: Q(type__startswith="llm.") | Q(type=EventType.MESSAGE_ADDED),
     Show.TOOLS: Q(type__startswith="tool.")
     | Q(type__startswith="approval.")
-    | Q(type__in=[EventType.SAFETY_BLOCK, EventType.HOOK_DECIDED]),
+    | Q(type__in=[EventType.SAFETY_BLOCK, EventType.HOOK_DECIDED])
+    # A wait for a word about a call: its card says so.
+    | Q(type=EventType.RUN_WAITING, ref_id__isnull=False),
     Show.ERRORS: _ERRORS,
 }
 _CLOSERS = [EventType.MESSAGE_ADDED, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED, EventType.TOOL_END]
@@ -196,7 +198,7 @@ def _closers_after(log_id: UUID, end: int, open_keys: set[chunks.Key]) -> list[E
     """What completes, after the window, cards that were opened in it."""
     if not open_keys:
         return []
-    following = log.events_of(log_id).filter(seq__gt=end, type__in=_CLOSERS)[:ROWS]
+    following = log.events_of(log_id).filter(seq__gt=end, type__in=_CLOSERS)[: 2 * ROWS]
     return [event for event in following if chunks.closes(event) in open_keys]
 
 

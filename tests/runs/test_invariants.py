@@ -297,7 +297,16 @@ SPOILT = [
             OF_CALL.format("tool.end"),
             "UPDATE agent_run_messages SET role = 'user' WHERE id = %(result)s",
         ),
-        "M3 C2b",
+        "M3 C2b T7",
+    ),
+    Spoilt(
+        "T7",
+        (
+            CALL.format("status = 'unknown', result_message_id = NULL"),
+            OF_CALL.format("tool.end"),
+            "UPDATE agent_run_messages SET role = 'user' WHERE id = %(result)s",
+        ),
+        "M3 C2b T6",
     ),
     Spoilt(
         "T6 foreign",
@@ -335,9 +344,12 @@ SPOILT = [
     Spoilt("R4b", (NEW.format("parent_run_id = %(elsewhere)s"),)),
     Spoilt("R4c", (RUN.format("parent_run_id = id"),)),
     Spoilt("R4c", (RUN.format("parent_run_id = %(elsewhere)s, project_id = %(other_project)s"),
-                   "UPDATE agent_runs SET forked_from_id = %(run)s WHERE id = %(elsewhere)s")),
+                   "UPDATE agent_runs SET forked_from_id = %(run)s WHERE id = %(elsewhere)s"), "R6"),
     Spoilt("R5", (NEW.format("root_run_id = id"),)),
     Spoilt("R5", (RUN.format("root_run_id = %(old)s"),)),
+    Spoilt("R6", (RUN.format("forked_from_id = %(old)s"),)),
+    Spoilt("R6", (RUN.format("forked_from_id = %(old)s, forked_at_step = 1"),)),
+    Spoilt("R6", (RUN.format("forked_at_step = 1"),)),
     Spoilt("L1", (RUNNING.format("lease_expires_at = NULL"),)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = NULL WHERE run_id = %(run)s",)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = %(long_ago)s WHERE run_id = %(running)s",)),
@@ -347,6 +359,13 @@ SPOILT = [
     Spoilt("L3", ("UPDATE agent_run_checkpoints SET epoch = 99 WHERE run_id = %(run)s AND step_number = 2",)),
     Spoilt("L4", (RUNNING.format("lease_expires_at = %(long_ago)s"),)),
     Spoilt("L5", ("UPDATE timeline_log SET epoch = epoch + 1 WHERE id = %(run)s",)),
+    Spoilt("L6", ("DELETE FROM agent_run_attempts WHERE run_id = %(recovered)s AND epoch = 1",), "L3"),
+    Spoilt("X1", (
+        "INSERT INTO timeline_tombstone (id, project_id, family, facts, created_at, reason, removed_by, removed_at,"
+        " rows, finished_at) SELECT id, project_id, id, CAST('{}' AS jsonb), created_at, '', '', created_at,"
+        " CAST('{}' AS jsonb), created_at FROM agent_runs WHERE id = %(run)s",
+    )),
+    Spoilt("X2", (RUN.format("removed_at = %(long_ago)s"),)),
     Spoilt("O1", ("UPDATE agent_run_commands SET received_at = %(long_ago)s WHERE run_id = %(running)s",)),
     Spoilt("W6", ("UPDATE agent_run_messages SET content = (SELECT content FROM agent_run_messages WHERE id = "
                   "%(user)s) WHERE id = %(result)s",)),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runs import retries, wake
+from runs import chaos, retries, wake
 from runs.engine import tool_turn
 from runs.engine.worker import Worker
 from runs.models import AgentRun
@@ -17,6 +18,7 @@ from tests.crash.scripted import PLAYS, Play
 from tests.make import make_agent, make_run
 
 MakeScripted = Callable[..., AgentRun]
+DieAt = Callable[..., bool]
 _numbers = itertools.count(1)
 
 
@@ -33,6 +35,37 @@ def worker(transactional_db: None) -> Iterator[Worker]:
     worker = Worker(concurrency=4)
     yield worker
     worker.close(5)
+
+
+class Died(BaseException):
+    """Stands for the end of the process: nothing of the worker's own handling may run after it."""
+
+
+@pytest.fixture
+def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
+    """Drives a run until it comes to a crash point for the `hit`th time, and lets its lease run out; False where it
+    never came there."""
+
+    def go(run: AgentRun, name: str, *, hit: int = 1) -> bool:
+        left = [name] * hit
+
+        def point(passed: str) -> None:
+            if passed in left:
+                left.remove(passed)
+                if not left:
+                    raise Died
+
+        monkeypatch.setattr(chaos, "point", point)
+        try:
+            worker.drive(run.pk)
+        except Died:
+            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+            return True
+        finally:
+            monkeypatch.setattr(chaos, "point", lambda _: None)
+        return False
+
+    return go
 
 
 @pytest.fixture

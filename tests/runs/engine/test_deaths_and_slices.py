@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-
 import pytest
 from pytest_django import Settings
 
-from runs import chaos
 from runs.engine.worker import Worker
-from runs.models import AgentRun, Attempt
+from runs.models import Attempt
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events, transcript
 from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.runs.engine.conftest import DieAt, MakeScripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Died(BaseException):
-    """Stands for the end of the process: nothing of the worker's own handling may run after it."""
-
-
-@pytest.fixture
-def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> Callable[[AgentRun, str], bool]:
-    """Drives a run until it comes to a crash point, and lets its lease run out; False where it never came there."""
-
-    def go(run: AgentRun, name: str) -> bool:
-        def point(passed: str) -> None:
-            if passed == name:
-                raise Died
-
-        monkeypatch.setattr(chaos, "point", point)
-        try:
-            worker.drive(run.pk)
-        except Died:
-            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
-            return True
-        finally:
-            monkeypatch.setattr(chaos, "point", lambda _: None)
-        return False
-
-    return go
-
-
-DieAt = Callable[[AgentRun, str], bool]
 
 
 @pytest.mark.parametrize("point", ["CP07", "CP12", "CP17"])

@@ -19,6 +19,7 @@ from agentops.projects.models import Role
 from runs import inbox, lifecycle, wake
 from runs.engine import resume as resuming
 from runs.models import AgentRun, AgentRunToolCall, Attempt
+from runs.pages.window import ROWS
 from runs.statuses import PauseReason, RunStatus, WaitReason
 from tests.make import drive, make_agent, make_project, make_run
 from tests.runs.pages.dom import Element, Page
@@ -217,7 +218,7 @@ def test_older_rows_come_as_a_piece_or_as_a_page_by_the_same_link(run: AgentRun)
     assert link.attributes["hx-get"] == f"/runs/{run.pk}/rows?before={first}"
     piece = client_of(run).get(link.attributes["hx-get"])
     above = Page(f'<ol id="timeline">{piece.content.decode()}</ol>')
-    assert [row.id for row in above.rows] == [f"e{seq}" for seq in range(1, first)]
+    assert [row.id for row in above.rows] == [f"e{seq}" for seq in range(first - ROWS, first)]
     assert [row.id for row in page_of(run, f"?before={first}").rows] == [row.id for row in above.rows]
 
 
@@ -337,8 +338,13 @@ def test_a_lineage_is_told_and_linked(run: AgentRun) -> None:
     assert "attempt 1 of 3" in first_head.words
     assert "attempt 2 of 3" in second_head.words
     links = {a.words: a.attributes["href"] for a in second_head.all("lineage") if a.tag == "a"}
-    assert links == {"← resumed from": f"/runs/{run.pk}", "continued as →": f"/runs/{third.pk}"}
-    assert {a.words for a in third_head.all("lineage") if a.tag == "a"} == {"first run", "← resumed from"}
+    assert links == {
+        "← resumed from": f"/runs/{run.pk}",
+        "continued as →": f"/runs/{third.pk}",
+        "compare the two": f"/compare?a={run.pk}&b={second.pk}",
+    }
+    links_of_third = {a.words for a in third_head.all("lineage") if a.tag == "a"}
+    assert links_of_third == {"first run", "← resumed from", "compare the two"}
     [banner] = first_head.all("banner")
     assert "Resumed by ada" in banner.words
     assert f"/runs/{second.pk}" in {element.attributes.get("href") for element in banner.walk()}
@@ -555,5 +561,6 @@ def test_it_costs_the_same_for_every_length(run: AgentRun) -> None:
         told(run, "tool.end", {"call_id": "c", "output": "o"}, step=step)
         told(run, "llm.turn.start", step=step + 1)
 
-    assert queries() == few
-    assert few <= 15
+    # Of the newest rows alone nothing may be said by a message: then there is less to look up.
+    assert queries() <= few
+    assert few <= 16

@@ -1,0 +1,237 @@
+"""Fork: another run goes on from a checkpoint, and the model is told exactly what was said up to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage
+from pytest_django import Settings
+
+from runs import invariants, messages, transcript
+from runs.engine.fork import fork
+from runs.engine.resume import resume
+from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, MessageEmpty, NoCheckpoint, RunNotFound
+from runs.folding import differences
+from runs.models import AgentRun, AgentRunMessage, Checkpoint
+from runs.statuses import RunStatus
+from tests.crash.rig import check, events
+from tests.make import drive
+from tests.runs.engine.conftest import MakeScripted
+from tests.runs.engine.test_resume import endless, plain, texts
+from timeline.events import describe
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Requests = list[tuple[int, list[ModelMessage]]]
+INSTRUCTIONS, PROMPT = "> Follow the script.", "> Go."
+
+
+def step(number: int) -> list[str]:
+    return [f"< Step {number}.", f"< call-{number}", f"> did {number}"]
+
+
+def whole(*runs: AgentRun) -> None:
+    """Each run is as every run is, its log tells what its rows hold, and no invariant is broken anywhere."""
+    for run in runs:
+        check(run)
+        assert differences(run.pk) == []
+    assert invariants.check() == []
+
+
+def test_it_goes_on_from_the_checkpoint_with_what_was_said_up_to_it(scripted: MakeScripted) -> None:
+    """S-318: nothing twice, and nothing of what came after the checkpoint."""
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=4))
+
+    forked = fork(run.pk, by="ann", step=2, message="Another way, please.")
+
+    assert (forked.forked_from_id, forked.forked_at_step, forked.root_run_id) == (run.pk, 2, forked.pk)
+    assert (forked.step_base, forked.step_count, forked.max_steps, forked.resumed_from_id) == (2, 2, 4, None)
+    assert [m.role for m in forked.messages.all()] == ["user"], "what was said before is copied"
+    whole(forked)
+    forked = drive(forked)
+    assert requests[4][0] == 3
+    assert texts(requests[4][1]) == [INSTRUCTIONS, PROMPT, *step(1), *step(2), "> Another way, please."]
+    assert (forked.status, forked.step_count) == (RunStatus.PAUSED, 6)
+    run.refresh_from_db()
+    assert (run.status, run.step_count) == (RunStatus.PAUSED, 4)
+    whole(run, forked)
+
+
+def test_without_a_message_the_model_is_asked_the_same_again(scripted: MakeScripted) -> None:
+    """S-318: the request is that of the step after the checkpoint, to the letter."""
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=3))
+
+    forked = drive(fork(run.pk, by="ann", step=1))
+
+    assert requests[3][0] == requests[1][0] == 2
+    assert [plain(one) for one in requests[3][1]] == [plain(one) for one in requests[1][1]]
+    whole(run, forked)
+
+
+def test_a_run_that_has_ended_can_be_forked_and_is_told_to_continue(scripted: MakeScripted) -> None:
+    run = drive(scripted(calls=[["ledger_read"]]))
+    assert (run.status, run.step_count) == (RunStatus.COMPLETED, 2)
+
+    forked = fork(run.pk, by="ann", step=2)
+
+    assert [messages.text_of(m.content) for m in forked.messages.all()] == ["continue"]
+    assert drive(forked).status == RunStatus.COMPLETED
+    whole(run, forked)
+
+
+def test_a_fork_of_a_resumed_run_reaches_back_over_the_lineage(scripted: MakeScripted) -> None:
+    """S-318"""
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=2))
+    later = drive(resume(run.pk, by="ann", message="On.").run)
+
+    late = drive(fork(later.pk, by="ann", step=3, message="Late."))
+    early = drive(fork(later.pk, by="ann", step=1, message="Early."))
+
+    assert (late.forked_from_id, early.forked_from_id) == (later.pk, run.pk), "not the run that made the checkpoint"
+    assert texts(requests[4][1]) == [INSTRUCTIONS, PROMPT, *step(1), *step(2), "> On.", *step(3), "> Late."]
+    assert texts(requests[6][1]) == [INSTRUCTIONS, PROMPT, *step(1), "> Early."]
+    whole(run, later, late, early)
+
+
+def test_a_fork_of_a_fork_and_the_resume_of_one(scripted: MakeScripted) -> None:
+    """S-318"""
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=2))
+    first = drive(fork(run.pk, by="ann", step=1, message="First."))
+    assert first.step_count == 3
+    again = drive(resume(first.pk, by="ann", message="Again.").run)
+    second = drive(fork(again.pk, by="ann", step=4, message="Second."))
+
+    told = [INSTRUCTIONS, PROMPT, *step(1), "> First.", *step(2), *step(3), "> Again.", *step(4), "> Second."]
+    assert texts(requests[6][1]) == told
+    assert requests[6][0] == 5
+    assert again.root_run_id == first.pk
+    # A step that the fork made itself is its own, and not that of the run it was forked from.
+    assert fork(first.pk, by="ann", step=2).forked_from_id == first.pk
+    assert fork(first.pk, by="ann", step=1).forked_from_id == run.pk
+    whole(run, first, again, second)
+
+
+def test_a_fork_that_was_paused_before_it_said_anything_is_resumed_in_its_conversation(scripted: MakeScripted) -> None:
+    from runs import inbox
+
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=2))
+    forked = fork(run.pk, by="ann", step=1)
+    inbox.pause(forked.pk, by="ann")
+
+    later = drive(resume(forked.pk, by="ann", message="Now.").run)
+
+    assert not later.starts_fresh
+    assert texts(requests[2][1]) == [INSTRUCTIONS, PROMPT, *step(1), "> Now."]
+    whole(run, forked, later)
+
+
+def test_other_instructions_stand_in_place_of_the_earlier_ones(scripted: MakeScripted) -> None:
+    """S-422: the newest ones are sent, and once; both stay in their runs, and the event says that they changed."""
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=2))
+
+    forked = drive(fork(run.pk, by="ann", step=1, agent={"instructions": "Be brief.", "max_steps": 1}))
+    later = drive(resume(forked.pk, by="ann", message="On.").run)
+    third = drive(fork(later.pk, by="ann", step=3, agent={"instructions": "Be long."}))
+
+    assert texts(requests[2][1]) == ["> Be brief.", PROMPT, *step(1)]
+    assert texts(requests[3][1])[:2] == ["> Be brief.", PROMPT]
+    assert texts(requests[4][1]) == ["> Be long.", PROMPT, *step(1), *step(2), "> On.", *step(3)]
+    said = AgentRunMessage.objects.filter(role="system").order_by("created_at")
+    assert [(m.run_id, messages.text_of(m.content)) for m in said] == [
+        (run.pk, "Follow the script."), (forked.pk, "Be brief."), (third.pk, "Be long."),
+    ]  # fmt: skip
+    assert (forked.max_steps, forked.agent_config["max_steps"], forked.agent_config["instructions"]) == (
+        1, 1, "Be brief.",
+    )  # fmt: skip
+    created = events(forked)[0].payload
+    assert (created["forked_from"], created["forked_at_step"]) == (str(run.pk), 1)
+    assert created["changed"] == ["instructions", "max_steps"]
+    told = describe("run.created", created)
+    assert f"as a fork of {run.pk} after step 1 with other instructions and max steps" in told
+    whole(run, forked, later, third)
+
+
+def test_what_was_rolled_back_stays_out(scripted: MakeScripted) -> None:
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=2))
+    forked = fork(run.pk, by="ann", step=2)
+    before = transcript.rows_of(forked)
+    one = before[-1]
+    AgentRunMessage.objects.filter(pk=one.pk).update(rolled_back_at=one.created_at)
+
+    assert [row.pk for row in transcript.rows_of(forked)] == [row.pk for row in before[:-1]]
+
+
+def test_a_message_that_replaces_in_a_resume_leaves_the_fork_behind(scripted: MakeScripted) -> None:
+    requests: Requests = []
+    run = drive(scripted(endless(requests), max_steps=1))
+    forked = drive(fork(run.pk, by="ann", step=1))
+
+    later = drive(resume(forked.pk, by="ann", message="Anew.", append=False).run)
+
+    assert texts(requests[2][1]) == [INSTRUCTIONS, "> Anew."]
+    with pytest.raises(NoCheckpoint):
+        fork(later.pk, by="ann", step=1)
+    whole(run, forked, later)
+
+
+def test_the_cap_counts_the_steps_before(scripted: MakeScripted, settings: Settings) -> None:
+    settings.AGENTOPS_MAX_TOTAL_STEPS = 4
+    run = drive(scripted(endless([]), max_steps=4))
+    forked = drive(fork(run.pk, by="ann", step=3))
+
+    assert (forked.status, forked.status_reason, forked.step_count) == (RunStatus.PAUSED, "max_steps", 4)
+    before = AgentRun.objects.count()
+    with pytest.raises(MaxTotalStepsExceeded):
+        fork(run.pk, by="ann", step=4)
+    assert AgentRun.objects.count() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "pointer"),
+    [
+        ({}, InvalidInput, "/step"),
+        ({"step": 9}, NoCheckpoint, "/step"),
+        ({"step": 0}, NoCheckpoint, "/step"),
+        ({"step": 1, "message": " "}, MessageEmpty, "/message"),
+        ({"step": 1, "agent": {"model": ""}}, InvalidAgent, "/agent/model"),
+        ({"step": 1, "agent": {"max_steps": 0}}, InvalidAgent, "/agent/max_steps"),
+        ({"step": 1, "agent": {"max_steps": True}}, InvalidAgent, "/agent/max_steps"),
+        ({"step": 1, "agent": {"instructions": ""}}, InvalidAgent, "/agent/instructions"),
+        ({"step": 1, "agent": {"settings": []}}, InvalidAgent, "/agent/settings"),
+        ({"step": 1, "agent": {"tools": []}}, InvalidAgent, "/agent/tools"),
+    ],
+    ids=str,
+)
+def test_it_refuses_what_it_cannot_use_and_writes_nothing(
+    scripted: MakeScripted, options: dict[str, Any], error: type[InvalidInput], pointer: str
+) -> None:
+    run = drive(scripted(calls=[["ledger_read"]]))
+    before = (AgentRun.objects.count(), len(events(run)))
+
+    with pytest.raises(error) as refused:
+        fork(run.pk, by="ann", **options)
+
+    assert refused.value.data["pointer"] == pointer
+    assert (AgentRun.objects.count(), len(events(run))) == before
+
+
+def test_a_checkpoint_of_another_conversation_is_none(scripted: MakeScripted) -> None:
+    run, other = drive(scripted(endless([]), max_steps=2)), drive(scripted(endless([]), max_steps=2))
+    theirs = Checkpoint.objects.get(run=other, step_number=1)
+    forked = fork(other.pk, by="ann", checkpoint_id=theirs.pk)
+    assert (forked.forked_from_id, forked.forked_at_step) == (other.pk, 1)
+
+    with pytest.raises(NoCheckpoint):
+        fork(run.pk, by="ann", checkpoint_id=theirs.pk)
+    # Of the run it was forked from, but after the place where it was.
+    with pytest.raises(NoCheckpoint):
+        fork(forked.pk, by="ann", checkpoint_id=Checkpoint.objects.get(run=other, step_number=2).pk)
+    with pytest.raises(RunNotFound):
+        fork(theirs.pk, by="ann", step=1)

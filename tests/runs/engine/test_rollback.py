@@ -1,0 +1,278 @@
+"""Agents that say `on_crash: roll_back`: a half-done turn leaves the conversation, unless a tool of it was started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from pydantic_ai.messages import ToolReturnPart
+
+from runs import chaos, commits, inbox, transcript
+from runs.engine.drive import LetGo
+from runs.engine.worker import Worker
+from runs.folding import differences
+from runs.invariants import check as violations
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, TurnUsage
+from runs.statuses import RunStatus, ToolStatus
+from tests.crash.rig import check, events
+from tests.make import drive
+from tests.runs.engine.conftest import DieAt, MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CALLS = [["ledger_read"], ["ledger_idempotent", "ledger_once"]]
+Effects = Callable[[], list[str]]
+ModelCalls = Callable[[], list[int]]
+Role = AgentRunMessage.Role
+
+
+@pytest.fixture
+def rolling(scripted: MakeScripted) -> MakeScripted:
+    """As `scripted`, of an agent that wants half-done turns taken back."""
+
+    def make(*args: Any, **options: Any) -> AgentRun:
+        run = scripted(*args, **options)
+        run.agent_config["policies"] = {"on_crash": "roll_back"}
+        run.save()
+        return run
+
+    return make
+
+
+def in_order(run: AgentRun) -> None:
+    check(run)
+    assert differences(run.pk) == []
+
+
+def active(run: AgentRun) -> list[tuple[int, str]]:
+    rows = AgentRunMessage.objects.filter(run=run, rolled_back_at=None).order_by("position")
+    return list(rows.values_list("position", "role"))
+
+
+def rolled_back(run: AgentRun) -> list[dict[str, Any]]:
+    return [event.payload for event in events(run) if event.type == "run.rolled_back"]
+
+
+def test_exactly_the_half_done_turn_leaves_the_conversation(
+    rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls
+) -> None:
+    """S-401, S-407: the checkpoint of the first turn is there, the second turn's answer is committed, crash."""
+    run, other = rolling(calls=CALLS), rolling(calls=CALLS)
+    assert die_at(other, "CP12")
+    assert die_at(run, "CP12", hit=2)
+    assert active(run) == [(1, "system"), (2, "user"), (3, "assistant"), (4, "tool_result"), (5, "assistant")]
+    untouched = active(other)
+
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert [(told["reason"], told["positions"]) for told in rolled_back(run)] == [("crash", [5])]
+    taken_back = AgentRunMessage.objects.get(run=run, position=5)
+    assert taken_back.rolled_back_at is not None
+    calls = AgentRunToolCall.objects.filter(message=taken_back)
+    assert {(call.status, call.starts, call.result_message_id) for call in calls} == {(ToolStatus.DENIED, 0, None)}
+    assert [position for position, _ in active(run)] == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert effects() == ["call-1-0", "call-2-0", "call-2-1"]
+    assert active(other) == untouched
+    in_order(run)
+    assert drive(other).status == RunStatus.COMPLETED
+    in_order(other)
+
+
+def test_the_model_is_asked_again_with_what_it_was_asked_before(
+    rolling: MakeScripted, die_at: DieAt, ledger: Path
+) -> None:
+    """S-401: nothing of the turn is in the request, least of all a call without a result."""
+    run = rolling(calls=CALLS)
+    assert die_at(run, "CP12", hit=2)
+    drive(run)
+
+    asked = [line.split(" ") for line in Path(f"{ledger}.calls").read_text().splitlines()]
+    assert [number for number, _ in asked] == ["1", "2", "2", "3"]
+    assert asked[1] == asked[2]
+
+
+@pytest.mark.parametrize("point", ["CP16", "CP17", "CP18", "CP20", "CP21"])
+def test_a_tool_that_was_started_keeps_its_turn(
+    rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
+) -> None:
+    """S-402: a turn of two calls, of which the first was started, or is done: the second runs, the model is not asked
+    before; what is done is not done again."""
+    run = rolling(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
+    assert die_at(run, point, hit=1 if point == "CP21" else 2)
+
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert rolled_back(run) == []
+    assert model_calls() == [1, 2, 3]
+    assert effects().count("call-2-0") == (2 if point == "CP18" else 1)
+    assert effects().count("call-2-1") == 1
+    in_order(run)
+
+
+@pytest.mark.parametrize("point", ["CP20", "CP22", "CP06", "CP07", "CP25"])
+def test_a_whole_turn_is_never_taken_back(
+    rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
+) -> None:
+    """S-403, S-404: its results are there, with or without its checkpoint; or its answer asked for nothing."""
+    run = rolling(calls=[["ledger_idempotent"]])
+    assert die_at(run, point)
+
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert rolled_back(run) == []
+    assert effects() == ["call-1-0"] * (2 if point == "CP22" else 1)
+    assert set(model_calls()) == {1, 2}
+    in_order(run)
+
+
+def test_what_it_cost_stays_counted(rolling: MakeScripted, die_at: DieAt) -> None:
+    """S-408, S-508: tokens and usage of the turn stay, its rows are marked, and nothing is counted twice."""
+    run = rolling(calls=CALLS)
+    assert die_at(run, "CP12", hit=2)
+    run.refresh_from_db()
+    spent = run.input_tokens
+    assert (run.step_count, spent) == (2, 200)
+
+    run = drive(run)
+
+    assert (run.step_count, run.input_tokens, run.output_tokens) == (3, 400, 40)
+    assert list(TurnUsage.objects.filter(run=run).order_by("id").values_list("step_number", flat=True)) == [1, 2, 2, 3]
+    in_order(run)
+
+
+def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
+    """S-409: the second of two calls finished before the first: the first runs, the second does not run again."""
+    run = rolling(calls=[["ledger_idempotent", "ledger_read"]])
+    assert die_at(run, "CP12")
+    _, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
+    started = transcript.start_call(second, attempt=0)
+    transcript.commit_start(second, started, 1, believed="planned")
+    second.status, second.attempts, second.finished_at = "completed", 1, timezone.now()
+    part = ToolReturnPart(second.tool_name, "did it", second.call_id)
+    row, _ = transcript.result_row(second, part, position=transcript.last_position(run.pk) + 1, epoch=1)
+    commits.write(transcript.result(second, row, believed="running", epoch=1))
+
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert rolled_back(run) == []
+    assert effects() == ["call-1-0"]
+    in_order(run)
+
+
+def test_a_message_that_was_sent_meanwhile_survives(rolling: MakeScripted, die_at: DieAt) -> None:
+    """S-405, S-507: delivered once, after the roll back."""
+    run = rolling(calls=CALLS)
+    assert die_at(run, "CP12")
+    inbox.send(run.pk, "And hurry.", by="ada")
+
+    run = drive(run)
+
+    users = AgentRunMessage.objects.filter(run=run, role=Role.USER, rolled_back_at=None)
+    assert [row.content["parts"][0]["content"] for row in users.order_by("position")] == ["Go.", "And hurry."]
+    assert run.status == RunStatus.COMPLETED
+    in_order(run)
+
+
+def test_a_crash_while_rolling_back(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
+    """S-502: before the commit and after it; the turn is taken back once."""
+    run = rolling(calls=CALLS)
+    for point in ("CP12", "CP04", "CP05"):
+        assert die_at(run, point)
+
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert len(rolled_back(run)) == 1
+    assert Attempt.objects.filter(run=run, end_reason="died").count() == 3
+    assert effects() == ["call-1-0", "call-2-0", "call-2-1"]
+    in_order(run)
+
+
+def test_a_turn_that_kills_three_workers_is_poison(rolling: MakeScripted, die_at: DieAt) -> None:
+    run = rolling(calls=CALLS)
+    for _ in range(3):
+        assert die_at(run, "CP12")
+
+    run = drive(run)
+
+    assert (run.status, run.error_type) == (RunStatus.FAILED, "poison_step")
+    assert len(rolled_back(run)) == 2
+    in_order(run)
+
+
+def test_a_run_that_was_handed_back_did_not_crash(
+    rolling: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, model_calls: ModelCalls
+) -> None:
+    run, left = rolling(calls=CALLS), ["CP12"]
+
+    def leave(point: str) -> None:
+        if point in left:
+            left.remove(point)
+            raise LetGo
+
+    monkeypatch.setattr(chaos, "point", leave)
+    assert worker.drive(run.pk)
+    assert AgentRunToolCall.objects.get(run=run).status == ToolStatus.PLANNED
+
+    assert drive(run).status == RunStatus.COMPLETED
+    assert rolled_back(run) == []
+    assert model_calls() == [1, 2, 3]
+    in_order(run)
+
+
+def test_others_are_rolled_forward(scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls) -> None:
+    """S-505: a call of a tool that does not exist is answered with an error, also by the worker that takes over."""
+    run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
+    assert die_at(run, "CP12")
+    assert not AgentRunToolCall.objects.get(run=run).starts
+
+    assert drive(run).status == RunStatus.COMPLETED
+    assert rolled_back(run) == []
+    assert model_calls() == [1, 2, 3]
+    in_order(run)
+
+
+# --- A turn that cannot be read -------------------------------------------------------------------------------------
+
+
+def tear(run: AgentRun) -> None:
+    """The last answer, as a torn write or a rule of another version leaves it."""
+    last = AgentRunMessage.objects.filter(run=run, role=Role.ASSISTANT).order_by("-position")[0]
+    last.content = {"kind": "response", "parts": [{"part_kind": "no-such-part"}]}
+    last.save()
+
+
+def test_a_turn_that_cannot_be_read_is_taken_back(
+    scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls
+) -> None:
+    """S-503: whatever the agent's policy, as long as no tool was started."""
+    run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
+    assert die_at(run, "CP12")
+    tear(run)
+
+    run = drive(run)
+
+    assert run.status == RunStatus.COMPLETED
+    assert [payload["reason"] for payload in rolled_back(run)] == ["unreadable"]
+    assert model_calls() == [1, 1, 2, 3]
+    assert {violation.invariant for violation in violations(run.pk)} == {"W6"}
+    assert differences(run.pk) == []
+
+
+def test_one_whose_tool_was_started_ends_the_run(scripted: MakeScripted, die_at: DieAt, effects: Effects) -> None:
+    """What may have had an effect is never taken back; without its answer nobody can go on."""
+    run = scripted(calls=[["ledger_once"]])
+    assert die_at(run, "CP18")
+    tear(run)
+
+    run = drive(run)
+
+    assert (run.status, run.error_type) == (RunStatus.FAILED, "unusable_agent")
+    assert rolled_back(run) == []
+    assert effects() == ["call-1-0"]

@@ -1,0 +1,258 @@
+"""Two runs side by side: which steps are the same, where they begin to differ, and who may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from pydantic_ai.messages import ToolCallPart
+
+from agentops.projects.models import Project, Role
+from runs.engine.fork import fork
+from runs.engine.resume import resume
+from runs.models import AgentRun
+from runs.pages import differences
+from runs.pages.compare import PAGE
+from runs.pages.differences import difference
+from runs.providers.base import ModelCall
+from tests.crash.scripted import PLAYS, Move
+from tests.make import drive, make_agent, make_project, make_run
+from tests.runs.pages.dom import Element, parse
+from tests.web.people import make_person
+
+HOSTILE = '</pre><script>alert("x")</script>\u202e'
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def viewer(project: Project) -> Client:
+    client = Client()
+    client.force_login(make_person(project, Role.VIEWER))
+    return client
+
+
+@pytest.fixture
+def run(project: Project, tmp_path: Path) -> AgentRun:
+    """Six steps, then paused."""
+    PLAYS["compared"] = compared
+    settings = {"ledger": str(tmp_path / "ledger"), "play": "compared"}
+    agent = make_agent(
+        project, provider="scripted", model="scripted-model", tools=["ledger_read"], settings=settings, max_steps=6,
+        instructions="Be careful.",
+    )  # fmt: skip
+    return drive(make_run(agent, "Go."))
+
+
+def compared(call: ModelCall) -> Iterable[Move]:
+    """The same in each step, but for what the settings say."""
+    told = call.settings.get("told", {})
+    yield f"Step {call.number}: {told.get('text', 'looking')} further."
+    yield ToolCallPart("ledger_read", {"n": call.number + told.get("n", 0)}, f"call-{call.number}")
+
+
+def other(run: AgentRun, step: int, **told: Any) -> AgentRun:
+    settings = run.agent_config["settings"] | {"told": told}
+    return drive(fork(run.pk, by="ann", step=step, agent={"settings": settings, "max_steps": 4}))
+
+
+def page_of(client: Client, query: str) -> Element:
+    answer = client.get(f"/compare{query}")
+    assert answer.status_code == 200
+    return parse(answer.content.decode())
+
+
+def pairs_of(page: Element) -> list[str]:
+    """The headings of the pairs."""
+    return [next(e for e in pair.walk() if e.tag == "h3").words for pair in page.all("pair")]
+
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_it_works(viewer: Client, run: AgentRun) -> None:
+    """UX /compare: a fork against its origin, with the steps that both have, and the first difference."""
+    forked = other(run, 2, text="peering")
+
+    page = page_of(viewer, f"?b={forked.pk}")
+
+    assert "The first 2 steps are the same in both" in page.words
+    assert pairs_of(page) == [
+        "A step 3 · B step 3 differs first difference",
+        *(f"A step {n} · B step {n} differs" for n in (4, 5, 6)),
+    ]
+    first = page.find("pair-0")
+    assert first is not None
+    assert [mark.text for mark in first.walk() if mark.tag == "mark"] == ["looking", "peering"]
+    assert "ledger_read: arguments the same" in first.words
+    [jump] = [e for e in page.walk() if e.attributes.get("href", "").endswith("#pair-0")]
+    assert jump.words == "To the first difference"
+    hrefs = [e.attributes["href"] for e in first.walk() if e.tag == "a"]
+    assert [href.partition("?")[0] for href in hrefs] == [f"/runs/{run.pk}", f"/runs/{forked.pk}"]
+    assert "Step 3" in viewer.get(hrefs[1].partition("#")[0]).content.decode()
+    differing = [row.words for row in page.all("differs")]
+    assert any(row.startswith("Step budget") for row in differing)
+
+
+def test_calls_with_other_arguments_stand_side_by_side(viewer: Client, run: AgentRun) -> None:
+    forked = other(run, 2, n=10)
+
+    page = page_of(viewer, f"?a={run.pk}&b={forked.pk}")
+
+    first = page.find("pair-0")
+    assert first is not None
+    lines = [e.words for e in first.walk() if e.classes & {"only-a", "only-b"}]
+    assert '−A: "n": 3' in lines
+    assert '+B: "n": 13' in lines
+    assert "−A: did 3" in lines
+
+
+def test_what_only_one_has_is_found_in_the_middle(viewer: Client, run: AgentRun) -> None:
+    """LCS: a step that is only in one does not make all that follow differ."""
+    longer = other(run, 1)
+    forked = drive(fork(run.pk, by="ann", step=1, message="Once more.", agent={"max_steps": 5}))
+
+    page = page_of(viewer, f"?a={longer.pk}&b={forked.pk}")
+
+    assert pairs_of(page)[0] == "A step 2 · B step 2 differs first difference"
+    assert pairs_of(page)[1] == "A step 3 · B step 3 the same"
+    assert pairs_of(page)[-1] == "not in A · B step 6 differs"
+
+
+def test_a_resumed_run_is_compared_with_the_one_before(viewer: Client, run: AgentRun) -> None:
+    later = drive(resume(run.pk, by="ann", max_steps=1).run)
+
+    page = page_of(viewer, f"?b={later.pk}")
+
+    assert "The first 6 steps are the same in both" in page.words
+    assert pairs_of(page) == ["not in A · B step 7 differs first difference"]
+
+
+def test_other_instructions_are_shown_with_the_old_ones(viewer: Client, run: AgentRun) -> None:
+    """S-422"""
+    forked = drive(fork(run.pk, by="ann", step=5, agent={"instructions": "Be quick."}))
+
+    page = page_of(viewer, f"?b={forked.pk}")
+
+    assert "Instructions of the agent" in page.words
+    assert "−A: Be careful." in page.words
+    assert "+B: Be quick." in page.words
+
+
+def test_a_run_and_itself_have_no_difference(viewer: Client, run: AgentRun) -> None:
+    page = page_of(viewer, f"?a={run.pk}&b={run.pk}")
+
+    assert "There is nothing else to compare" in page.words
+
+
+def test_two_runs_that_did_the_same_are_said_to_be_the_same(viewer: Client, run: AgentRun) -> None:
+    again = drive(make_run(run.agent, "Go."))
+
+    page = page_of(viewer, f"?a={run.pk}&b={again.pk}")
+
+    assert "No difference was found" in page.words
+    assert set(pairs_of(page)) == {f"A step {n} · B step {n} the same" for n in range(1, 7)}
+
+
+def test_what_agents_say_is_escaped_and_cleaned(viewer: Client, run: AgentRun) -> None:
+    forked = other(run, 5, text=HOSTILE + " sk-ant-api03-" + "a" * 90)
+
+    html = viewer.get(f"/compare?b={forked.pk}").content.decode()
+
+    assert "<script>alert" not in html
+    assert "\u202e" not in html
+    assert "a" * 90 not in html
+    assert "&lt;script&gt;" in html
+    parse(html)
+
+
+@pytest.mark.parametrize("query", ["?a=x", "?a=%00", "?a=1&b=2", "?b=" + "f" * 5000])
+def test_what_is_no_id_is_said(viewer: Client, query: str) -> None:
+    answer = viewer.get(f"/compare{query}")
+
+    assert answer.status_code == 400
+    assert "no id of a run" in answer.content.decode()
+
+
+def test_without_a_run_it_asks_which(viewer: Client, run: AgentRun) -> None:
+    assert 'name="b"' in viewer.get("/compare").content.decode()
+    assert "goes back to no other one" in viewer.get(f"/compare?b={run.pk}").content.decode()
+
+
+def test_both_runs_must_be_ones_that_the_reader_may_see(viewer: Client, run: AgentRun) -> None:
+    """S2: a foreign run is an unknown one, on either side."""
+    theirs = make_run(make_agent(make_project("beta")))
+
+    for query in (f"?a={run.pk}&b={theirs.pk}", f"?a={theirs.pk}&b={run.pk}", f"?b={theirs.pk}"):
+        assert viewer.get(f"/compare{query}").status_code == 404
+    assert Client().get(f"/compare?a={run.pk}&b={run.pk}").status_code == 302
+
+
+@pytest.mark.parametrize("page", ["-1", "x", "99", "1"])
+def test_pages_of_steps(viewer: Client, project: Project, run: AgentRun, page: str) -> None:
+    """Bounded: as many pairs and queries, however long the runs."""
+    long = [drive(make_run(make_agent(project, **run_fields(run)), f"Go {n}.")) for n in range(2)]
+
+    answer = viewer.get(f"/compare?a={long[0].pk}&b={long[1].pk}&page={page}")
+
+    shown = pairs_of(parse(answer.content.decode()))
+    assert len(shown) == (5 if page in ("99", "1") else PAGE)
+    with CaptureQueriesContext(
+        connection,
+    ) as few:
+        viewer.get(f"/compare?a={run.pk}&b={long[0].pk}")
+    with CaptureQueriesContext(connection) as many:
+        viewer.get(f"/compare?a={long[0].pk}&b={long[1].pk}")
+    assert len(many) <= len(few) + 4
+
+
+def run_fields(run: AgentRun) -> dict[str, Any]:
+    config = run.agent_config
+    return {name: config[name] for name in ("provider", "model", "tools", "settings")} | {"max_steps": PAGE + 5}
+
+
+# --- How texts differ ----------------------------------------------------------------------------------------------
+
+
+def kinds(a: str, b: str) -> list[str]:
+    return [line.kind if line.kind != "gap" else f"gap {line.hidden}" for line in difference("x", a, b).lines]
+
+
+def test_lines_that_are_far_from_a_difference_are_left_out() -> None:
+    lines = [str(number) for number in range(30)]
+    changed = [*lines[:10], "new", *lines[11:]]
+
+    assert kinds("\n".join(lines), "\n".join(changed)) == [
+        "gap 8", "same", "same", "only-a", "only-b", "same", "same", "gap 17",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("", "", []),
+        ("a", "a", ["same"]),
+        ("", "a\nb", ["only-b", "only-b"]),
+        ("a\nb", "", ["only-a", "only-a"]),
+        ("a\nb", "c\nd", ["only-a", "only-a", "only-b", "only-b"]),
+        ("a", "a\nb", ["same", "only-b"]),
+    ],
+)
+def test_small_differences(a: str, b: str, expected: list[str]) -> None:
+    assert kinds(a, b) == expected
+
+
+def test_words_are_marked_within_lines_of_bounded_length() -> None:
+    one, other_ = difference("x", "the red fox", "the blue fox").lines
+    assert [piece.text for piece in one.pieces] == ["the ", "red", " fox"]
+    assert [piece.differs for piece in other_.pieces] == [False, True, False]
+    long = difference("x", "a " * differences.MAX_LINE, "b " * differences.MAX_LINE).lines
+    assert [len(line.pieces) for line in long] == [1, 1]

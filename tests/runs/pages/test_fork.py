@@ -1,0 +1,163 @@
+"""Forking by the form: from the run's page to the new run, without a script; and what both pages then say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from agentops.projects.models import Project, Role
+from runs.models import AgentRun
+from tests.make import drive, make_agent, make_project, make_run
+from tests.runs.pages.dom import parse
+from tests.web.people import make_person
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def run(project: Project) -> AgentRun:
+    return drive(make_run(make_agent(project, instructions="Be careful.\nAlways.")))
+
+
+@pytest.fixture
+def operator(project: Project) -> Client:
+    client = Client()
+    client.force_login(make_person(project, Role.OPERATOR))
+    return client
+
+
+def url_of(run: AgentRun) -> str:
+    return reverse("runs:fork", args=[run.pk])
+
+
+def page_of(client: Client, run: AgentRun) -> str:
+    return str(client.get(reverse("runs:detail", args=[run.pk])).content.decode())
+
+
+def fields_of(html: str) -> dict[str, str]:
+    """What a browser would send back, untouched."""
+    form = next(e for e in parse(html).walk() if e.tag == "form" and e.attributes.get("action", "").endswith("/fork"))
+    found = {}
+    for element in form.walk():
+        name = element.attributes.get("name", "")
+        if element.tag == "textarea":
+            found[name] = element.text.removeprefix("\n").replace("\n", "\r\n")
+        elif element.tag == "select":
+            chosen = [option for option in element.elements if "selected" in option.attributes]
+            found[name] = (chosen or element.elements)[0].attributes["value"]
+        elif element.tag == "input":
+            found[name] = element.attributes.get("value", "")
+    return found
+
+
+def send(client: Client, run: AgentRun, **fields: str) -> Any:
+    untouched = fields_of(client.get(url_of(run)).content.decode())
+    return client.post(url_of(run), {**untouched, **fields})
+
+
+def test_it_works(operator: Client, run: AgentRun) -> None:
+    """S-318"""
+    assert url_of(run) in page_of(operator, run)
+    assert fields_of(operator.get(f"{url_of(run)}?step=2").content.decode())["step"] == "2"
+
+    answer = send(operator, run, step="2", message="Another\r\nway")
+
+    new = AgentRun.objects.get(forked_from=run)
+    assert (answer.status_code, answer["Location"]) == (302, reverse("runs:detail", args=[new.pk]))
+    assert (new.forked_at_step, new.prompt, new.agent_config) == (2, "Another\nway", run.agent_config)
+    assert "forked from another run after step 2" in page_of(operator, new)
+    assert f"/compare?a={run.pk}&amp;b={new.pk}" in page_of(operator, new)
+    assert "fork after step 2" in page_of(operator, run)
+    assert f"/runs/{new.pk}" in page_of(operator, run)
+
+
+def test_settings_are_an_admins(operator: Client, run: AgentRun) -> None:
+    """SECURITY 5.1: they say which files and hosts the agent's tools reach."""
+    answer = send(operator, run, settings='{"root": "/", "http_fetch_allow": ["evil.example"]}')
+
+    assert answer.status_code == 403
+    assert not AgentRun.objects.filter(forked_from=run).exists()
+
+
+def test_what_is_changed_is_changed_and_nothing_else(operator: Client, run: AgentRun) -> None:
+    """S-422"""
+    admin = Client()
+    admin.force_login(make_person(run.project, Role.ADMIN))
+    send(admin, run, instructions="Be quick.", max_steps="3", settings='{"tool_output_limit": 10}')
+
+    new = AgentRun.objects.get(forked_from=run)
+    assert new.agent_config == run.agent_config | {
+        "instructions": "Be quick.", "max_steps": 3, "settings": {"tool_output_limit": 10},
+    }  # fmt: skip
+    assert new.max_steps == 3
+    assert "with other instructions" in page_of(operator, new)
+
+
+def test_one_form_forks_once(operator: Client, run: AgentRun) -> None:
+    token = str(uuid4())
+
+    places = {send(operator, run, token=token)["Location"] for _ in range(3)}
+
+    assert len(places) == 1
+    assert AgentRun.objects.filter(forked_from=run).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "text"),
+    [
+        ({"step": "99"}, "step", "no such checkpoint"),
+        ({"step": ""}, "step", "Choose a step"),
+        ({"instructions": ""}, "instructions", "cannot be taken away"),
+        ({"settings": "{"}, "settings", "no JSON"),
+        ({"settings": "[]"}, "settings", "JSON object"),
+        ({"max_steps": "1_0"}, "max_steps", "whole number"),
+        ({"max_steps": "0"}, "max_steps", "greater than"),
+        ({"model": "no-such-recording"}, "model", "no-such-recording"),
+        ({"token": "x"}, "token", "valid"),
+    ],
+    ids=str,
+)
+def test_a_refusal_stands_at_its_field_and_keeps_what_was_typed(
+    operator: Client, run: AgentRun, fields: dict[str, str], field: str, text: str
+) -> None:
+    answer = send(operator, run, **{"message": "What I typed", **fields})
+
+    assert answer.status_code == 422
+    assert text in " ".join(answer.context["form"].errors[field])
+    assert "What I typed" in answer.content.decode()
+    assert not AgentRun.objects.filter(forked_from=run).exists()
+
+
+def test_the_cap_is_said_at_the_step(operator: Client, run: AgentRun, settings: Any) -> None:
+    settings.AGENTOPS_MAX_TOTAL_STEPS = run.step_count
+
+    answer = send(operator, run, step=str(run.step_count))
+
+    assert answer.status_code == 422
+    assert "used up" in str(answer.context["form"].errors["step"])
+
+
+def test_a_run_without_a_step_cannot_be_forked(operator: Client, run: AgentRun) -> None:
+    queued = make_run(run.agent)
+
+    assert re.search(r"<button[^>]*disabled[^>]*made no step yet", page_of(operator, queued))
+    assert "No checkpoint yet" in operator.get(url_of(queued)).content.decode()
+
+
+def test_a_viewer_sees_that_it_takes_a_role(project: Project, run: AgentRun) -> None:
+    viewer = Client()
+    viewer.force_login(make_person(project, Role.VIEWER))
+
+    # The marks at the steps are the same for everybody; the button is not.
+    assert f'href="{url_of(run)}"' not in page_of(viewer, run)
+    assert viewer.get(url_of(run)).status_code == 403

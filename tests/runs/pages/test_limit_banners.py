@@ -1,0 +1,110 @@
+"""What a run's page says of its limits: a budget that runs out, one that is used up, calls that repeat themselves."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Role
+from runs import lifecycle, wake
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from tests.make import drive, make_agent, make_run
+from tests.runs.pages.dom import Page
+from tests.web.people import make_person
+from timeline import log
+from timeline.events.notice import BudgetWarning
+from timeline.events.run import RunStopped
+from timeline.log import Entry
+from timeline.models import Source
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BUDGETS = {"budgets": {"tokens": 5}}
+
+
+@pytest.fixture(autouse=True)
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+
+
+def operator_of(run: AgentRun) -> Client:
+    client = Client()
+    client.force_login(make_person(run.project, Role.OPERATOR))
+    return client
+
+
+def banners(run: AgentRun) -> list[str]:
+    answer = operator_of(run).get(f"/runs/{run.pk}")
+    assert answer.status_code == 200, answer.content
+    page = Page(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+    return [banner.words for banner in page._known["head"][0].all("banner")]
+
+
+def claimed(run: AgentRun) -> AgentRun:
+    assert lifecycle.claim(run.pk, "host:1:abc") is not None
+    return AgentRun.objects.get(pk=run.pk)
+
+
+def warn(run: AgentRun, message: str, used: str | None) -> None:
+    warning = BudgetWarning(budget="tokens", used=used, limit="5", message=message)
+    with transaction.atomic():
+        log.append(run.pk, [Entry(warning)], source=Source.WORKER, epoch=run.lease_epoch)
+
+
+@pytest.mark.parametrize(
+    ("used", "head"), [("4", "A budget runs out"), (None, "A budget without prices")], ids=["near", "unpriced"]
+)
+def test_a_running_run_warns(used: str | None, head: str) -> None:
+    run = claimed(make_run(make_agent(settings=BUDGETS), "Go."))
+    assert banners(run) == []
+
+    warn(run, "Running out of budget: 4 of 5 tokens", used)
+
+    [banner] = banners(run)
+    assert banner.startswith(head)
+    assert "4 of 5 tokens" in banner
+
+
+def test_a_budget_of_the_project_is_looked_for_too() -> None:
+    run = make_run(make_agent(), "Go.")
+    run.project.settings = {"budgets": {"tokens_per_day": 5}}
+    run.project.save()
+    warn(run := claimed(run), "Running out of budget: 4 of 5 tokens of the project's day", "4")
+
+    assert "of the project's day" in banners(run)[0]
+
+
+def test_without_budgets_nobody_looks_for_warnings() -> None:
+    run = claimed(make_run(make_agent(), "Go."))
+    client = operator_of(run)
+
+    with CaptureQueriesContext(connection) as captured:
+        client.get(f"/runs/{run.pk}")
+
+    assert not [query for query in captured if "'budget.warning'" in query["sql"]]
+
+
+def test_a_used_up_budget_is_named_and_a_resume_explained() -> None:
+    run = drive(make_run(make_agent(settings=BUDGETS)))
+    assert (run.status, run.status_reason) == (RunStatus.PAUSED, "budget")
+
+    [banner] = banners(run)
+
+    assert banner.startswith("Paused")
+    assert "of 5 tokens" in banner
+    assert "counted from zero" in banner
+
+
+def test_calls_that_repeat_themselves_are_named() -> None:
+    run = claimed(make_run(make_agent(), "Go."))
+    text = "Run stopped: search was asked for 10 times in a row with the same arguments"
+    payload = RunStopped(reason="repeated_calls", message=text)
+    lifecycle.move(run, RunStatus.STOPPED, payload, source=Source.WORKER, reason="repeated_calls")
+
+    [banner] = banners(AgentRun.objects.get(pk=run.pk))
+
+    assert banner.startswith("Stopped")
+    assert "Repeated calls." in banner
+    assert text in banner

@@ -1,0 +1,223 @@
+"""A call whose outcome is unknown, on its run's page: who may say what came of it, how, and what the card shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.test import Client
+
+from agentops.projects.models import Role
+from runs import inbox, wake
+from runs.models import AgentRun, AgentRunToolCall
+from runs.pages import live_rows
+from runs.statuses import Effect
+from tests.make import drive, make_waiting
+from tests.runs.pages.dom import Element, Page, parse
+from tests.runs.pages.logs import painted
+from tests.web.people import make_person
+from timeline import log
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return make_waiting()
+
+
+@pytest.fixture
+def operator(run: AgentRun) -> Client:
+    return client_of(run)
+
+
+def client_of(run: AgentRun, role: Role = Role.OPERATOR) -> Client:
+    client = Client()
+    client.force_login(make_person(run.project, role))
+    return client
+
+
+def lost_call(run: AgentRun) -> AgentRunToolCall:
+    return AgentRunToolCall.objects.get(run=run, status="unknown")
+
+
+def say(client: Client, run: AgentRun, call: AgentRunToolCall, **fields: str) -> Any:
+    return client.post(f"/runs/{run.pk}/calls/{call.pk}/resolve", fields)
+
+
+def told(answer: Any) -> tuple[str, str]:
+    *_, message = get_messages(answer.wsgi_request)
+    return message.level_tag, str(message)
+
+
+def body_of(client: Client, url: str) -> Element:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    return parse(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+
+
+def forms_of(body: Element, call: AgentRunToolCall) -> dict[str, Element]:
+    """By what each says; every one can be sent as it is."""
+    found: dict[str, Element] = {}
+    for form in body.walk():
+        if form.tag == "form" and form.attributes.get("action", "").endswith(f"/calls/{call.pk}/resolve"):
+            fields = {
+                each.attributes.get("name", ""): each for each in form.walk() if each.tag in ("input", "textarea")
+            }
+            assert fields["csrfmiddlewaretoken"].attributes["value"]
+            assert form.attributes["method"] == "post"
+            found[fields["choice"].attributes["value"]] = form
+    return found
+
+
+def card_of(page: Element, call: AgentRunToolCall) -> Element:
+    found = page.find(f"call-{call.pk}")
+    assert found is not None
+    return found
+
+
+# --- What is offered ------------------------------------------------------------------------------------------------
+
+
+def test_the_banner_asks_and_offers_three_answers(run: AgentRun, operator: Client) -> None:
+    call = lost_call(run)
+    body = body_of(operator, f"/runs/{run.pk}")
+
+    [banner] = [each for each in body.all("banner") if "Unknown outcome of a tool call" in each.text]
+    assert set(forms_of(banner, call)) == {"done", "failed", "retry"}
+    assert call.tool_name in banner.text
+    assert "it happens twice" in forms_of(banner, call)["retry"].text
+    assert banner.find(f"outcome-{call.pk}") is not None
+
+
+@pytest.mark.parametrize("effect", list(Effect))
+def test_only_what_may_happen_twice_is_asked_about_twice(run: AgentRun, operator: Client, effect: Effect) -> None:
+    AgentRunToolCall.objects.filter(run=run, status="unknown").update(effect=effect, idempotency_key=None)
+    if effect is Effect.IDEMPOTENT:
+        AgentRunToolCall.objects.filter(run=run, status="unknown").update(idempotency_key="k")
+    call = lost_call(run)
+
+    body = body_of(operator, f"/runs/{run.pk}")
+
+    place = body.find(f"outcome-{call.pk}")
+    assert place is not None
+    behind = [each.attributes["data-key"] for each in place.walk() if each.tag == "details"]
+    assert (f"retry-{call.pk}" in behind) is (effect is Effect.AT_MOST_ONCE)
+    assert set(forms_of(body, call)) == {"done", "failed", "retry"}
+
+
+def test_a_viewer_sees_the_call_and_no_form(run: AgentRun) -> None:
+    call = lost_call(run)
+    body = body_of(client_of(run, Role.VIEWER), f"/runs/{run.pk}")
+
+    assert forms_of(body, call) == {}
+    place = body.find(f"outcome-{call.pk}")
+    assert place is not None
+    assert "needs the role operator" in place.text
+    assert say(client_of(run, Role.VIEWER), run, call, choice="done").status_code == 403
+
+
+@pytest.mark.parametrize("query", ["", "?show=tools"])
+def test_the_card_says_so_and_leads_to_the_answers(run: AgentRun, operator: Client, query: str) -> None:
+    call = lost_call(run)
+    body = body_of(operator, f"/runs/{run.pk}{query}")
+
+    card = card_of(body, call)
+    assert "is-unknown" in card.classes
+    assert "Nobody knows whether it took effect" in card.words
+    [link] = [each.attributes["href"] for each in card.walk() if "Say what came of it" in each.text and each.tag == "a"]
+    assert body.find(link.removeprefix("#")) is not None
+
+
+# --- What is said ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "output"),
+    [
+        ({"choice": "done", "text": "3 rows\r\nand more"}, "completed", "3 rows\nand more"),
+        ({"choice": "done", "text": " "}, "completed", "It was done. Its output is not known."),
+        ({"choice": "failed", "text": "no such table"}, "error", "no such table"),
+    ],
+    ids=["done", "done without a word", "failed"],
+)
+def test_an_answer_lets_the_run_go_on(
+    run: AgentRun, operator: Client, fields: dict[str, str], status: str, output: str
+) -> None:
+    call = lost_call(run)
+
+    answer = say(operator, run, call, **fields)
+
+    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}")
+    assert told(answer) == ("success", "Said. The run goes on with that.")
+    assert AgentRun.objects.get(pk=run.pk).status == "queued"
+    call.refresh_from_db()
+    assert (call.status, call.whole_output) == (status, output)
+    card = card_of(body_of(operator, f"/runs/{run.pk}"), call)
+    assert f"is-{status}" in card.classes
+    assert "Say what came of it" not in card.text
+    assert drive(run).status == "completed"
+
+
+def test_it_runs_again(run: AgentRun, operator: Client) -> None:
+    call = lost_call(run)
+
+    assert told(say(operator, run, call, choice="retry")) == ("success", "Said. The call runs again.")
+
+    assert "is-planned" in card_of(body_of(operator, f"/runs/{run.pk}"), call).classes
+    assert drive(run).status == "completed"
+    card = card_of(body_of(operator, f"/runs/{run.pk}"), call)
+    assert "is-completed" in card.classes
+    assert "started 2 times" in card.text
+
+
+def test_a_second_word_hears_the_first(run: AgentRun, operator: Client) -> None:
+    call = lost_call(run)
+    say(operator, run, call, choice="done", text="here")
+
+    assert told(say(operator, run, call, choice="done", text="here")) == ("success", "You have said so already.")
+    level, text = told(say(client_of(run), run, call, choice="retry"))
+    assert level == "error"
+    assert text.startswith("Not said: user:person-")
+    assert text.endswith("has chosen done for this call.")
+
+
+@pytest.mark.parametrize("choice", ["", "maybe", "DONE"])
+def test_what_no_form_of_ours_sends(run: AgentRun, operator: Client, choice: str) -> None:
+    assert told(say(operator, run, lost_call(run), choice=choice))[0] == "error"
+    assert AgentRun.objects.get(pk=run.pk).status == "waiting"
+
+
+def test_a_run_that_was_paused_asks_nobody(run: AgentRun, operator: Client) -> None:
+    call = lost_call(run)
+    inbox.pause(run.pk, by="ada")
+
+    assert forms_of(body_of(operator, f"/runs/{run.pk}"), call) == {}
+    assert "its outcome stays unknown: the run is paused" in told(say(operator, run, call, choice="done"))[1]
+
+
+# --- Live -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", ["done", "retry"])
+def test_the_card_changes_while_somebody_looks(run: AgentRun, operator: Client, choice: str) -> None:
+    """Each batch alone, on a page of just before it: it shows what a page of just after it would."""
+    call = lost_call(run)
+    say(operator, run, call, choice=choice)
+    run.log.refresh_from_db()
+    moves = [e.seq for e in log.events_of(run.pk) if e.type in ("run.waiting", "approval.resolved", "tool.end")]
+    for seq in moves:
+        page, after = painted(run, seq - 1), painted(run, seq)
+        for piece in live_rows.render(run.pk, log.read(run.pk, after=seq - 1, limit=1)):
+            page.receive(str(piece.get("rows", "")))
+        wanted = card_of(after.root, call)
+        found = page._known[f"call-{call.pk}"][0]
+        assert (found.words, found.classes) == (wanted.words, wanted.classes)
+    assert moves
+    assert isinstance(page, Page)

@@ -1,0 +1,63 @@
+"""Who locks a run's row does not wait for a worker that waits for him: the order of locks, as Postgres keeps them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection, connections, transaction
+from django.utils import timezone
+
+from runs import inbox, lifecycle
+from runs.engine.resume import resume
+from runs.models import AgentRun, RunError
+from tests.crash.rig import eventually
+from tests.make import make_run
+from timeline import log
+
+LOCKS: dict[str, Callable[[Any], Any]] = {
+    "stop": lambda pk: inbox.stop(pk, by="ann"),
+    "kill": lambda pk: resume(pk, by="ann", kill=True),
+    "claim": lambda pk: lifecycle.claim(pk, "another worker"),
+}
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_worker_that_commits_a_result_is_waited_for(name: str) -> None:
+    """It has the log's row, and its commit looks whether the run that its rows refer to is still there."""
+    run = make_run()
+    assert lifecycle.claim(run.pk, "worker")
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    outcome: list[Any] = []
+
+    def lock() -> None:
+        try:
+            outcome.append(LOCKS[name](run.pk))
+        except Exception as error:
+            outcome.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=lock)
+    with transaction.atomic():
+        log.hold(run.pk, epoch=1)
+        thread.start()
+        eventually(_somebody_waits, within_s=10, why="the other one waits for the log's row")
+        RunError.objects.create(
+            run=run, step_number=1, context="llm", error_type="x", message="x", created_at=timezone.now()
+        )
+    thread.join(20)
+
+    assert len(outcome) == 1
+    assert not isinstance(outcome[0], Exception), outcome
+
+
+def _somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
