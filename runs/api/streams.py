@@ -5,33 +5,38 @@ A door: authorises, parses, and answers with a stream, which timeline.live serve
 
 from __future__ import annotations
 
-from uuid import UUID
+from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_GET
 
-from agentops.projects.access import Action, project_for
-from runs.api.principals import principal_of
-from runs.errors import RunNotFound
-from runs.models import AgentRun
+from runs.api.parameters import Parameter
+from runs.api.views import ApiView
 from timeline.access import Permit
 from timeline.live.cursor import cursor_of
 from timeline.live.rendering import JSON
 from timeline.live.response import log_stream, refuse_foreign
 
+AFTER_SEQ = Parameter(
+    name="afterSeq",
+    code="invalid_after_seq",
+    description="Events after the one with this number. A `Last-Event-ID` header wins: only it is fresh when a "
+    "browser reconnects.",
+    example="50",
+)
 
-# Changes nothing, so it asks for no token; otherwise a POST would be told of the token and not of the method.
-@csrf_exempt
-@require_GET
-def events(request: HttpRequest, project: str, run_id: UUID) -> HttpResponse:
+
+class EventStream(ApiView):
     """Replay after `Last-Event-ID` or `?afterSeq=`, then whatever comes, until the run has ended."""
-    refuse_foreign(request)
-    principal = principal_of(request)
-    owner = project_for(principal, project, Action.READ)
-    run = AgentRun.objects.select_related("log").filter(project=owner, pk=run_id).first()
-    if run is None:
-        raise RunNotFound("no such run")
-    session_key = request.session.session_key if principal.user_id is not None else None
-    permit = Permit(principal, owner.pk, session_key)
-    return log_stream(run.log, cursor_of(request), JSON, permit, ended=run.state.terminal)
+
+    http_method_names = ["get"]
+    parameters: ClassVar = {"get": (AFTER_SEQ,)}
+    answers: ClassVar = {"get": {"type": "string", "description": "Server-sent events, one JSON object each."}}
+    #: Whoever opens a stream by hand asks for no type, or for another.
+    media_type = None
+
+    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        refuse_foreign(request)
+        run = self.get_run()
+        session_key = request.session.session_key if self.principal.user_id is not None else None
+        permit = Permit(self.principal, run.project_id, session_key)
+        return log_stream(run.log, cursor_of(request), JSON, permit, ended=run.state.terminal)

@@ -1,0 +1,82 @@
+"""Examples for the OpenAPI document, made from the schemas themselves: they cannot fall behind.
+
+A door's part: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: What a member of this name says in examples; where there is none, its type decides.
+BY_NAME: dict[str, Any] = {
+    "agent_id": "reviewer",
+    "call_id": "toolu_01",
+    "code": "run_not_paused",
+    "context": "llm",
+    "cost_source": "computed",
+    "created_by": "user:ada",
+    "effect": "read",
+    "error_message": "",
+    "error_type": "",
+    "event_id": "~412",
+    "input": {"path": "README.md"},
+    "labels": ["nightly"],
+    "message": "The model was asked.",
+    "model": "claude-sonnet-4-5",
+    "name": "Shop",
+    "next": None,
+    "nodeId": "",
+    "output": "# agentops",
+    "parent_run_id": None,
+    "payload": {"message": "The model was asked."},
+    "phase": "running",
+    "previous": None,
+    "prompt": "Find the slow query.",
+    "provider": "llm",
+    "reason": "only paused runs can be resumed; this one is completed",
+    "result": "",
+    "role": "assistant",
+    "run_kind": "session",
+    "run_status": "running",
+    "runKind": "session",
+    "session_id": "",
+    "slug": "shop",
+    "source": "native",
+    "status": "paused",
+    "status_reason": "max_steps",
+    "summary": "",
+    "title": "Find the slow query.",
+    "tool_name": "read_file",
+    "tools": ["read_file"],
+    "type": "llm.turn.start",
+}
+_ID = "01a1f9cd-b2e1-70db-8478-b8d85dac710b"
+_BY_FORMAT = {
+    "uuid": _ID,
+    "date-time": "2026-11-20T16:45:00.000000Z",
+    "decimal": "0.01234500",
+    "uri-reference": "/api/projects/shop/agent-runs?cursor=…",
+}
+_BY_TYPE: dict[str, Any] = {"string": "text", "integer": 7, "number": 12.5, "boolean": False, "object": {}, "array": []}
+
+
+def example_of(schema: Mapping[str, Any], name: str = "") -> Any:
+    """Something that the schema allows, and that a reader recognises."""
+    if "example" in schema:
+        return schema["example"]
+    if "anyOf" in schema:
+        return example_of(schema["anyOf"][0], name)
+    if "enum" in schema and BY_NAME.get(name) not in schema["enum"]:
+        return schema["enum"][0]
+    if "properties" in schema:
+        return {key: example_of(inner, key) for key, inner in schema["properties"].items()}
+    kinds = schema.get("type", "string")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds[0] == "array" and "items" in schema and name not in BY_NAME:
+        return [example_of(schema["items"])]
+    if name in BY_NAME and "format" not in schema:
+        return BY_NAME[name]
+    if BY_NAME.get(name, "") is None and "null" in kinds:
+        return None
+    return _BY_FORMAT.get(schema.get("format", ""), _BY_TYPE[kinds[0]])

@@ -1,0 +1,177 @@
+"""What the API takes about runs: a body for each POST.
+
+A door's part: may import Django, DRF's serializers, the limits of runs and the fields beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from runs import agents, creation, inbox
+from runs.api.bodies import Body, Flag, Id, Identifier, Line, Text, Whole
+from runs.engine.outcomes import Choice
+from runs.errors import InvalidMaxSteps
+
+#: A command's key, as it is sent; it is kept with a word in front of it.
+MAX_KEY = 120
+MAX_IDS = 200
+
+
+class Label(Line):
+    """A word or two; spaces around it are not part of it."""
+
+    default_error_messages = {"blank": "a label has at least one character"}
+
+    def __init__(self) -> None:
+        super().__init__(min_length=1, max_length=creation.MAX_LABEL, allow_blank=False)
+
+    def to_internal_value(self, data: Any) -> str:
+        label = super().to_internal_value(data)
+        if not label:
+            self.fail("blank")
+        return label
+
+
+class MaxSteps(Whole):
+    """A budget of steps; what is one is the domain's to say."""
+
+    def __init__(self) -> None:
+        text = "How many steps it may make. Null: as many as the agent says, or the run before."
+        bounds = {"min_value": 1, "max_value": settings.AGENTOPS_MAX_TOTAL_STEPS}
+        super().__init__(required=False, allow_null=True, default=None, help_text=text, **bounds)
+        # The bounds are told to readers of the document; it is not these that refuse.
+        self.validators: list[Any] = []
+
+    def to_internal_value(self, data: Any) -> int:
+        try:
+            return creation.checked_max_steps(data, default=0)
+        except InvalidMaxSteps as error:
+            raise ValidationError(str(error), error.code) from None
+
+
+class Message(Text):
+    def __init__(self, help_text: str = "") -> None:
+        limits = {"max_length": inbox.MAX_MESSAGE, "help_text": help_text}
+        super().__init__(required=False, allow_null=True, default=None, **limits)
+
+
+class NewRun(Body):
+    agent_id = Text(max_length=63, help_text="The agent's name in the project.")
+    prompt = Message("The first user turn. An agent that plays a recording may do without.")
+    title = Line(required=False, default="", max_length=creation.MAX_TITLE, help_text="Else the prompt's first line.")
+    labels = serializers.ListField(child=Label(), required=False, default=list, max_length=creation.MAX_LABELS)
+    max_steps = MaxSteps()
+    parent_run_id = Id(required=False, allow_null=True, default=None, help_text="A run of the same project.")
+
+
+class ResumeRun(Body):
+    message = Message('The next user turn. Left out, it is "continue".')
+    append = Flag(required=False, default=True, help_text="False begins anew, with the message as the prompt.")
+    max_steps = MaxSteps()
+    kill = Flag(required=False, default=False, help_text="Take a live run from its worker first; for admins only.")
+
+
+class AgentChanges(Body):
+    """What the fork's agent has otherwise than that of the run; what is left out stays."""
+
+    model = Text(required=False, max_length=200)
+    instructions = Text(required=False, max_length=agents.MAX_TEXT, help_text="They replace the earlier ones.")
+    max_steps = Whole(required=False, min_value=1, help_text="How many steps the fork may make.")
+    settings = serializers.DictField(required=False, help_text="All of them: they replace the earlier ones.")
+
+
+class NewFork(Body):
+    """Where to fork: exactly one of `step` and `checkpoint`."""
+
+    step = Whole(
+        required=False, allow_null=True, default=None, min_value=1, help_text="After this step of the conversation."
+    )
+    checkpoint = Id(required=False, allow_null=True, default=None, help_text="A checkpoint's id.")
+    message = Message("The next user turn. Left out, the fork goes on from what its tools gave.")
+    agent = AgentChanges(required=False)
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if (sent["step"] is None) == (sent["checkpoint"] is None):
+            raise ValidationError("say where to fork, by one of step and checkpoint", "where_to_fork")
+        return {**sent, "agent": sent.get("agent", {})}
+
+
+class Which(Body):
+    """Paused runs that are all of this; with `kill` live ones too."""
+
+    agent_id = Line(required=False, max_length=63, help_text="Runs of the agent with this name.")
+    status_reason = Line(required=False, max_length=64, help_text="Why they are paused, such as max_steps.")
+    parent_run_id = Id(required=False, help_text="Runs that this one spawned.")
+    root_run_id = Id(required=False, help_text="The run with this id and all that continue it.")
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if not sent:
+            raise ValidationError("a filter that lets everything through is `all`", "empty_filter")
+        return sent
+
+
+class ResumeRuns(Body):
+    """Which runs: exactly one of `ids`, `filter` and `all`; the last two for admins only."""
+
+    ids = serializers.ListField(child=Id(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
+    filter = Which(required=False, allow_null=True, default=None)
+    all = Flag(required=False, default=False, help_text="Every paused run of the project.")
+    message = Message('The next user turn of each. Left out, it is "continue".')
+    append = Flag(required=False, default=True)
+    max_steps = MaxSteps()
+    kill = Flag(required=False, default=False, help_text="Also the live ones, taken from their workers; admins only.")
+    dry_run = Flag(required=False, default=False, help_text="Only say what would be done.")
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if [sent["ids"] is not None, sent["filter"] is not None, sent["all"]].count(True) != 1:
+            raise ValidationError("say which runs, by one of ids, filter and all", "which_runs")
+        return sent
+
+
+class Nothing(Body):
+    """No field at all."""
+
+
+class CallOutcome(Body):
+    choice = serializers.ChoiceField(choices=[choice.value for choice in Choice])
+    output = Message("Of `done`: what the tool came to. Left out, the model is told that it was done.")
+    message = Message("Of `failed`: what went wrong. Left out, the model is told that it failed.")
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        for name, choice in (("output", Choice.DONE), ("message", Choice.FAILED)):
+            if sent[name] is not None and sent["choice"] != choice:
+                raise ValidationError({name: f"only {choice} has one"}, "unknown_field")
+        return sent
+
+
+class Said(Body):
+    message = Message()
+
+
+class NewCommand(Body):
+    type = serializers.ChoiceField(choices=["send", "reply", "pause", "stop", "resume"])
+    message = Message("What to send, to reply or to resume with.")
+    payload = Said(required=False, help_text="The message may stand in here as well.")
+    key = Identifier(
+        MAX_KEY,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="The same key again is the same command: it is recorded once.",
+    )
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        said = sent.pop("payload", {}).get("message")
+        if said is not None and sent["message"] is not None:
+            raise ValidationError({"payload": "the message stands outside of it already"}, "repeated")
+        sent["message"] = sent["message"] if said is None else said
+        speaks = sent["type"] in ("send", "reply")
+        if speaks and sent["message"] is None:
+            raise ValidationError({"message": f"a {sent['type']} needs a message"}, "required")
+        if sent["type"] in ("pause", "stop") and sent["message"] is not None:
+            raise ValidationError({"message": f"a {sent['type']} has no message"}, "unknown_field")
+        return sent

@@ -1,0 +1,46 @@
+"""`…/agent-runs/{run}/messages` and `…/messages/{message}`: the conversation.
+
+A door: may import the listings of a run and the parts of this door.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.http import HttpRequest, HttpResponse
+
+from runs.api.pagination import PAGING, Pages
+from runs.api.problems import NotFound
+from runs.api.schemas import page_of
+from runs.api.views import ApiView
+from runs.contents import MESSAGE, MESSAGES, of_run
+from runs.listings import with_id
+
+
+class MessageNotFound(NotFound):
+    code = "message_not_found"
+    text = "no such message in this run"
+
+
+class Messages(ApiView):
+    """The messages of a run, by step; without their content, which the single one has."""
+
+    parameters: ClassVar = {"get": PAGING}
+    answers: ClassVar = {"get": page_of(MESSAGES)}
+
+    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        run = self.look_up_run()
+        pages = Pages.of(request, self.query, "messages", run.pk)
+        return pages.answer(lambda span: MESSAGES.page(of_run(run, "m"), span))
+
+
+class MessageDetail(ApiView):
+    """One message, with its content."""
+
+    answers: ClassVar = {"get": MESSAGE.schema()}
+
+    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        text = MESSAGE.one(with_id(of_run(self.look_up_run(), "m"), "m.id", self.kwargs["message_id"]))
+        if text is None:
+            raise MessageNotFound
+        return self.tagged(text)

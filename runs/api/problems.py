@@ -1,0 +1,122 @@
+"""What this door refuses: exceptions that agentops.middleware.Refusals answers with as RFC 9457 problem+json.
+
+A door's part: may import DRF. Whatever a floor below raises with a `code` and a `status` is answered the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rest_framework import exceptions, status
+
+MAX_ECHO = 64
+#: More would help nobody to mend a request.
+MAX_FAULTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One line of `errors`. `pointer`: of a body RFC 6901's (`/labels/0`), of the query the name (`?limit`), of a
+    header its name (`Idempotency-Key`)."""
+
+    pointer: str
+    code: str
+    detail: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"pointer": self.pointer, "code": self.code, "detail": self.detail}
+
+
+class Problem(Exception):
+    """A refusal. Raised as it is for what happens in one place only, as a subclass for what callers look for."""
+
+    code: str = "bad_request"
+    status: int = 400
+    text: ClassVar[str] = "this request cannot be used"
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        code: str | None = None,
+        status: int | None = None,
+        errors: Iterable[Fault] = (),
+        headers: Mapping[str, str] | None = None,
+        **extra: Any,
+    ) -> None:
+        super().__init__(detail or self.text)
+        self.code = code or self.code
+        self.status = status or self.status
+        self.errors = [fault.as_json() for fault in list(errors)[:MAX_FAULTS]]
+        self.headers = dict(headers or {})
+        #: Further members of the answer, such as the status of a run that was not in the right one.
+        self.data = extra
+
+
+class MethodNotAllowed(Problem):
+    code = "method_not_allowed"
+    status = 405
+
+    def __init__(self, method: str | None, allowed: Iterable[str]) -> None:
+        names = ", ".join(allowed)
+        text = f"{echo(method or '')} is not allowed here; allowed are {names}"
+        super().__init__(text, headers={"Allow": names})
+
+
+class NotAcceptable(Problem):
+    code = "not_acceptable"
+    status = 406
+    text = "the answer is application/json, which the Accept header excludes"
+
+
+class CsrfFailed(Problem):
+    code = "csrf_failed"
+    status = 403
+    text = "a request with a session's cookie needs the token of its page in X-CSRFToken; with an API key it needs none"
+
+
+class NotFound(Problem):
+    """One text for what does not exist and for what is another project's."""
+
+    code = "not_found"
+    status = 404
+    text = "not found"
+
+
+class InvalidParameters(Problem):
+    """The query cannot be used. The code is that of its first fault."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__(faults[0].detail, code=faults[0].code, errors=faults)
+
+
+def echo(text: str) -> str:
+    """What was sent, as a message may repeat it."""
+    return repr(text[:MAX_ECHO])
+
+
+def problem_of(error: exceptions.APIException) -> Problem:
+    """A refusal of DRF's in our words: its serializers and parsers are used, its answers are not."""
+    if isinstance(error, exceptions.ValidationError):
+        faults = list(_faults(error.get_full_details()))
+        code = faults[0].code if len({fault.code for fault in faults}) == 1 else "invalid_input"
+        return Problem(faults[0].detail, code=code, status=status.HTTP_422_UNPROCESSABLE_ENTITY, errors=faults)
+    code = str(error.get_codes()) if isinstance(error.detail, str) else "bad_request"
+    headers = {"Retry-After": f"{error.wait:.0f}"} if getattr(error, "wait", None) else None
+    return Problem(str(error.detail), code=code, status=error.status_code, headers=headers)
+
+
+def _faults(found: Any, pointer: str = "") -> Iterable[Fault]:
+    if isinstance(found, Mapping) and set(found) == {"message", "code"} and isinstance(found["code"], str):
+        yield Fault(pointer, found["code"], str(found["message"]))
+    elif isinstance(found, Mapping):
+        for name, inner in found.items():
+            step = "" if name == "non_field_errors" else "/" + str(name).replace("~", "~0").replace("/", "~1")
+            yield from _faults(inner, pointer + step)
+    elif isinstance(found, list):
+        # A list of messages belongs to one place; a list of objects has one for each item.
+        nested = any(isinstance(item, Mapping) and "message" not in item for item in found)
+        for place, item in enumerate(found):
+            yield from _faults(item, f"{pointer}/{place}" if nested else pointer)

@@ -1,0 +1,373 @@
+"""What the API's reads answer: whose they are, what they say, in which form, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import get_resolver, reverse
+
+from agentops.projects.models import Project, Role
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from tests.make import drive, make_agent, make_project, make_run
+from tests.runs.api.rows import add_events, make_logless_run, unknown_id
+from tests.web.people import make_person, signed_in, with_key
+from timeline import log
+from timeline.models import Event, Log
+
+RUN = "/api/projects/alpha/agent-runs"
+EVERYONE = ["anonymous", "outsider", "viewer", "operator", "admin", "superuser", "ingest", "read", "write"]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def run(project: Project) -> AgentRun:
+    """A recorded run, as a worker executes it."""
+    return drive(make_run(make_agent(project, slug="reviewer")))
+
+
+@pytest.fixture
+def client(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    return client
+
+
+def reads() -> dict[str, Any]:
+    """Every address of the API that can be read, by its name."""
+    names = get_resolver("runs.api.urls").reverse_dict
+    found = {name: names.getlist(name)[0] for name in names if isinstance(name, str)}
+    return {name: possible for name, (possible, *_) in found.items()}
+
+
+def url_of(name: str, run: AgentRun, **other: object) -> str:
+    message, call = run.messages.first(), run.tool_calls.first()
+    assert message is not None
+    assert call is not None
+    parts = {"project": run.project.slug, "run_id": run.pk, "message_id": message.pk, "call_id": call.pk}
+    parts |= {"agent": "reviewer"} | other
+    [(_, wanted)] = reads()[name]
+    return reverse(f"api:{name}", kwargs={part: parts[part] for part in wanted})
+
+
+NAMES = ["projects", "agents", "agent", "runs", "run", "messages", "message", "tool-calls", "tool-call"]
+NAMES += ["events", "events-stream", "children", "checkpoints", "errors", "usage"]
+
+
+# --- Who may read -------------------------------------------------------------------------------------------------
+
+
+def headers_of(who: str, project: Project) -> dict[str, str]:
+    if who == "anonymous":
+        return {}
+    if who == "superuser":
+        return signed_in(User.objects.create_superuser("root"))
+    if who == "outsider":
+        return signed_in(make_person(make_project("gamma"), Role.ADMIN))
+    return with_key(project, who) if who in {"ingest", "read", "write"} else signed_in(make_person(project, Role(who)))
+
+
+@pytest.mark.parametrize("who", EVERYONE)
+def test_who_reads_what(who: str, run: AgentRun) -> None:
+    """S1: every address that can be read, in one's own project."""
+    headers = headers_of(who, run.project)
+    answers = {name: Client().get(url_of(name, run), headers=headers) for name in NAMES}
+
+    expected = {"anonymous": 401, "outsider": 404, "ingest": 403}.get(who, 200)
+    of_projects = 401 if who == "anonymous" else 200
+    statuses = {name: answer.status_code for name, answer in answers.items()}
+    assert statuses == {name: of_projects if name == "projects" else expected for name in NAMES}
+    if expected != 200:
+        assert len({answer.json()["code"] for name, answer in answers.items() if name != "projects"}) == 1
+    if who == "anonymous":
+        assert {answer["WWW-Authenticate"] for answer in answers.values()} == {"Bearer"}
+
+
+def test_only_ones_own_projects_are_listed(project: Project) -> None:
+    """S2"""
+    foreign = make_project("beta")
+    people = {"viewer": {"alpha"}, "superuser": {"alpha", "beta", "gamma"}, "read": {"alpha"}, "outsider": {"gamma"}}
+    for who in ("outsider", "viewer", "read", "superuser"):
+        page = Client().get("/api/projects", headers=headers_of(who, project)).json()
+        assert {row["slug"] for row in page["results"]} == people[who]
+    assert page["results"][0] == {"id": str(project.pk), "slug": "alpha", "name": "Alpha"}
+    assert foreign.slug in {row["slug"] for row in page["results"]}
+
+
+def asked(client: Client, url: str) -> tuple[int, Any, list[str]]:
+    """An answer without its request's id, and the shape of the queries behind it."""
+    with CaptureQueriesContext(connection) as queries:
+        answer = client.get(url)
+    problem = answer.json()
+    assert problem.pop("request_id") == answer["X-Request-ID"]
+    names = {header for header in answer.headers if header != "X-Request-ID"}
+    return (
+        answer.status_code,
+        (problem, names, len(answer.content)),
+        [query["sql"].partition("WHERE")[0] for query in queries],
+    )
+
+
+@pytest.mark.parametrize("who", ["viewer", "superuser", "read"])
+def test_what_is_foreign_is_refused_as_what_is_unknown(who: str, run: AgentRun) -> None:
+    """BI-52, S2: the same answer, to the byte, after the same queries, as project, run, message, call and agent."""
+    theirs = drive(make_run(make_agent(make_project("beta"), slug="theirs")))
+    client = Client(headers=headers_of(who, run.project))
+    # The first request of a key is noted, the next ones of the same minute are not.
+    client.get(RUN)
+    # To a superuser nothing is foreign.
+    foreign = "beta" if who != "superuser" else "nowhere"
+    for name in NAMES[1:]:
+        assert asked(client, url_of(name, run, project=foreign)) == asked(client, url_of(name, run, project="nothing"))
+    known: dict[str, tuple[str, object, object]] = {
+        name: ("run_id", theirs.pk, unknown_id()) for name in set(NAMES) - {"projects", "agents", "agent", "runs"}
+    }
+    known["message"] = ("message_id", theirs.messages.get(position=1).pk, unknown_id())
+    known["tool-call"] = ("call_id", theirs.tool_calls.all()[0].pk, unknown_id())
+    known["agent"] = ("agent", "theirs", "nobody")
+    for name, (part, foreign_id, unknown) in known.items():
+        first = asked(client, url_of(name, run, **{part: foreign_id}))
+        assert first == asked(client, url_of(name, run, **{part: unknown})), name
+        assert first[0] == 404
+
+
+def test_a_run_is_found_in_its_own_project_only(run: AgentRun, client: Client) -> None:
+    """S-316: also for whoever may see both."""
+    theirs = drive(make_run(make_agent(make_project("beta"))))
+    names = set(NAMES) - {"projects", "agents", "agent", "runs"}
+    codes = {client.get(url_of(name, theirs, project="alpha")).json()["code"] for name in names}
+    assert codes == {"run_not_found"}
+
+    assert (
+        client.get(url_of("message", run, message_id=theirs.messages.first().pk)).json()["code"] == "message_not_found"
+    )
+    assert (
+        client.get(url_of("tool-call", run, call_id=theirs.tool_calls.first().pk)).json()["code"]
+        == "tool_call_not_found"
+    )
+    assert client.get(url_of("run", run, project=run.project_id)).status_code == 200
+
+
+def test_a_stranger_cannot_tell_an_empty_project_from_a_full_one(project: Project) -> None:
+    """S2"""
+    make_logless_run(project)
+    headers = headers_of("viewer", project)
+    urls = ["/api/projects", RUN, f"{RUN}?q=needle", f"{RUN}?status=completed&limit=1"]
+    before = [Client().get(url, headers=headers).content for url in urls]
+    drive(make_run(make_agent(make_project("beta"), slug="needle")))
+
+    assert [Client().get(url, headers=headers).content for url in urls] == before
+
+
+# --- What they say ------------------------------------------------------------------------------------------------
+
+
+def test_a_recorded_run_is_told_whole(run: AgentRun, client: Client) -> None:
+    """DESIGN section 13: lists omit what is large, the single row has it."""
+    [row] = client.get(RUN).json()["results"]
+    detail = client.get(f"{RUN}/{run.pk}").json()
+    assert {key: detail[key] for key in row} == row
+    assert {"id", "agent_id", "status", "step_count", "duration", "created_at", "completed_at"} <= set(row)
+    assert (row["agent_id"], row["status"], row["step_count"]) == ("reviewer", "completed", run.step_count)
+    assert {"prompt", "agent_config", "result"}.isdisjoint(row)
+    assert detail["agent_config"] == run.agent_config
+    assert detail["prompt"] == run.prompt
+    assert detail["message_count"] == run.messages.count()
+    assert detail["tool_call_count"] == run.tool_calls.count()
+    log_ = Log.objects.get(pk=run.pk)
+    assert run.started_at is not None
+    assert run.completed_at is not None
+    assert row["duration"] == (run.completed_at - run.started_at).total_seconds()
+    assert row["last_seq"] == log_.last_seq
+
+
+def test_messages_and_calls_are_told_whole(run: AgentRun, client: Client) -> None:
+    listed = client.get(f"{RUN}/{run.pk}/messages?limit=200").json()["results"]
+    for message, row in zip(AgentRunMessage.objects.filter(run=run).order_by("position"), listed, strict=True):
+        assert "content" not in row
+        assert client.get(f"{RUN}/{run.pk}/messages/{message.pk}").json() == {**row, "content": message.content}
+        assert row["usage"] == (message.usage if message.role == "assistant" else None)
+    calls = client.get(f"{RUN}/{run.pk}/tool-calls?limit=200").json()["results"]
+    stored = AgentRunToolCall.objects.filter(run=run).select_related("result_message").order_by("step_number", "pk")
+    for call, row in zip(stored, calls, strict=True):
+        assert {"input", "output"}.isdisjoint(row)
+        whole = client.get(f"{RUN}/{run.pk}/tool-calls/{call.pk}").json()
+        assert whole == {**row, "input": call.input, "output": call.whole_output}
+        assert row["message_id"] == str(call.message_id)
+
+
+def test_events_are_told_as_the_stream_tells_them(run: AgentRun, client: Client) -> None:
+    page = client.get(f"{RUN}/{run.pk}/events?limit=200").json()
+    stored = [json.loads(json.dumps(log.wire(event))) for event in log.events_of(run.pk)[:200]]
+    for event in (*page["results"], *stored):
+        event["ts"] = datetime.fromisoformat(event["ts"])
+
+    assert page["results"] == stored
+    assert [list(event) for event in page["results"]] == [list(event) for event in stored]
+    assert page["last_seq"] == Log.objects.get(pk=run.pk).last_seq
+
+
+def test_every_agent_is_told(run: AgentRun, client: Client) -> None:
+    [row] = client.get("/api/projects/alpha/agents").json()["results"]
+    detail = client.get("/api/projects/alpha/agents/reviewer").json()
+
+    assert {key: detail[key] for key in row} == row
+    assert detail["settings"] == run.agent.settings  # type: ignore[union-attr]
+    assert {"instructions", "settings", "policies"} & set(row) == set()
+
+
+# --- Their form ---------------------------------------------------------------------------------------------------
+
+
+def test_an_etag_spares_the_body(run: AgentRun, client: Client) -> None:
+    for name in ("run", "message", "tool-call", "agent"):
+        url = url_of(name, run)
+        whole = client.get(url)
+        tag = whole["ETag"]
+        for sent in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            answer = client.get(url, headers={"If-None-Match": sent})
+            assert (answer.status_code, answer.content, answer["ETag"]) == (304, b"", tag)
+    AgentRun.objects.filter(pk=run.pk).update(title="Another")
+    assert client.get(f"{RUN}/{run.pk}")["ETag"] != client.get(url_of("agent", run))["ETag"]
+
+
+@pytest.mark.parametrize("sent", ['"other"', "garbage", "", '"', "W/", '""""', "é", "\x00", '"a' * 5000])
+def test_a_strange_condition_gets_everything(sent: str, run: AgentRun, client: Client) -> None:
+    """BI-59"""
+    answer = client.get(f"{RUN}/{run.pk}", headers={"If-None-Match": sent})
+
+    assert (answer.status_code, answer.json()["id"]) == (200, str(run.pk))
+
+
+@pytest.mark.parametrize("sent", ["bytes=0-4", "bytes=-1", "bytes=9999999-", "items=0-4", "garbage"])
+def test_a_range_gets_everything(sent: str, run: AgentRun, client: Client) -> None:
+    """BI-59"""
+    whole = client.get(f"{RUN}/{run.pk}").content
+
+    answer = client.get(f"{RUN}/{run.pk}", headers={"Range": sent, "If-Range": "x"})
+    assert (answer.status_code, answer.content) == (200, whole)
+
+
+def test_head_is_get_without_a_body(run: AgentRun, client: Client) -> None:
+    for name in sorted(set(NAMES) - {"events-stream"}):
+        url = url_of(name, run)
+        got, head = client.get(url), client.head(url)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head["Content-Type"] == got["Content-Type"] == "application/json"
+    assert client.head(url_of("events-stream", run)).status_code == 405
+    assert client.head(f"{RUN}?limit=0").status_code == 400
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_another_method_is_told_which_there_are(method: str, run: AgentRun, client: Client) -> None:
+    """BI-44, BI-76: before anything else is looked at, also the credential."""
+    for name in NAMES:
+        for asking in (client, Client(enforce_csrf_checks=True)):
+            answer = asking.generic(method, url_of(name, run), headers={"X-HTTP-Method-Override": "GET"})
+            assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed"), name
+            assert answer["Content-Type"] == "application/problem+json"
+            allowed = answer["Allow"].split(", ")
+            assert "GET" in allowed
+            assert method not in allowed
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        *((accept, 406) for accept in ("text/html, */*;q=0", "image/png", "application/json;q=0", "text/*", "html")),
+        *((accept, 406) for accept in ("application/json;q=0, */*", "application/xml", "application/problem+json")),
+        *((accept, 200) for accept in ("*/*", "", "application/*", "APPLICATION/JSON", "application/json; indent=4")),
+        *((accept, 200) for accept in ("text/html,application/xhtml+xml,*/*;q=0.8", "application/json, */*;q=0")),
+        *((accept, 200) for accept in ("application/json;q=bogus", "text/html;q=0.1,application/json;q=0.01")),
+    ],
+)
+def test_the_answer_is_json_or_nothing(accept: str, status: int, run: AgentRun, client: Client) -> None:
+    """BI-55"""
+    answer = client.get(RUN, headers={"Accept": accept})
+
+    assert answer.status_code == status
+    form = "application/json" if status == 200 else "application/problem+json"
+    assert answer["Content-Type"] == form
+    if status == 406:
+        assert answer.json()["code"] == "not_acceptable"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "",
+            "/",
+            "projects/",
+            "nothing",
+            "projects/alpha",
+            "projects/alpha/agent-runs/",
+            "v1/projects",
+            "%00",
+            "../x",
+        ),
+        *("projects/alpha/agent-runs/abc", "projects/alpha/agent-runs/01A1F86C-1B1A-72F0-B808-0C8F1390C3F4"),
+        *("projects/ALPHA/agent-runs", "projects/alpha%00/agent-runs", "projects/%ff%fe/agents"),
+        *("projects/alpha/agents/%00", "projects/alpha/agents/A B", "projects/alpha/agents/" + "a" * 5000),
+    ],
+)
+def test_a_hostile_address_leads_nowhere(path: str, project: Project, client: Client) -> None:
+    answer = client.get(f"/api/{path}")
+
+    assert answer.status_code == 404
+    assert answer["Content-Type"] == "application/problem+json"
+    assert answer["Cache-Control"] == "no-store"
+    assert answer.json()["code"] in {"not_found", "project_not_found", "agent_not_found"}
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        *(
+            (header, "auth_invalid")
+            for header in ("Bearer", "Bearer x", "Basic YTpi", "Token x", "aok_live", "Bearer \x00")
+        ),
+        ("Bearer aok_test_" + "a" * 10_000_000, "auth_invalid"),
+    ],
+)
+def test_a_bad_key_is_refused_also_beside_a_session(header: str, code: str, project: Project, client: Client) -> None:
+    """BI-2"""
+    answer = client.get(RUN, headers={"Authorization": header})
+
+    assert (answer.status_code, answer.json()["code"]) == (401, code)
+    assert answer["WWW-Authenticate"] == "Bearer"
+    assert len(answer.content) < 400
+
+
+def test_a_key_in_the_address_is_none(project: Project) -> None:
+    """BI-6"""
+    key = with_key(project)["Authorization"].removeprefix("Bearer ")
+
+    assert Client().get(RUN, {"api_key": key}).json()["code"] == "auth_required"
+
+
+def test_events_that_are_stored_under_older_rules_are_told(project: Project, client: Client) -> None:
+    run = make_logless_run(project)
+    add_events(run, 1, type="no.such.type", payload={"a": 1})
+    add_events(run, 1, type="run.completed", payload={"steps": "many", "message": 7})
+    add_events(run, 1, type="run.completed", payload=["a list"])
+    add_events(run, 1, type="run.completed", payload="text")
+    page = client.get(f"{RUN}/{run.pk}/events").json()
+
+    assert [event["payload"] for event in page["results"]] == [
+        {"a": 1, "message": "no.such.type"},
+        {"steps": "many", "message": 7},
+        ["a list"],
+        "text",
+    ]
+    assert Event.objects.filter(log_id=run.pk).count() == 4

@@ -1,0 +1,346 @@
+"""Bodies: type, charset, encoding, size and shape of what a POST sends; every limit, and that nothing is written.
+
+The create address stands for all: they read their bodies by one function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import socket
+import time
+import tracemalloc
+import zlib
+from typing import Any
+
+import pytest
+from django.test import RequestFactory
+
+from agentops import body_limit
+from agentops.body_limit import BodyLimit
+from agentops.one_charset import AsgiRequest, WsgiRequest
+from agentops.wsgi import application as wsgi_application
+from runs.api.bodies import LATE, MAX_BYTES, document_of
+from runs.api.problems import Problem
+from tests.make import make_agent, make_project
+from tests.runs.api.posting import JSON, Program, counts, pointers, program, refused
+from tests.runs.test_strict_json import REFUSED
+from tests.web.serving import WebThread
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def alpha(db: None) -> Program:
+    project = make_project("alpha")
+    make_agent(project, slug="player")
+    return program(project)
+
+
+GOOD = b'{"agent_id": "player"}'
+
+
+def zipped(data: bytes) -> bytes:
+    return gzip.compress(data, 1)
+
+
+# --- Refusals ---------------------------------------------------------------------------------------------------
+
+TYPES = ["text/plain", "", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "application/xml",
+         "application/json5", "text/json", "application/problem+json", "application/jsonx"]  # fmt: skip
+CHARSETS = ["zlib", "bz2", "rot13", "utf-16", "utf-7", "unicode_escape", "bogus", "latin-1", "utf-8-sig", "idna", ""]
+ENCODINGS: list[tuple[str, bytes, int, str]] = [
+    ("gzip", zipped(b" " * (MAX_BYTES + 1)), 413, "decompressed_too_large"),
+    ("gzip", zipped(GOOD) + b"x", 400, "bad_encoding"),
+    ("gzip", zipped(GOOD) + zipped(GOOD), 400, "bad_encoding"),
+    ("gzip", zipped(GOOD)[:-1], 400, "bad_encoding"),
+    ("gzip", zipped(GOOD)[:-8] + b"\0" * 8, 400, "bad_encoding"),
+    ("gzip", zipped(zipped(GOOD)), 400, "bad_encoding"),
+    ("gzip, gzip", zipped(zipped(GOOD)), 400, "bad_encoding"),
+    ("gzip", GOOD, 400, "bad_encoding"),
+    ("gzip", zlib.compress(GOOD), 400, "bad_encoding"),
+    *[(coding, GOOD, 415, "unsupported_encoding") for coding in ("br", "zstd", "deflate", "gzip, br", "x")],
+]  # fmt: skip
+BODIES: list[tuple[bytes, int, str]] = [
+    (b"", 400, "empty_body"),
+    (b"{", 400, "invalid_json"),
+    (b"\xff\xfe", 400, "invalid_utf8"),
+    (b"\xef\xbb\xbf{}", 400, "invalid_json"),
+    (b"[" * 100_000, 400, "json_too_deep"),
+    (b"[" + b"0," * 60_000 + b"0]", 413, "json_too_complex"),
+    (b'{"max_steps": NaN}', 400, "non_finite_number"),
+    (b'{"max_steps": 9223372036854775808}', 422, "number_out_of_range"),
+    (b'{"max_steps": ' + b"9" * 4_301 + b"}", 400, "number_out_of_range"),
+    (b'{"agent_id": "a", "agent_id": "b"}', 400, "duplicate_key"),
+    (b'{"prompt": "' + b"x" * 1_000_000 + b'"}', 413, "string_too_long"),
+    (b" " * (MAX_BYTES + 1), 413, "body_too_large"),
+    *[(body, 400, "object_expected") for body in (b"null", b"[]", b'"x"', b"5", b"true")],
+]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_only_json_is_taken(alpha: Program, kind: str) -> None:
+    """BI-8."""
+    before = counts()
+    answer = alpha.post("", GOOD, kind=kind)
+
+    assert refused(answer) == (415, "unsupported_media_type")
+    assert answer["Accept-Post"] == JSON
+    assert counts() == before
+
+
+@pytest.mark.parametrize("charset", CHARSETS)
+def test_only_utf8_is_taken(alpha: Program, charset: str) -> None:
+    """BI-9: also where the bytes would be a bomb to the codec."""
+    for body in (GOOD, zlib.compress(b" " * (50 * MIB))):
+        answer = alpha.post("", body, kind=f'{JSON}; charset="{charset}"')
+        assert refused(answer) == (415, "unsupported_charset")
+
+
+@pytest.mark.parametrize("kind", [JSON, f"{JSON}; charset=utf-8", 'Application/JSON ; charset="UTF-8"; x=y'])
+def test_json_may_say_that_it_is_utf8(alpha: Program, kind: str) -> None:
+    assert alpha.post("", GOOD, kind=kind).status_code == 201
+
+
+@pytest.mark.parametrize(("coding", "body", "status", "code"), ENCODINGS, ids=range(len(ENCODINGS)))
+def test_an_encoding_that_cannot_be_used(alpha: Program, coding: str, body: bytes, status: int, code: str) -> None:
+    """BI-10."""
+    before = counts()
+    answer = alpha.post("", body, Content_Encoding=coding)
+
+    assert refused(answer) == (status, code)
+    if status == 415:
+        assert answer["Accept-Encoding"] == "gzip, identity"
+    assert counts() == before
+
+
+@pytest.mark.parametrize(("body", "status", "code"), BODIES, ids=[f"{row[2]}-{row[0][:8]!r}" for row in BODIES])
+def test_a_body_that_cannot_be_used(alpha: Program, body: bytes, status: int, code: str) -> None:
+    """BI-7, 13..19, 78."""
+    before = counts()
+
+    assert refused(alpha.post("", body)) == (status, code)
+    assert counts() == before
+    assert alpha.post("", GOOD).status_code == 201
+
+
+def test_the_api_gives_the_parser_s_verdict(alpha: Program) -> None:
+    """S25: what the command line and a worker refuse, it refuses, and for the same reason."""
+    for (code, status), texts in REFUSED.items():
+        for text in filter(None, texts):
+            assert refused(alpha.post("", text)) == (status, code)
+
+
+def test_gzip_is_inflated(alpha: Program) -> None:
+    for coding in ("gzip", "GZIP", "x-gzip", " gzip "):
+        assert alpha.post("", zipped(GOOD), Content_Encoding=coding).status_code == 201
+    assert alpha.post("", GOOD, Content_Encoding="identity").status_code == 201
+
+
+def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> None:
+    """BI-10: five GiB in five MiB; the memory that it takes is a few bodies'."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+    layer = stream.compress(b"\0" * (256 * MIB)) + stream.flush()
+    request = RequestFactory().generic("POST", "/", layer, JSON, headers={"Content-Encoding": "gzip"})
+    tracemalloc.start()
+    with pytest.raises(Problem) as caught:
+        document_of(request)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert caught.value.code == "decompressed_too_large"
+    assert peak < 20 * MIB
+
+
+def test_every_fault_is_named(alpha: Program) -> None:
+    """BI-37, 74: fields that are the server's are unknown ones; a number in quotes, with a point, or true is none."""
+    server = ("id", "seq", "project_id", "status", "epoch", "created_at", "source", "step_count", "resumed_from")
+    answer = alpha.post("", {"agent_id": "player", **dict.fromkeys(server, 1)})
+    assert refused(answer) == (422, "unknown_field")
+    assert pointers(answer) == {f"/{name}": "unknown_field" for name in server}
+
+    wrong = {
+        "agent_id": 5, "prompt": {"role": "system"}, "title": None, "labels": ["a", 5, " "], "max_steps": "50",
+        "parent_run_id": "{01a1f86c-1b1a-72f0-b808-0c8f1390c3f4}", "x/y~": 1, "k" * 200: 2,
+    }  # fmt: skip
+    answer = alpha.post("", wrong)
+    assert refused(answer) == (422, "invalid_input")
+    assert pointers(answer) == {
+        "/agent_id": "invalid", "/prompt": "invalid", "/title": "null", "/labels/1": "invalid", "/labels/2": "blank",
+        "/max_steps": "invalid_max_steps", "/parent_run_id": "invalid", "/x~1y~0": "unknown_field",
+        f"/{'k' * 64}": "unknown_field",
+    }  # fmt: skip
+    assert refused(alpha.post("", {})) == (422, "required")
+    many = alpha.post("", {"agent_id": "player"} | {f"x{number}": 1 for number in range(900)})
+    assert len(many.json()["errors"]) == 20
+
+
+TEXTS = ["\0", "\ud800", "\x1b[2J", "{{7*7}}", "ignore previous instructions", '{"role":"system"}']
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_text_is_text(alpha: Program, text: str) -> None:
+    """BI-21, 22, 40, 78: stored as a user turn; what no database holds of it is replaced."""
+    answer = alpha.post("", {"agent_id": "player", "prompt": f"a {text} b", "title": text * 3, "labels": [f"l{text}"]})
+
+    assert answer.status_code == 201
+    safe = "\N{REPLACEMENT CHARACTER}" if text in ("\0", "\ud800") else text
+    shown = alpha.get(f"/{answer.json()['id']}").json()
+    assert (answer.json()["prompt"], shown["prompt"]) == (f"a {safe} b",) * 2
+    assert all(character >= " " for character in answer.json()["title"] + answer.json()["labels"][0])
+
+
+# --- Sizes, before and while it is read ---------------------------------------------------------------------------
+
+
+class Counted(io.BytesIO):
+    taken = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.taken += len(data)
+        return data
+
+
+def wsgi(body: io.BytesIO, length: str | None, kind: str = JSON, query: str = "") -> WsgiRequest:
+    environ: dict[str, Any] = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "QUERY_STRING": query, "wsgi.input": body}
+    environ |= {"CONTENT_TYPE": kind} | ({} if length is None else {"CONTENT_LENGTH": length})
+    return WsgiRequest(environ)
+
+
+def code_of(request: Any, **options: Any) -> tuple[int, str]:
+    with pytest.raises(Problem) as caught:
+        document_of(request, **options)
+    return caught.value.status, caught.value.code
+
+
+def test_a_length_is_believed_only_as_far_as_it_is_true() -> None:
+    """BI-11: too long is refused unread; shorter than it says is no body."""
+    body = Counted(GOOD)
+    assert code_of(wsgi(body, str(6 * MIB))) == (413, "body_too_large")
+    assert body.taken == 0
+    assert code_of(wsgi(io.BytesIO(GOOD), str(len(GOOD) + 1))) == (400, "incomplete_body")
+    assert code_of(wsgi(io.BytesIO(GOOD), "12abc")) == (400, "bad_length")
+    assert code_of(wsgi(io.BytesIO(GOOD), "-1")) == (400, "bad_length")
+    assert code_of(wsgi(io.BytesIO(b""), "0")) == (400, "empty_body")
+    assert code_of(wsgi(io.BytesIO(b""), None)) == (400, "empty_body")
+    assert document_of(wsgi(io.BytesIO(b""), None, kind=""), optional=True) == {}
+    assert document_of(wsgi(io.BytesIO(GOOD), str(len(GOOD)))) == json.loads(GOOD)
+
+
+def test_a_charset_decodes_no_address_and_no_form() -> None:
+    """BI-9: under WSGI Django would decode the query with it, and end in a traceback."""
+    form = "multipart/form-data; boundary=x; charset=rot13"
+    for kind in (f"{JSON}; charset=zlib", f"{JSON}; charset*=bogus''x", form):
+        assert wsgi(io.BytesIO(b""), "0", kind, "a=%41&b=1").GET.dict() == {"a": "A", "b": "1"}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-type", form.encode())]}
+    assert AsgiRequest(scope, io.BytesIO()).encoding is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_under_wsgi_it_is_the_same(alpha: Program) -> None:
+    """BI-9, 11: a traceback before any middleware is asked would be the server's own 500."""
+
+    def ask(query: str = "", length: int = len(GOOD), charset: str = "utf-8") -> str:
+        environ = {
+            "REQUEST_METHOD": "POST", "PATH_INFO": alpha.url(""), "QUERY_STRING": query, "SERVER_NAME": "localhost",
+            "SERVER_PORT": "80", "CONTENT_TYPE": f"{JSON}; charset={charset}", "CONTENT_LENGTH": str(length),
+            "wsgi.input": io.BytesIO(GOOD), "wsgi.url_scheme": "http", "REMOTE_ADDR": "127.0.0.1",
+            "HTTP_AUTHORIZATION": alpha.headers["Authorization"],
+        }  # fmt: skip
+        said: list[str] = []
+        answer = wsgi_application(environ, lambda status, headers, *_: said.append(status))
+        b"".join(answer)
+        answer.close()
+        return said[0][:3]
+
+    asked = [ask("a=%41", charset="zlib"), ask(charset="zlib"), ask(length=6 * MIB), ask()]
+    assert asked == ["400", "415", "413", "201"]
+
+
+class Wire:
+    """An ASGI request that sends `pieces`, and then the same for ever."""
+
+    def __init__(self, *pieces: bytes, length: str | None = None, pause_s: float = 0) -> None:
+        self.pieces, self.pause_s, self.received, self.body = list(pieces), pause_s, 0, b""
+        headers = [] if length is None else [(b"content-length", length.encode())]
+        self.scope: dict[str, Any] = {"type": "http", "headers": headers}
+
+    async def receive(self) -> dict[str, Any]:
+        await asyncio.sleep(self.pause_s)
+        self.received += 1
+        body = self.pieces.pop(0) if len(self.pieces) > 1 else self.pieces[0]
+        return {"type": "http.request", "body": body, "more_body": True}
+
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            message = await receive()
+            self.body += message["body"]
+            more = message["more_body"]
+
+    def run(self) -> bytes:
+        asyncio.run(BodyLimit(self.application)(self.scope, self.receive, None))  # type: ignore[arg-type]
+        return self.body
+
+
+def test_an_endless_body_is_not_taken() -> None:
+    """BI-11: one byte more than allowed is handed on, nothing is read of what says that it is too long."""
+    assert len(Wire(b"x" * MIB).run()) == MAX_BYTES + 1
+    for length in (str(6 * MIB), "9" * 30):
+        wire = Wire(b"x", length=length)
+        assert (wire.run(), wire.received) == (b"", 0)
+
+
+def test_a_slow_body_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-11: 408 when the time is up, however steadily it drips."""
+    assert body_limit.MAX_SECONDS == 30
+    assert body_limit.LATE == LATE
+    assert body_limit.MAX_BYTES == MAX_BYTES
+    monkeypatch.setattr(body_limit, "MAX_SECONDS", 0.1)
+    wire = Wire(b"{", pause_s=0.03)
+    began = time.monotonic()
+
+    body = wire.run()
+
+    assert time.monotonic() - began < 1
+    assert wire.scope[LATE]
+    request = wsgi(io.BytesIO(body), None)
+    request.scope = wire.scope
+    assert code_of(request) == (408, "request_timeout")
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "status", "code"),
+    [
+        (f"Content-Length: {6 * MIB}", b"", 413, "body_too_large"),
+        ("Transfer-Encoding: chunked", b"100000\r\n" + b"x" * MIB + b"\r\n", 413, "body_too_large"),
+        ("Transfer-Encoding: chunked", b"16\r\n" + GOOD + b"\r\n0\r\n\r\n", 201, ""),
+        (f"Content-Length: {len(GOOD)}", GOOD, 201, ""),
+    ],
+    ids=["too long", "endless", "chunked", "plain"],
+)
+@pytest.mark.django_db(transaction=True)
+def test_a_server_answers_so_too(web: WebThread, head: str, body: bytes, status: int, code: str) -> None:
+    """BI-11 on the wire; an endless body is sent until the answer comes."""
+    project = make_project("alpha")
+    make_agent(project, slug="player")
+    key = program(project).headers["Authorization"]
+    request = f"POST /api/projects/alpha/agent-runs?x=%41 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {key}\r\n"
+    if status == 201:
+        request = request.replace("?x=%41", "")
+    request += f"Content-Type: {JSON}\r\nConnection: close\r\n{head}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", web.port), timeout=20) as wire:
+        wire.sendall(request.replace("?x=%41", "").encode())
+        for _ in range(6 if code and body else 1):
+            wire.sendall(body)
+        answer = b""
+        while piece := wire.recv(65_536):
+            answer += piece
+            if b"\r\n\r\n" in answer and code.encode() in answer:
+                break
+
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer[:400]
+    assert code.encode() in answer

@@ -1,0 +1,133 @@
+"""Fork through the API: a new run from a checkpoint, once however often it is asked, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from agentops.projects.models import AuditEntry
+from runs import wake
+from runs.models import AgentRun, Checkpoint
+from tests.crash.rig import check
+from tests.make import drive, make_agent, make_project, make_run
+from tests.runs.api.posting import Program, counts, endless_run, pointers, program, refused
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
+
+
+@pytest.fixture(autouse=True)
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+
+
+@pytest.fixture
+def alpha(db: None) -> Program:
+    return program(make_project("alpha"))
+
+
+@pytest.fixture
+def run(alpha: Program, tmp_path: Path) -> AgentRun:
+    """Paused after three steps."""
+    return drive(endless_run(tmp_path, max_steps=3, project=alpha.project))
+
+
+def test_it_works(alpha: Program, run: AgentRun) -> None:
+    """S-318"""
+    answer = alpha.post(f"/{run.pk}/fork", {"step": 2, "message": "Another way.", "agent": {"max_steps": 1}})
+
+    told = answer.json()
+    assert answer.status_code == 201
+    assert answer["Location"] == f"/api/projects/alpha/agent-runs/{told['id']}"
+    assert told.items() >= {
+        "status": "queued", "forked_from": str(run.pk), "forked_at_step": 2, "step_base": 2, "step_count": 2,
+        "max_steps": 1, "root_run_id": told["id"], "resumed_from": None, "prompt": "Another way.", "message_count": 1,
+    }.items()  # fmt: skip
+    new = drive(AgentRun.objects.get(pk=told["id"]))
+    assert (new.status, new.step_count) == ("paused", 3)
+    check(new)
+    [entry] = AuditEntry.objects.filter(action="run.forked")
+    assert (entry.object_id, entry.after["forked_from"], entry.after["edited"]) == (
+        str(new.pk), str(run.pk), ["max_steps"],
+    )  # fmt: skip
+    assert alpha.get(f"/{run.pk}").json()["status"] == "paused"
+
+
+def test_a_checkpoint_is_named_by_its_id_too(alpha: Program, run: AgentRun) -> None:
+    place = Checkpoint.objects.get(run=run, step_number=1)
+
+    assert alpha.post(f"/{run.pk}/fork", {"checkpoint": str(place.pk)}).json()["forked_at_step"] == 1
+
+
+def test_an_idempotency_key_forks_once(alpha: Program, run: AgentRun) -> None:
+    answers = [alpha.post(f"/{run.pk}/fork", {"step": 1}, Idempotency_Key="f-1") for _ in range(3)]
+
+    assert {answer.status_code for answer in answers} == {201}
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert AgentRun.objects.filter(forked_from=run).count() == 1
+    assert refused(alpha.post(f"/{run.pk}/fork", {"step": 2}, Idempotency_Key="f-1"))[0] in {409, 422}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "pointer"),
+    [
+        ({}, "where_to_fork", ""),
+        ({"step": 1, "checkpoint": UNKNOWN}, "where_to_fork", ""),
+        ({"step": 99}, "no_checkpoint", "/step"),
+        ({"checkpoint": UNKNOWN}, "no_checkpoint", "/checkpoint"),
+        ({"step": 0}, "min_value", "/step"),
+        ({"step": "1"}, "invalid", "/step"),
+        ({"step": True}, "invalid", "/step"),
+        ({"step": 1, "message": " "}, "message_empty", "/message"),
+        ({"step": 1, "steps": 2}, "unknown_field", "/steps"),
+        ({"step": 1, "agent": {"tools": []}}, "unknown_field", "/agent/tools"),
+        ({"step": 1, "agent": {"model": ""}}, "invalid_agent", "/agent/model"),
+        ({"step": 1, "agent": {"max_steps": 10**7}}, "invalid_agent", "/agent/max_steps"),
+        ({"step": 1, "agent": {"settings": []}}, "not_a_dict", "/agent/settings"),
+        ({"step": 1, "agent": []}, "invalid", "/agent"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said_where_it_is(
+    alpha: Program, run: AgentRun, body: dict[str, Any], code: str, pointer: str
+) -> None:
+    before = counts()
+
+    answer = alpha.post(f"/{run.pk}/fork", body)
+
+    assert refused(answer) == (422, code)
+    assert pointers(answer) == {pointer: code}
+    assert counts() == before
+
+
+def test_the_cap_and_unknown_runs(alpha: Program, run: AgentRun, settings: Any) -> None:
+    settings.AGENTOPS_MAX_TOTAL_STEPS = 3
+
+    assert refused(alpha.post(f"/{run.pk}/fork", {"step": 3})) == (409, "max_total_steps_exceeded")
+    assert refused(alpha.post(f"/{UUID(UNKNOWN)}/fork", {"step": 3})) == (404, "run_not_found")
+
+
+def test_a_run_that_has_ended_is_forked_with_another_model(alpha: Program) -> None:
+    done = drive(make_run(make_agent(alpha.project)))
+
+    told = alpha.post(f"/{done.pk}/fork", {"step": 1, "agent": {"model": "claude-code-7e"}}).json()
+
+    new = AgentRun.objects.get(pk=told["id"])
+    assert (new.agent_config["model"], done.agent_config["model"]) == ("claude-code-7e", "claude-code-5c")
+    created = Event.objects.filter(log=new.pk).order_by("seq").first()
+    assert created is not None
+    assert created.payload["changed"] == ["model"]
+
+
+@pytest.mark.parametrize("changed", ["root", "http_fetch_allow", "budgets"])
+def test_no_key_changes_what_the_tools_may_reach(alpha: Program, run: AgentRun, changed: str) -> None:
+    """SECURITY 5.1: the settings of an agent are for those who may configure agents."""
+    before = AgentRun.objects.count()
+    answer = alpha.post(f"/{run.pk}/fork", {"step": 1, "agent": {"settings": {changed: {}}}})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "scope_required")
+    assert AgentRun.objects.count() == before

@@ -1,0 +1,240 @@
+"""`Idempotency-Key`: the same answer again, another request refused, one effect however many ask (BI-82)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test import Client
+from django.utils import timezone
+
+from agentops.projects.models import AuditEntry, IdempotencyKey, Role
+from runs import inbox
+from runs.api import idempotency
+from runs.engine import steering
+from runs.models import AgentRun, RunCommand
+from tests.make import make_agent, make_project, make_run
+from tests.runs.api.posting import Program, counts, pointers, program, refused
+from tests.web.people import make_person, signed_in, with_key
+
+KEY = "a-key-of-the-caller/1"
+
+
+@pytest.fixture
+def alpha(db: None) -> Program:
+    project = make_project("alpha")
+    make_agent(project, slug="player")
+    return program(project)
+
+
+NEW = {"agent_id": "player", "prompt": "Say hello", "labels": ["x"]}
+
+
+def test_it_works(alpha: Program) -> None:
+    first = alpha.post("", NEW, Idempotency_Key=KEY)
+    before = counts()
+    reordered = json.dumps(dict(reversed(NEW.items())), indent=2).encode()
+
+    for body in (NEW, NEW, reordered):
+        again = alpha.post("", body, Idempotency_Key=KEY)
+        assert (again.status_code, again.content) == (201, first.content)
+        assert again["Idempotent-Replayed"] == "true"
+        assert (again["Location"], again["Content-Type"]) == (first["Location"], first["Content-Type"])
+    assert "Idempotent-Replayed" not in first
+    assert counts() == before
+    assert alpha.post("", NEW, Idempotency_Key="another").json()["id"] != first.json()["id"]
+    assert alpha.post("", NEW).json()["id"] != first.json()["id"]
+
+
+def test_every_act_can_be_repeated(alpha: Program) -> None:
+    """The first answer comes again, also where the run has gone on since."""
+    run = make_run(make_agent(alpha.project), "Go.")
+    acts: list[tuple[str, Any, int]] = [
+        (f"/{run.pk}/commands", {"type": "send", "message": "Hello"}, 202),
+        (f"/{run.pk}/pause", None, 200),
+        (f"/{run.pk}/resume", {"max_steps": 3}, 201),
+        ("/resume", {"ids": [str(run.pk)]}, 200),
+    ]
+    first = [alpha.post(path, body, Idempotency_Key=path) for path, body, _ in acts]
+    new = AgentRun.objects.get(resumed_from=run)
+    stopped = alpha.post(f"/{new.pk}/stop", {}, Idempotency_Key="stop")
+    before = counts()
+
+    assert [answer.status_code for answer in first] == [status for _, _, status in acts]
+    again = [alpha.post(path, body, Idempotency_Key=path) for path, body, _ in acts]
+    assert [(one.status_code, one.content) for one in again] == [(one.status_code, one.content) for one in first]
+    assert alpha.post(f"/{new.pk}/stop", {}, Idempotency_Key="stop").content == stopped.content
+    assert counts() == before
+
+
+def test_another_request_needs_another_key(alpha: Program) -> None:
+    run = make_run(make_agent(alpha.project), "Go.")
+    assert alpha.post(f"/{run.pk}/pause", Idempotency_Key=KEY).status_code == 200
+    before = counts()
+
+    for path, body in ((f"/{run.pk}/stop", None), (f"/{run.pk}/resume", None), ("", NEW)):
+        answer = alpha.post(path, body, Idempotency_Key=KEY)
+        assert refused(answer) == (422, "idempotency_mismatch")
+        assert pointers(answer) == {"Idempotency-Key": "idempotency_mismatch"}
+    assert counts() == before
+    alpha.post("", NEW, Idempotency_Key="new")
+    assert refused(alpha.post("", NEW | {"title": "x"}, Idempotency_Key="new")) == (422, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize("key", ["", " ", "x" * 256, "ä", "a\tb", "\x7f"], ids=range(6))
+def test_a_key_that_is_none(alpha: Program, key: str) -> None:
+    before = counts()
+    assert refused(alpha.post("", NEW, Idempotency_Key=key)) == (400, "invalid_idempotency_key")
+    assert counts() == before
+    for good in ("x" * 255, "two words", "~", '"8e03978e"'):
+        assert alpha.post("", NEW, Idempotency_Key=good).status_code == 201
+
+
+def test_callers_and_projects_do_not_share_keys(alpha: Program) -> None:
+    """S2: nobody gets, or is disturbed by, what another one's key has answered."""
+    beta = make_project("beta")
+    make_agent(beta, slug="player")
+    callers = [alpha, program(alpha.project), program(beta)]
+    callers += [Program(alpha.project, signed_in(make_person(alpha.project, Role.OPERATOR))) for _ in range(2)]
+    made = {caller.post("", NEW, Idempotency_Key=KEY).json()["id"] for caller in callers}
+
+    assert len(made) == len(callers) == IdempotencyKey.objects.count()
+    assert refused(Program(alpha.project, with_key(beta, "write")).post("", NEW, Idempotency_Key=KEY))[0] == 404
+
+
+def test_who_may_not_any_more_gets_no_answer_again(alpha: Program) -> None:
+    """S3."""
+    person = make_person(alpha.project, Role.OPERATOR)
+    caller = Program(alpha.project, signed_in(person))
+    assert caller.post("", NEW, Idempotency_Key=KEY).status_code == 201
+    person.memberships.update(role=Role.VIEWER)  # type: ignore[attr-defined]
+    assert refused(caller.post("", NEW, Idempotency_Key=KEY)) == (403, "role_required")
+
+
+def test_a_refusal_is_not_kept(alpha: Program) -> None:
+    """It has done nothing, and the repeat may succeed."""
+    run = make_run(make_agent(alpha.project), "Go.")
+    assert refused(alpha.post(f"/{run.pk}/resume", {}, Idempotency_Key=KEY)) == (409, "run_not_paused")
+    assert not IdempotencyKey.objects.exists()
+    inbox.pause(run.pk, by="test")
+    assert alpha.post(f"/{run.pk}/resume", {}, Idempotency_Key=KEY).status_code == 201
+
+
+def test_a_key_is_kept_for_a_day_and_then_forgotten(alpha: Program) -> None:
+    first = alpha.post("", NEW, Idempotency_Key=KEY)
+    hours = {name: timezone.now() - timedelta(hours=name) for name in (23, 25)}
+    IdempotencyKey.objects.update(created_at=hours[23])
+    assert alpha.post("", NEW, Idempotency_Key=KEY).content == first.content
+    IdempotencyKey.objects.update(created_at=hours[25])
+    assert alpha.post("", NEW, Idempotency_Key=KEY).content != first.content
+    assert IdempotencyKey.objects.count() == 1
+
+    kept = IdempotencyKey.objects.get()
+    fields = {"project": alpha.project, "caller": "key:x", "asked": b"x", "status": 200, "body": "{}"}
+    IdempotencyKey.objects.bulk_create(
+        IdempotencyKey(key=str(number), created_at=hours[25], **fields) for number in range(10)
+    )
+    alpha.post("", NEW, Idempotency_Key="one-more")
+    assert IdempotencyKey.objects.count() == 2 + 10 - idempotency.FORGET_WITH_EACH
+    assert [idempotency.forget_old_keys(5), idempotency.forget_old_keys(), idempotency.forget_old_keys()] == [5, 3, 0]
+    assert set(IdempotencyKey.objects.values_list("key", flat=True)) == {kept.key, "one-more"}
+
+
+# --- At the same time, and cut off in the middle --------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_have_one_effect(alpha: Program) -> None:
+    """One is answered, others are told that it is not answered yet or get its answer."""
+    gate = threading.Barrier(16)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        try:
+            caller = Program(alpha.project, alpha.headers, Client())
+            gate.wait(20)
+            answers.append(caller.post("", NEW, Idempotency_Key=KEY))
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+
+    assert len(answers) == 16
+    assert AgentRun.objects.count() == IdempotencyKey.objects.count() == 1
+    made = [answer for answer in answers if answer.status_code == 201]
+    waiting = [answer for answer in answers if answer.status_code != 201]
+    assert len({answer.content for answer in made}) == 1
+    assert sum("Idempotent-Replayed" not in answer for answer in made) == 1
+    for answer in waiting:
+        assert refused(answer) == (409, "in_progress")
+        assert answer["Retry-After"] == "1"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_second_is_told_that_the_first_is_under_way(alpha: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, str]] = []
+    create = steering.create
+
+    def slow(*args: Any, **options: Any) -> AgentRun:
+        run = create(*args, **options)
+        thread = threading.Thread(target=meanwhile)
+        thread.start()
+        thread.join(20)
+        return run
+
+    def meanwhile() -> None:
+        try:
+            seen.append(refused(Program(alpha.project, alpha.headers).post("", NEW, Idempotency_Key=KEY)))
+            if connections["default"].vendor == "postgresql":
+                # Another process knows nothing of what this one is about.
+                monkeypatch.setattr(idempotency, "_busy", set())
+                seen.append(refused(Program(alpha.project, alpha.headers).post("", NEW, Idempotency_Key=KEY)))
+        finally:
+            connections.close_all()
+
+    monkeypatch.setattr(steering, "create", slow)
+    assert alpha.post("", NEW, Idempotency_Key=KEY).status_code == 201
+    assert set(seen) == {(409, "in_progress")}
+    assert AgentRun.objects.count() == 1
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("when", ["before the key", "after the key", "after the commit"])
+def test_a_crash_leaves_both_or_neither(alpha: Program, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The effect is never there without its answer, so a repeat neither doubles it nor is left without one."""
+    forget, atomic = idempotency.forget_old_keys, transaction.atomic
+    run = make_run(make_agent(alpha.project), "Go.")
+
+    def die(*_: Any, **__: Any) -> int:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        if when == "before the key":
+            patched.setattr(IdempotencyKey.objects, "update_or_create", die)
+        elif when == "after the key":
+            patched.setattr(idempotency, "forget_old_keys", die)
+        else:
+            patched.setattr(idempotency, "forget_old_keys", lambda *_: transaction.on_commit(die) or 0)
+        with pytest.raises(Killed):
+            alpha.post(f"/{run.pk}/stop", {}, Idempotency_Key=KEY)
+    assert (idempotency.forget_old_keys, transaction.atomic) == (forget, atomic)
+
+    done = when == "after the commit"
+    assert (AgentRun.objects.get(pk=run.pk).status == "stopped") is done
+    assert IdempotencyKey.objects.exists() is RunCommand.objects.exists() is done
+    again = alpha.post(f"/{run.pk}/stop", {}, Idempotency_Key=KEY)
+    assert (again.status_code, again.get("Idempotent-Replayed")) == (200, "true" if done else None)
+    assert again.json()["status"] == "stopped"
+    assert RunCommand.objects.filter(run=run).count() == AuditEntry.objects.filter(action="run.stopped").count() == 1

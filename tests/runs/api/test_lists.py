@@ -1,0 +1,325 @@
+"""Every list of the API: pages forwards and backwards, what is inserted meanwhile, links, cursors, queries.
+
+S-315 throughout: 250 rows with equal times, read in pages while others are added.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Project
+from runs.models import Agent, AgentRun
+from tests.make import make_project
+from tests.runs.api import rows
+from tests.runs.api.rows import delete_runs, ids_of, make_logless_run, make_runs, pages_of
+
+COUNT = 250
+
+
+@dataclass(frozen=True)
+class List:
+    """A list: what it says of a project or of one run, how rows come into it, and where new ones appear."""
+
+    path: str
+    add: Callable[[AgentRun, int], object]
+    key: str = "id"
+    #: New rows stand before the old ones.
+    newest_first: bool = False
+
+
+def add_agents(run: AgentRun, count: int) -> None:
+    start = Agent.objects.count()
+    Agent.objects.bulk_create(
+        Agent(project=run.project, slug=f"a-{start + number:04}", provider="p", model="m") for number in range(count)
+    )
+
+
+def add_projects(run: AgentRun, count: int) -> None:
+    start = Project.objects.count()
+    Project.objects.bulk_create(Project(slug=f"p-{start + number}", name="P") for number in range(count))
+
+
+LISTS = {
+    "projects": List("", add_projects),
+    "agents": List("/{project}/agents", add_agents),
+    "runs": List("/{project}/agent-runs", lambda run, count: make_runs(run.project, count), newest_first=True),
+    "children": List(
+        "/{project}/agent-runs/{run}/children",
+        lambda run, count: make_runs(run.project, count, parent_run=run),
+        newest_first=True,
+    ),
+    "messages": List("/{project}/agent-runs/{run}/messages", rows.add_messages),
+    "tool-calls": List("/{project}/agent-runs/{run}/tool-calls", rows.add_calls),
+    "events": List("/{project}/agent-runs/{run}/events", rows.add_events, key="seq"),
+    "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", rows.add_checkpoints),
+    "errors": List("/{project}/agent-runs/{run}/errors", rows.add_errors),
+    "usage": List("/{project}/agent-runs/{run}/usage", rows.add_usages),
+}
+WITH_CURSORS = sorted(set(LISTS) - {"events"})
+
+
+@pytest.fixture
+def run(db: None) -> AgentRun:
+    return make_logless_run(make_project("alpha"))
+
+
+@pytest.fixture
+def client(db: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    return client
+
+
+def url_of(name: str, run: AgentRun) -> str:
+    return "/api/projects" + LISTS[name].path.format(project=run.project.slug, run=run.pk)
+
+
+# --- Pages --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_pages_neither_repeat_nor_skip_while_rows_are_added(name: str, run: AgentRun, client: Client) -> None:
+    """S-315"""
+    known = LISTS[name]
+    known.add(run, COUNT)
+    url = url_of(name, run)
+    whole = list(chain.from_iterable(ids_of(page, known.key) for page in pages_of(client, f"{url}?limit=200")))
+    pages = []
+    for page in pages_of(client, f"{url}?limit=60"):
+        pages.append(ids_of(page, known.key))
+        known.add(run, 3)
+
+    met = list(chain.from_iterable(pages))
+    assert len(whole) >= COUNT
+    assert met[: len(whole)] == whole
+    # What was added stands at the top, where it was not met, or at the end, where each was met once.
+    assert len(met) == len(whole) if known.newest_first else len(met) > len(whole)
+    assert all(len(page) == 60 for page in pages[:-1])
+    assert len(set(met)) == len(met)
+
+
+@pytest.mark.parametrize("name", WITH_CURSORS)
+def test_the_way_back_is_the_way_there(name: str, run: AgentRun, client: Client) -> None:
+    known = LISTS[name]
+    known.add(run, COUNT)
+    there = list(pages_of(client, f"{url_of(name, run)}?limit=60"))
+    back = list(pages_of(client, there[-1]["previous"], "previous"))
+
+    assert [page["results"] for page in reversed(back)] == [page["results"] for page in there[:-1]]
+    assert there[0]["previous"] is there[-1]["next"] is back[-1]["previous"] is None
+    # And from there forwards again.
+    assert client.get(back[-1]["next"]).json() == there[1]
+
+
+@pytest.mark.parametrize("name", WITH_CURSORS)
+def test_links_are_in_the_header_too(name: str, run: AgentRun, client: Client) -> None:
+    LISTS[name].add(run, 9)
+    first = client.get(f"{url_of(name, run)}?limit=3")
+    second = client.get(first.json()["next"])
+    middle = second.json()
+
+    assert first["Link"] == f'<{first.json()["next"]}>; rel="next"'
+    assert second["Link"] == f'<{middle["next"]}>; rel="next", <{middle["previous"]}>; rel="prev"'
+    assert middle["next"].startswith(f"{url_of(name, run)}?limit=3&cursor=")
+    assert "Link" not in client.get(url_of(name, run))
+
+
+def test_events_have_a_link_too(run: AgentRun, client: Client) -> None:
+    rows.add_events(run, 5)
+    url = url_of("events", run)
+    first = client.get(f"{url}?limit=2&afterSeq=1")
+
+    assert ids_of(first.json(), "seq") == [2, 3]
+    assert first.json()["next"] == f"{url}?afterSeq=3&limit=2"
+    assert first["Link"] == f'<{url}?afterSeq=3&limit=2>; rel="next"'
+    assert "Link" not in client.get(url)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_number_of_queries_is_constant(name: str, run: AgentRun, client: Client) -> None:
+    """G16"""
+    LISTS[name].add(run, COUNT)
+    counts = set()
+    for query in ("limit=1", "limit=200"):
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            assert client.get(f"{url_of(name, run)}?{query}").status_code == 200
+        counts.add(len(queries))
+
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("name", sorted(set(LISTS) - {"runs", "projects"}))
+def test_an_empty_list_is_one(name: str, run: AgentRun, client: Client) -> None:
+    page = client.get(url_of(name, run)).json()
+
+    assert page["results"] == []
+    assert page["next"] is None
+    assert page.get("previous") is None
+
+
+# --- The order ----------------------------------------------------------------------------------------------------
+
+
+def test_messages_and_calls_ascend_by_step(run: AgentRun, client: Client) -> None:
+    """S-315: also where a message of an earlier step was stored later."""
+    rows.add_messages(run, 9)
+    rows.add_calls(run, 20)
+    late = rows.add_messages(run, 1)[0]
+    type(late).objects.filter(pk=late.pk).update(step_number=1)
+    messages = client.get(url_of("messages", run)).json()["results"]
+    calls = client.get(url_of("tool-calls", run)).json()["results"]
+
+    places = [(row["step_number"], row["position"]) for row in messages]
+    assert places == sorted(places)
+    assert places[3] == (1, late.position)
+    assert [(row["step_number"], row["id"]) for row in calls] == sorted(
+        (row["step_number"], row["id"]) for row in calls
+    )
+
+
+def test_runs_descend_by_creation_then_id(run: AgentRun, client: Client) -> None:
+    make_runs(run.project, 5, created_at=rows.NOON.replace(hour=13))
+    make_runs(run.project, 5, created_at=rows.NOON.replace(microsecond=1))
+    found = client.get(url_of("runs", run)).json()["results"]
+    places = [(row["created_at"], row["id"]) for row in found]
+
+    assert len(places) == 11
+    assert places == sorted(places, reverse=True)
+
+
+# --- Cursors ------------------------------------------------------------------------------------------------------
+
+
+def cursor_in(url: str) -> str:
+    return url.partition("cursor=")[2].partition("&")[0]
+
+
+def junk(text: bytes) -> str:
+    return base64.urlsafe_b64encode(text).decode()
+
+
+@pytest.mark.parametrize("name", WITH_CURSORS)
+@pytest.mark.parametrize("kind", ["empty", "punctuation", "junk", "json", "long", "bits", "padded", "spaced", "twice"])
+def test_what_is_no_cursor_is_refused(kind: str, name: str, run: AgentRun, client: Client) -> None:
+    """BI-46"""
+    LISTS[name].add(run, 3)
+    url = url_of(name, run)
+    given = cursor_in(client.get(f"{url}?limit=1").json()["next"])
+    flipped = [
+        given[:at] + ("A" if given[at] != "A" else "B") + given[at + 1 :]
+        for at in [*range(0, len(given), 6), len(given) - 1]
+    ]
+    tried = {
+        "empty": [""],
+        "punctuation": ["!!!!", "\x00", "%ff", "é"],
+        "junk": [junk(b"\x93\x01junk" * 5)],
+        "json": [junk(json.dumps([0, "a", {}]).encode()), junk(bytes(16) + b'[1,"00",0]')],
+        "long": ["a" * 10_000, given * 9],
+        "bits": flipped,
+        "padded": [f"{given}=", f"{given}=="],
+        "spaced": [f" {given}", f"{given[:9]}\n{given[9:]}", f"{given[:9]}.{given[9:]}"],
+        "twice": [[given, given]],
+    }[kind]
+
+    for cursor in tried:
+        answer = client.get(url, {"cursor": cursor})
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_cursor"), cursor
+
+
+def test_a_cursor_is_good_for_one_list_only(run: AgentRun, client: Client) -> None:
+    """BI-46: of another view, project, run or filter set."""
+    other = make_logless_run(make_project("beta"))
+    for owner in (run, other):
+        for known in LISTS.values():
+            known.add(owner, 3)
+    cursors = {
+        (name, owner.pk): cursor_in(client.get(f"{url_of(name, owner)}?limit=1").json()["next"])
+        for name in WITH_CURSORS
+        for owner in (run, other)
+    }
+    refused = {
+        (name, key): client.get(url_of(name, run), {"cursor": cursor}).status_code
+        for name in WITH_CURSORS
+        for key, cursor in cursors.items()
+        if key != (name, run.pk) and {name, key[0]} != {"projects"}
+    }
+    assert set(refused.values()) == {400}
+
+    url = url_of("runs", run)
+    cursor = cursors["runs", run.pk]
+    for filters in ("status=paused", "q=x", "label=x", "source=external", f"root_run_id={run.pk}"):
+        assert client.get(f"{url}?cursor={cursor}&{filters}").json()["code"] == "invalid_cursor"
+    # Neither the size of a page nor the name by which the project is called is part of the question.
+    assert client.get(f"{url}?cursor={cursor}&limit=7").status_code == 200
+    assert client.get(f"/api/projects/{run.project_id}/agent-runs?cursor={cursor}").status_code == 200
+
+
+def test_a_cursor_of_another_version_is_refused(run: AgentRun, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BI-46"""
+    make_runs(run.project, 3)
+    url = client.get(f"{url_of('runs', run)}?limit=1").json()["next"]
+    assert client.get(url).status_code == 200
+    monkeypatch.setattr("runs.api.pagination.VERSION", 2)
+
+    assert client.get(url).json()["code"] == "invalid_cursor"
+
+
+def test_a_cursor_works_when_its_row_is_deleted(run: AgentRun, client: Client) -> None:
+    """BI-47"""
+    make_runs(run.project, 9)
+    url = f"{url_of('runs', run)}?limit=5"
+    first = client.get(url).json()
+    second = client.get(first["next"]).json()
+    gone = ids_of(first)[-1]
+    delete_runs([gone])
+
+    assert client.get(first["next"]).json() == second
+    assert ids_of(client.get(second["previous"]).json()) == ids_of(first)[:-1]
+
+
+def test_where_all_rows_on_one_side_are_gone_the_links_still_lead_on(run: AgentRun, client: Client) -> None:
+    """BI-47: an empty page is no dead end, and what is beyond it begins with the row at the cursor itself."""
+    found = sorted((str(one.pk) for one in make_runs(run.project, 5)), reverse=True)
+    delete_runs([run.pk])
+    first, second = list(pages_of(client, f"{url_of('runs', run)}?limit=3"))
+    delete_runs(found[3:])
+    empty = client.get(first["next"]).json()
+    assert (empty["results"], empty["next"]) == ([], None)
+    assert ids_of(client.get(empty["previous"]).json()) == found[:3]
+
+    delete_runs(found[:3])
+    [last] = make_runs(run.project, 1, created_at=rows.NOON.replace(hour=1))
+    empty = client.get(second["previous"]).json()
+    assert (empty["results"], empty["previous"]) == ([], None)
+    assert ids_of(client.get(empty["next"]).json()) == [str(last.pk)]
+
+
+def test_filters_persist_from_page_to_page(run: AgentRun, client: Client) -> None:
+    """S-315"""
+    make_runs(run.project, 30, source="import", labels=["nightly"])
+    make_runs(run.project, 30)
+    pages = list(pages_of(client, f"{url_of('runs', run)}?source=import&label=nightly&limit=7"))
+
+    assert [len(page["results"]) for page in pages] == [7, 7, 7, 7, 2]
+    assert {row["source"] for page in pages for row in page["results"]} == {"import"}
+
+
+def test_a_bigger_cursor_is_never_made(run: AgentRun, client: Client) -> None:
+    """Of the longest name that an agent can have."""
+    Agent.objects.bulk_create(Agent(project=run.project, slug=letter * 63, provider="p", model="m") for letter in "abc")
+    page: dict[str, Any] = client.get(f"{url_of('agents', run)}?limit=1").json()
+
+    assert len(cursor_in(page["next"])) < 512

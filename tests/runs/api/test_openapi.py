@@ -1,0 +1,126 @@
+"""The OpenAPI document: valid, complete, and true to what is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver
+from drf_spectacular.validation import validate_schema
+
+from runs.api import urls
+from runs.api.docs import document
+from runs.api.views import ApiView
+from tests.make import drive, make_agent, make_project, make_run
+from tests.web.people import make_person, with_key
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    return dict(json.loads(document()))
+
+
+def patterns(of: list[Any], before: str = "/api/") -> Iterator[tuple[str, type[ApiView]]]:
+    for each in of:
+        address = before + str(each.pattern)
+        if isinstance(each, URLResolver):
+            yield from patterns(each.url_patterns, address)
+        elif isinstance(each, URLPattern) and hasattr(each.callback, "view_class"):
+            yield address, each.callback.view_class
+
+
+def operations(described: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, verbs in described["paths"].items():
+        for verb, operation in verbs.items():
+            yield path, verb, operation
+
+
+def test_it_is_valid_openapi_3_1(described: dict[str, Any]) -> None:
+    assert described["openapi"] == "3.1.0"
+    validate_schema(described)
+
+
+def test_every_view_is_in_it(described: dict[str, Any]) -> None:
+    told = {(path, verb) for path, verb, _ in operations(described)}
+    there = {
+        (path.replace("<uuid:", "{").replace("<str:", "{").replace(">", "}"), verb)
+        for path, view in patterns(urls.urlpatterns)
+        if view.documented
+        for verb in ("get", "post", "put", "patch", "delete")
+        if hasattr(view, verb)
+    }
+
+    assert told == there
+
+
+def test_operations_are_named_once_and_say_what_they_do(described: dict[str, Any]) -> None:
+    found = [operation for _, _, operation in operations(described)]
+
+    assert len({operation["operationId"] for operation in found}) == len(found)
+    assert all(operation["summary"] for operation in found)
+    assert all(operation["security"] for operation in found)
+
+
+def test_examples_are_what_their_schemas_allow(described: dict[str, Any]) -> None:
+    examples = [
+        (f"{verb} {path} {status}", content["schema"], content["example"])
+        for path, verb, operation in operations(described)
+        for status, answer in operation["responses"].items()
+        for content in answer.get("content", {}).values()
+        if "example" in content
+    ]
+    assert len(examples) > 15
+    for where, schema, example in examples:
+        found = list(jsonschema.Draft202012Validator(schema).iter_errors(example))
+        assert not found, (where, found)
+
+
+def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(described: dict[str, Any]) -> None:
+    for path, verb, operation in operations(described):
+        if verb != "post":
+            continue
+        assert "Idempotency-Key" in {parameter["name"] for parameter in operation["parameters"]}, path
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        if "$ref" in schema:
+            schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        assert schema["additionalProperties"] is False, path
+
+
+@pytest.mark.django_db(transaction=True)
+def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
+    """Each list and each single thing of a run that has one of everything."""
+    run = drive(make_run(make_agent(fixture="claude-code-7e")))
+    places = {"project": run.project.slug, "run_id": str(run.pk), "agent": run.agent_config["agent_id"]}
+    places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
+    client = Client(headers=with_key(run.project))
+    seen = 0
+    for path, verb, operation in operations(described):
+        if verb != "get" or path.endswith("/stream"):
+            continue
+        answer = client.get(path.format(**places))
+        assert answer.status_code == 200, (path, answer.content[:300])
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        jsonschema.validate(answer.json(), schema, format_checker=jsonschema.FormatChecker())
+        seen += 1
+    assert seen >= 12
+
+
+@pytest.mark.django_db
+def test_it_is_for_those_who_may_come_in(client: Client) -> None:
+    """S34"""
+    assert client.get("/api/schema").status_code == 401
+    assert client.get("/api/docs").status_code == 302
+    project = make_project()
+    reader = with_key(project)
+    told = client.get("/api/schema", headers=reader)
+    assert told.status_code == 200
+    assert client.get("/api/schema", headers={"If-None-Match": told["ETag"], **reader}).status_code == 304
+    client.force_login(make_person(project))
+    page = client.get("/api/docs")
+    assert page.status_code == 200
+    assert b"https://" not in page.content.split(b"<main")[1]
+    assert "unsafe-eval" not in page["Content-Security-Policy"]

@@ -1,0 +1,204 @@
+"""Who may ask the API what: every address × every kind of caller × their own, a foreign and an unknown object.
+
+The addresses are read off the site's own list, so that a new one fails here until it says who may have it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import get_resolver
+
+from agentops.projects.models import Project, Role
+from runs.models import AgentRun
+from tests.make import drive, make_agent, make_project, make_run
+from tests.test_page_access import addresses, bare, headers_of
+from tests.web.people import make_person, with_key
+
+UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
+ANYONE, READ, OPERATE = "anyone", "read", "operate"
+_RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
+API: dict[str, dict[str, str]] = {
+    "api/schema": {"GET": ANYONE},
+    "api/projects": {"GET": ANYONE},
+    "api/projects/<str:project>/agents": {"GET": READ},
+    "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
+    "api/projects/<str:project>/agent-runs": {"GET": READ, "POST": OPERATE},
+    "api/projects/<str:project>/agent-runs/resume": {"POST": OPERATE},
+    _RUN: {"GET": READ},
+    f"{_RUN}/messages": {"GET": READ},
+    f"{_RUN}/messages/<uuid:message_id>": {"GET": READ},
+    f"{_RUN}/tool-calls": {"GET": READ},
+    f"{_RUN}/tool-calls/<uuid:call_id>": {"GET": READ},
+    f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"POST": OPERATE},
+    f"{_RUN}/events": {"GET": READ},
+    f"{_RUN}/events/stream": {"GET": READ},
+    f"{_RUN}/children": {"GET": READ},
+    f"{_RUN}/checkpoints": {"GET": READ},
+    f"{_RUN}/errors": {"GET": READ},
+    f"{_RUN}/usage": {"GET": READ},
+    f"{_RUN}/resume": {"POST": OPERATE},
+    f"{_RUN}/fork": {"POST": OPERATE},
+    f"{_RUN}/pause": {"POST": OPERATE},
+    f"{_RUN}/stop": {"POST": OPERATE},
+    f"{_RUN}/commands": {"POST": OPERATE},
+}
+#: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
+PAGES = {"api/docs"}
+BODIES = {
+    "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
+    "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
+    f"{_RUN}/commands": {"type": "stop"},
+    f"{_RUN}/fork": {"step": 1},
+    f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},
+}
+READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
+OPERATORS = {"operator", "admin", "superuser", "key:write"}
+ADMINS = {"admin", "superuser"}
+FOREIGNERS = {"outsider", "outsider's key"}
+CALLERS = ["anonymous", *sorted(FOREIGNERS), *sorted(READERS), "key:ingest"]
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+Parts = dict[str, object]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def foreign(db: None) -> Project:
+    return make_project("beta")
+
+
+def ended_run(project: Project) -> AgentRun:
+    return drive(make_run(make_agent(project)))
+
+
+def caller(who: str, project: Project, foreign: Project) -> Client:
+    if who.startswith("key:"):
+        return Client(headers=with_key(project, who.removeprefix("key:")))
+    if who == "outsider's key":
+        return Client(headers=with_key(foreign, "read", "write", "ingest"))
+    client = Client()
+    if who == "superuser":
+        client.force_login(User.objects.create_superuser("boss"))
+    elif who != "anonymous":
+        client.force_login(make_person(*((foreign, Role.ADMIN) if who == "outsider" else (project, Role(who)))))
+    return client
+
+
+def parts_of(run: AgentRun) -> Parts:
+    message, call = run.messages.earliest("position"), run.tool_calls.earliest("pk")
+    agent = run.agent_config["agent_id"]
+    return {"project": run.project.slug, "run_id": run.pk, "message_id": message.pk, "call_id": call.pk, "agent": agent}
+
+
+def of_nobody(parts: Parts) -> Parts:
+    return {**dict.fromkeys(parts, UNKNOWN), "project": "nowhere", "agent": "nobody"}
+
+
+def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
+    url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address)
+    body = json.dumps(BODIES.get(address, {})).replace("AGENT", str(parts["agent"]))
+    return client.generic(method, url, body if method == "POST" else "", content_type="application/json")
+
+
+def expected(address: str, method: str, who: str) -> set[int]:
+    served = API[address].get(method)
+    if served is None:
+        return {405}
+    if who == "anonymous":
+        return {401}
+    if served == ANYONE:
+        return {200}
+    if who in FOREIGNERS:
+        return {404}
+    if who not in (READERS if served == READ else OPERATORS):
+        return {403}
+    # The run has ended: what may be asked of it is refused for that alone.
+    return {200} if served == READ else {200, 201, 409}
+
+
+def test_every_address_is_in_the_table() -> None:
+    known = {address for address in addresses(get_resolver("agentops.urls").url_patterns) if address.startswith("api/")}
+
+    assert known - PAGES == set(API)
+
+
+@pytest.mark.parametrize("who", CALLERS)
+def test_who_gets_what(who: str, project: Project, foreign: Project) -> None:
+    """SECURITY 5.1"""
+    client, parts = caller(who, project, foreign), parts_of(ended_run(project))
+    answers = {
+        (address, method): ask(client, method, address, parts).status_code for address in API for method in METHODS
+    }
+
+    wrong = {key: status for key, status in answers.items() if status not in expected(*key, who)}
+    assert not wrong
+    made = AgentRun.objects.exclude(pk=parts["run_id"])
+    assert made.count() == (2 if who in OPERATORS else 0)
+
+
+@pytest.mark.parametrize("who", sorted(READERS))
+@pytest.mark.parametrize("wish", [("resume", {"kill": True}), ("all", {"all": True})], ids=["kill", "all"])
+def test_who_may_kill_and_who_may_resume_everything(
+    who: str, wish: tuple[str, dict[str, bool]], project: Project, foreign: Project
+) -> None:
+    run = ended_run(project)
+    where, body = wish
+    base = (
+        f"/api/projects/alpha/agent-runs/{run.pk}/resume"
+        if where == "resume"
+        else "/api/projects/alpha/agent-runs/resume"
+    )
+    answer = caller(who, project, foreign).post(base, body, content_type="application/json")
+
+    assert answer.status_code in ({200, 409} if who in ADMINS else {403})
+
+
+@pytest.mark.parametrize("who", sorted(READERS - {"superuser"}))
+def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign: Project) -> None:
+    """S2, BI-52, S-316: byte for byte, but for the id of the request."""
+    client, theirs = caller(who, project, foreign), parts_of(ended_run(foreign))
+    ours = {**theirs, "project": "alpha"}  # their run under our project's address
+    with time_machine.travel(1_795_000_000, tick=False):
+        for address, served in API.items():
+            if "<" not in address:
+                continue
+            for method in served:
+                nobodys = ask(client, method, address, of_nobody(theirs))
+                assert nobodys.status_code == 404, address
+                assert same(ask(client, method, address, theirs), nobodys), address
+                if (served[method] == OPERATE and who not in OPERATORS) or "run_id" not in address:
+                    continue
+                unknown = ask(client, method, address, {**of_nobody(theirs), "project": "alpha"})
+                assert unknown.status_code == 404, address
+                assert same(ask(client, method, address, ours), unknown), address
+
+
+def same(one: Any, other: Any) -> bool:
+    return (one.status_code, bare(one), headers_of(one)) == (other.status_code, bare(other), headers_of(other))
+
+
+def test_answers_are_the_same_whether_another_project_is_empty_or_full(project: Project, foreign: Project) -> None:
+    """S2"""
+    client, parts = caller("operator", project, foreign), parts_of(ended_run(project))
+
+    def seen() -> list[str]:
+        with time_machine.travel(1_795_000_000, tick=False):
+            answers = [ask(client, "GET", address, parts) for address, served in API.items() if "GET" in served]
+        return [bare(answer) for answer in answers if not answer.streaming]
+
+    before = seen()
+    assert len(before) > 12
+    for _ in range(3):
+        ended_run(foreign)
+
+    assert seen() == before
