@@ -1,0 +1,133 @@
+"""Lists are bounded: paged by a place in an index, never counted, and what has no index looks through a window."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.admin_base import lists
+from agentops.projects.models import AuditEntry, Project
+from runs.models import AgentRun, AgentRunMessage
+from tests.admin.rows import fill, list_url, page_url, registered
+from tests.make import make_agent, make_run
+from timeline.models import Event
+
+ROW = re.compile(r'<th class="field-[^"]*"><a href="[^"]*/([^/"]+)/change/')
+OLDER = re.compile(r'<a href="([^"]*older=[^"]*)" rel="next">')
+
+
+def pages(client: Client, url: str) -> list[list[str]]:
+    """The ids on each page, to the last one."""
+    found = []
+    for _ in range(50):
+        text = client.get(url).content.decode()
+        found.append(ROW.findall(text))
+        older = OLDER.search(text)
+        if older is None:
+            return found
+        url = url.partition("?")[0] + older[1].replace("&amp;", "&")
+    raise AssertionError("the list does not end")
+
+
+@pytest.mark.parametrize("model", [AgentRun, AgentRunMessage, Event, AuditEntry], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("anchor", ["", "project"])
+def test_pages_hold_each_row_once(
+    client: Client, project: Project, monkeypatch: pytest.MonkeyPatch, model: Any, anchor: str
+) -> None:
+    monkeypatch.setattr(admin.site._registry[model], "list_per_page", 4)
+    fill(project, rows=11)
+
+    found = pages(client, list_url(model) + (f"?project={project.pk}" if anchor else ""))
+
+    ids = [each for page in found for each in page]
+    assert all(len(page) == 4 for page in found[:-1])
+    assert len(ids) == len(set(ids)) == model._default_manager.count()
+
+
+def test_a_filter_without_an_index_looks_through_a_window(
+    client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "LOOK", 3)
+    agent = make_agent(project)
+    old = make_run(agent, "the old one", title="needle")
+    for number in range(7):
+        make_run(agent, str(number), title="hay")
+
+    found = pages(client, f"{list_url(AgentRun)}?q=needle")
+
+    assert found == [[], [], [str(old.pk)]]
+    assert b"have not been looked through" in client.get(f"{list_url(AgentRun)}?q=needle").content
+
+
+def test_nothing_is_counted(client: Client, project: Project) -> None:
+    fill(project)
+    for model in registered():
+        with CaptureQueriesContext(connection) as queries:
+            client.get(list_url(model))
+        assert not [q["sql"] for q in queries if "COUNT(" in q["sql"].upper()], model
+
+
+def test_lists_load_no_payload(client: Client, project: Project) -> None:
+    """What may have any size is read for its own page only."""
+    fill(project)
+    big = {"content", "payload", "input", "output", "prompt", "result", "instructions", "body", "before", "after"}
+    for model in registered():
+        with CaptureQueriesContext(connection) as queries:
+            client.get(list_url(model))
+        table = model._meta.db_table
+        for query in queries:
+            read = set(re.findall(rf'"{table}"\."(\w+)"', query["sql"]))
+            assert not read & big, (model, query["sql"])
+
+
+@pytest.mark.parametrize("part", [8, 13, 36])
+def test_a_search_finds_a_run_by_its_id(client: Client, project: Project, part: int) -> None:
+    run = fill(project)
+    term = str(run.pk)[:part]
+
+    assert str(run.pk) in [each for page in pages(client, f"{list_url(AgentRun)}?q={term}") for each in page]
+    assert pages(client, f"{list_url(Event)}?q={run.pk}") != [[]]
+
+
+def test_a_runs_page_shows_fifty_rows_and_where_the_others_are(client: Client, project: Project) -> None:
+    run = fill(project, rows=51)
+    text = client.get(page_url(run)).content.decode()
+
+    for name in ("attempt", "checkpoint", "runerror", "turnusage", "runcommand"):
+        assert f'<a href="/admin/runs/{name}/?run={run.pk}">The newest 50 are shown: see all</a>' in text
+        assert client.get(f"/admin/runs/{name}/?run={run.pk}").status_code == 200
+    assert f'href="/runs/{run.pk}"' in text
+
+
+@pytest.mark.postgres
+def test_lists_go_down_an_index(client: Client, project: Project) -> None:
+    """With no other way allowed, no list sorts its table or reads it whole."""
+    run = fill(project)
+    of = f"project={project.pk}"
+    expected = {
+        f"{list_url(AgentRun)}": "agent_runs_pkey",
+        f"{list_url(AgentRun)}?{of}": "run_list",
+        f"{list_url(AgentRun)}?{of}&status=paused": "run_list",
+        f"{list_url(AgentRunMessage)}": "message_position_once",
+        f"{list_url(AgentRunMessage)}?run={run.pk}": "message_position_once",
+        f"{list_url(Event)}": "event_seq_once",
+        f"{list_url(Event)}?run={run.pk}": "event_seq_once",
+        f"{list_url(AuditEntry)}?{of}": "audit_of_project",
+    }
+    for url, index in expected.items():
+        with CaptureQueriesContext(connection) as queries:
+            client.get(url)
+        [rows] = [q["sql"] for q in queries if " LIMIT 51" in q["sql"]]
+        with connection.cursor() as cursor:
+            for way in ("seqscan", "bitmapscan", "sort"):
+                cursor.execute(f"SET LOCAL enable_{way} = off")
+            cursor.execute(f"EXPLAIN {rows}")
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+        assert index in plan, plan
+        assert "Seq Scan" not in plan, plan

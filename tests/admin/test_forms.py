@@ -1,0 +1,292 @@
+"""What people make and change in the administration goes through the functions that every door calls, with their
+rules and their audit rows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+
+from agentops.projects.keys import authenticate, create_key
+from agentops.projects.models import ApiKey, AuditEntry, Membership, Project, Role
+from runs.models import Agent
+from tests.admin.conftest import client_of, make_staff
+from tests.admin.rows import add_url, list_url, page_url
+from tests.make import make_agent
+from tests.web.people import PASSWORD, make_person, session_of
+
+
+@pytest.fixture(autouse=True)
+def no_tries_yet() -> None:
+    cache.clear()
+
+
+def audited(action: str) -> int:
+    return AuditEntry.objects.filter(action=action).count()
+
+
+# --- Projects ----------------------------------------------------------------------------------------------------
+
+
+def test_a_superuser_makes_a_project(client: Client) -> None:
+    assert client.post(add_url(Project), {"slug": "gamma", "name": " Gamma "}).status_code == 302
+
+    assert Project.objects.get(slug="gamma").name == "Gamma"
+    assert audited("project.created") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"slug": "alpha", "name": "A"}, "there is a project"),
+        ({"slug": "Not a slug", "name": "A"}, "is no slug"),
+        ({"slug": "ok", "name": "a\x1bb"}, "control characters"),
+        ({"slug": "ok", "name": ""}, "This field is required"),
+    ],
+)
+def test_what_is_no_project_is_told_beside_its_field(
+    client: Client, project: Project, given: dict[str, str], said: str
+) -> None:
+    answer = client.post(add_url(Project), given)
+
+    assert answer.status_code == 200
+    assert said in answer.content.decode()
+    assert Project.objects.count() == 1
+
+
+def test_its_admin_changes_a_project(project: Project) -> None:
+    client = client_of(make_staff(project, Role.ADMIN))
+
+    assert client.post(page_url(project), {"name": "New", "retention_days": "30"}).status_code == 302
+    project.refresh_from_db()
+    assert (project.name, project.retention_days) == ("New", 30)
+    assert client.post(page_url(project), {"name": "New", "retention_days": ""}).status_code == 302
+    project.refresh_from_db()
+    assert project.retention_days is None
+    assert b"1 to 36500" in client.post(page_url(project), {"name": "New", "retention_days": "0"}).content
+    assert audited("project.changed") == 2
+    assert client.get(add_url(Project)).status_code == 403
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_others_change_nothing(project: Project, role: Role) -> None:
+    client, agent = client_of(make_staff(project, role)), make_agent(project)
+    membership = Membership.objects.get(project=project)
+
+    for row, form in ((project, {"name": "X"}), (agent, {"model": "x"}), (membership, {"role": "admin"})):
+        assert client.get(page_url(row)).status_code == 200
+        assert b'name="_save"' not in client.get(page_url(row)).content
+        assert client.post(page_url(row), form).status_code == 403
+    for model in (Project, Agent, Membership, ApiKey):
+        assert client.get(add_url(model)).status_code == 403
+        assert client.post(add_url(model), {}).status_code == 403
+    assert client.post(page_url(membership, "delete"), {"post": "yes"}).status_code == 403
+
+
+# --- Members -----------------------------------------------------------------------------------------------------
+
+
+def test_members_are_added_changed_and_removed(project: Project) -> None:
+    client, person = client_of(make_staff(project)), make_person()
+
+    form = {"project": str(project.pk), "user_name": person.username, "role": "viewer"}
+    assert client.post(add_url(Membership), form).status_code == 302
+    membership = Membership.objects.get(user=person)
+    assert "is a member already" in client.post(add_url(Membership), form).content.decode()
+    assert client.post(page_url(membership), {"role": "operator"}).status_code == 302
+    membership.refresh_from_db()
+    assert membership.role == Role.OPERATOR
+    assert client.get(page_url(membership, "delete")).status_code == 200
+    assert client.post(page_url(membership, "delete"), {"post": "yes"}).status_code == 302
+    assert not Membership.objects.filter(user=person).exists()
+    assert [audited(f"member.{word}") for word in ("added", "role_changed", "removed")] == [2, 1, 1]
+
+
+def test_the_last_admin_stays(project: Project) -> None:
+    staff = make_staff(project)
+    client, membership = client_of(staff), Membership.objects.get(user=staff)
+
+    assert "last admin" in client.post(page_url(membership), {"role": "viewer"}).content.decode()
+    answer = client.post(page_url(membership, "delete"), {"post": "yes"}, follow=True)
+    assert "last admin" in answer.content.decode()
+    assert Membership.objects.get(user=staff).role == Role.ADMIN
+
+
+def test_nobody_is_put_into_a_foreign_project(project: Project, other: Project) -> None:
+    staff = make_staff(project)
+
+    form = {"project": str(other.pk), "user_name": staff.username, "role": "admin"}
+    answer = client_of(staff).post(add_url(Membership), form)
+
+    assert "not one of the available choices" in answer.content.decode()
+    assert not Membership.objects.filter(project=other).exists()
+
+
+# --- Keys --------------------------------------------------------------------------------------------------------
+
+
+def key_form(project: Project, **changes: Any) -> dict[str, Any]:
+    return {"project": str(project.pk), "name": "runner", "scopes": ["ingest", "read"], "password": PASSWORD, **changes}
+
+
+def test_a_key_is_shown_once(project: Project) -> None:
+    client = client_of(make_staff(project, password=PASSWORD))
+
+    answer = client.post(add_url(ApiKey), key_form(project))
+
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    [plain] = set(re.findall(r"aok_test_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}", answer.content.decode()))
+    key = authenticate(plain)
+    assert (key.project, key.scopes) == (project, ["ingest", "read"])
+    assert audited("key.created") == 1
+    # What it is called is no secret, though it begins like one.
+    assert key.prefix in client.get(list_url(ApiKey)).content.decode()
+    for url in (list_url(ApiKey), page_url(key), "/admin/"):
+        assert plain not in client.get(url).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"password": "wrong"}, "not your password"),
+        ({"password": ""}, "This field is required"),
+        ({"name": "\x1b[2J"}, "control characters"),
+        ({"scopes": []}, "This field is required"),
+        ({"scopes": ["everything"]}, "not one of the available choices"),
+        ({"expires_at": "2001-01-01T00:00"}, "must expire in the future"),
+        ({"expires_at": "soon"}, "valid date"),
+    ],
+)
+def test_no_key_is_made_of(project: Project, changes: dict[str, Any], said: str) -> None:
+    answer = client_of(make_staff(project, password=PASSWORD)).post(add_url(ApiKey), key_form(project, **changes))
+
+    assert said in answer.content.decode()
+    assert not ApiKey.objects.exists()
+
+
+def test_passwords_are_not_guessed_by_it(project: Project) -> None:
+    client = client_of(make_staff(project, password=PASSWORD))
+    for _ in range(5):
+        client.post(add_url(ApiKey), key_form(project, password="wrong"))
+
+    assert "too many tries" in client.post(add_url(ApiKey), key_form(project)).content.decode()
+    assert not ApiKey.objects.exists()
+
+
+def test_keys_are_revoked(client: Client, project: Project) -> None:
+    made = [create_key(project, name=f"k{n}", scopes=["read"], actor="test").key for n in range(2)]
+    form = {"action": "revoke", "index": "0", "_selected_action": [str(key.pk) for key in made]}
+
+    assert "Revoked: 2." in client.post(list_url(ApiKey), form, follow=True).content.decode()
+    assert "it is revoked already" in client.post(list_url(ApiKey), form, follow=True).content.decode()
+    assert not ApiKey.objects.filter(revoked_at=None).exists()
+    assert audited("key.revoked") == 2
+
+
+def test_only_an_admin_revokes(project: Project) -> None:
+    key = create_key(project, name="k", scopes=["read"], actor="test").key
+    form = {"action": "revoke", "index": "0", "_selected_action": str(key.pk)}
+
+    told = client_of(make_staff(project, Role.OPERATOR)).post(list_url(ApiKey), form, follow=True)
+
+    assert "this needs the role admin" in told.content.decode()
+    assert ApiKey.objects.filter(revoked_at=None).exists()
+
+
+# --- Agents ------------------------------------------------------------------------------------------------------
+
+
+def agent_form(project: Project, **changes: str) -> dict[str, str]:
+    return {
+        "project": str(project.pk), "slug": "helper", "provider": "fixture", "model": "claude-code-5c",
+        "instructions": "Help.\r\nWell.", "tools": '["recorded"]', "max_steps": "7", "settings": "", "policies": "{}",
+        **changes,
+    }  # fmt: skip
+
+
+def test_an_agent_is_made_and_changed(project: Project) -> None:
+    client = client_of(make_staff(project))
+
+    answer = client.post(add_url(Agent), agent_form(project))
+    assert answer.status_code == 302, answer.content.decode()
+    agent = Agent.objects.get(slug="helper")
+    assert (agent.instructions, agent.tools, agent.max_steps, agent.version) == ("Help.\nWell.", ["recorded"], 7, 1)
+    assert "has an agent" in client.post(add_url(Agent), agent_form(project)).content.decode()
+    assert client.post(page_url(agent), agent_form(project, max_steps="8", slug="other")).status_code == 302
+    agent.refresh_from_db()
+    assert (agent.slug, agent.max_steps, agent.version) == ("helper", 8, 2)
+    assert (audited("agent.created"), audited("agent.changed")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"slug": "Not One"}, "is no slug"),
+        ({"provider": "../../etc"}, "etc"),
+        ({"model": "nope"}, "nope"),
+        ({"tools": '["no_such_tool"]'}, "no_such_tool"),
+        ({"tools": "[1"}, "This is no JSON"),
+        ({"tools": '"recorded"'}, "valid list"),
+        ({"settings": '{"a": 1, "a": 2}'}, "stands there twice"),
+        ({"settings": "[" * 100_000}, "nested too deeply"),
+        ({"settings": '{"a": NaN}'}, "not a finite number"),
+        ({"max_steps": "0"}, "greater than or equal to 1"),
+        ({"max_steps": "x"}, "whole number"),
+        ({"policies": "<script>"}, "This is no JSON"),
+    ],
+)
+def test_what_is_no_agent_is_told_beside_its_field(project: Project, changes: dict[str, str], said: str) -> None:
+    answer = client_of(make_staff(project)).post(add_url(Agent), agent_form(project, **changes))
+
+    text = answer.content.decode()
+    assert answer.status_code == 200
+    assert said in text
+    assert "<script>" not in text.replace('<script src="', "")
+    assert not Agent.objects.exists()
+
+
+# --- People ------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_are_ended(client: Client, project: Project) -> None:
+    """S13."""
+    person, bystander = make_person(project), make_person(project)
+    theirs = Client()
+    theirs.cookies["sessionid"] = session_of(person)
+    others = Client()
+    others.cookies["sessionid"] = session_of(bystander)
+    session_of(person)
+    assert theirs.get(f"/p/{project.slug}/runs").status_code == 200
+
+    form = {"action": "end_sessions", "index": "0", "_selected_action": str(person.pk)}
+    told = client.post("/admin/auth/user/", form, follow=True).content.decode()
+
+    assert "Sessions ended: 2, of 1 people." in told
+    assert theirs.get(f"/p/{project.slug}/runs").status_code == 302
+    assert others.get(f"/p/{project.slug}/runs").status_code == 200
+    assert AuditEntry.objects.get(action="sessions.ended").after == {"ended": 2}
+
+
+def test_changes_of_people_are_audited(client: Client, project: Project) -> None:
+    form = {"username": "new", "usable_password": "true", "password1": PASSWORD, "password2": PASSWORD}
+    assert client.post("/admin/auth/user/add/", form).status_code == 302
+    person = User.objects.get(username="new")
+    changed = {
+        "username": "new",
+        "is_staff": "on",
+        "is_active": "on",
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00",
+    }
+    assert client.post(f"/admin/auth/user/{person.pk}/change/", changed).status_code == 302
+    assert client.post(f"/admin/auth/user/{person.pk}/delete/", {"post": "yes"}).status_code == 302
+
+    [entry] = AuditEntry.objects.filter(action="user.changed")
+    assert "Staff status" in entry.after["fields"]
+    assert PASSWORD not in str([e.after for e in AuditEntry.objects.all()])
+    assert (audited("user.created"), audited("user.deleted")) == (1, 1)

@@ -1,0 +1,131 @@
+"""Resume, pause and stop of many runs: each by the function of every door, with its own answer and audit row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from agentops.projects.models import AuditEntry, Project, Role
+from runs import inbox
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from tests.admin.conftest import client_of, make_staff
+from tests.admin.rows import list_url
+from tests.make import make_agent, make_run
+
+LIST = list_url(AgentRun)
+
+
+def ask(client: Client, action: str, runs: Sequence[AgentRun], **more: str) -> list[str]:
+    """The messages that come of it."""
+    form = {"action": action, "index": "0", "_selected_action": [str(run.pk) for run in runs], **more}
+    return [str(message) for message in client.post(LIST, form, follow=True).context["messages"]]
+
+
+def paused(project: Project) -> AgentRun:
+    run = make_run(make_agent(project))
+    inbox.pause(run.pk, by="test")
+    return AgentRun.objects.get(pk=run.pk)
+
+
+def test_resume_goes_on_with_each_that_is_paused(client: Client, project: Project) -> None:
+    runs = [paused(project), paused(project), make_run(make_agent(project))]
+
+    told = ask(client, "resume", runs)
+
+    assert told[0] == "Resumed: 2."
+    assert told[1:] == [f"Skipped {runs[2].pk}: only paused runs can be resumed; this one is queued."]
+    assert AgentRun.objects.filter(resumed_from__in=runs).count() == 2
+    entries = AuditEntry.objects.filter(action="run.resumed")
+    assert {entry.object_id for entry in entries} == {str(run.pk) for run in runs[:2]}
+    assert {entry.actor for entry in entries} == {"user:boss"}
+
+    again = ask(client, "resume", runs[:1])
+    assert "it went on already, as" in again[0]
+    assert entries.count() == 2
+
+
+def test_pause(client: Client, project: Project) -> None:
+    runs = [make_run(make_agent(project)), paused(project)]
+
+    told = ask(client, "pause", runs)
+
+    assert told == ["Asked to pause: 1.", f"Skipped {runs[1].pk}: it is paused already."]
+    assert AgentRun.objects.get(pk=runs[0].pk).state is RunStatus.PAUSED
+
+
+def test_stop_asks_first(client: Client, project: Project) -> None:
+    run = make_run(make_agent(project), "p", title="<b>to stop</b>")
+
+    answer = client.post(LIST, {"action": "stop", "index": "0", "_selected_action": str(run.pk)})
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    assert "cannot be resumed" in text
+    assert "&lt;b&gt;to stop&lt;/b&gt;" in text
+    assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
+
+    assert ask(client, "stop", [run], sure="yes") == ["Asked to stop: 1."]
+    assert AgentRun.objects.get(pk=run.pk).state is RunStatus.STOPPED
+    assert AuditEntry.objects.filter(action="run.stopped", object_id=str(run.pk)).count() == 1
+    assert ask(client, "stop", [run], sure="yes") == [f"Skipped {run.pk}: it is stopped already."]
+
+
+@pytest.mark.parametrize("role", Role)
+def test_the_role_decides(project: Project, other: Project, role: Role) -> None:
+    """5.1: a viewer may look; another project's run is one that is not there."""
+    mine, foreign = make_run(make_agent(project)), make_run(make_agent(other))
+
+    told = ask(client_of(make_staff(project, role)), "pause", [mine, foreign])
+
+    done = role is not Role.VIEWER
+    assert (AgentRun.objects.get(pk=mine.pk).state is RunStatus.PAUSED) is done
+    assert AgentRun.objects.get(pk=foreign.pk).state is RunStatus.QUEUED
+    assert told == (["Asked to pause: 1."] if done else [f"Skipped {mine.pk}: this needs the role operator or admin."])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"action": "stop", "sure": "yes", "index": "0"},
+        {"action": "stop", "sure": "yes", "index": "0", "_selected_action": "no-uuid"},
+        {"action": "stop", "sure": "yes", "index": "x", "_selected_action": "\0"},
+        {"action": "stop", "sure": "yes", "index": "0", "select_across": "1"},
+        {"action": "nothing", "index": "0", "_selected_action": "0192aaaa-0000-7000-8000-000000000000"},
+        {"action": "delete_selected", "post": "yes", "index": "0"},
+        {},
+    ],
+)
+def test_a_crafted_form_does_nothing(client: Client, project: Project, form: dict[str, str]) -> None:
+    """ "All of the list" is no choice here: only rows that were ticked are acted on."""
+    run = make_run(make_agent(project))
+
+    assert client.post(LIST, form).status_code in {200, 302}
+    assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
+
+
+def test_forms_need_their_token(client: Client, boss: object, project: Project) -> None:
+    """S12."""
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(boss)  # type: ignore[arg-type]
+    run = make_run(make_agent(project))
+
+    form = {"action": "stop", "sure": "yes", "index": "0", "_selected_action": str(run.pk)}
+    assert strict.post(LIST, form).status_code == 403
+    assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
+
+
+def test_a_superuser_checks_what_is_stored(client: Client, project: Project) -> None:
+    good, bad = make_run(make_agent(project)), make_run(make_agent(project))
+    AgentRun.objects.filter(pk=bad.pk).update(
+        step_base=0, step_count=3, status="completed", completed_at=timezone.now()
+    )
+
+    told = ask(client, "check_records", [good, bad])
+
+    assert any(text.startswith(f"{good.pk}: all ") for text in told)
+    assert any(text.startswith(f"{bad.pk}: E5: not true that ") for text in told)
+    assert not AuditEntry.objects.filter(object_id=str(bad.pk)).exclude(action="run.created").exists()
+    assert "Check what is stored" not in client_of(make_staff(project)).get(LIST).content.decode()
