@@ -1,6 +1,6 @@
 """What the command line takes as numbers, titles and labels: argparse types that say what they expected.
 
-A door's part: may import Django.
+A door's part: may import Django, and the limits of runs.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import argparse
 import re
 
 from agentops.projects.management.base import printable
+from runs.creation import MAX_LABEL, MAX_TITLE
 from runs.management.reading import legible
 
-MAX_TITLE = 200
-MAX_LABEL = 64
 MAX_ROWS = 1000
 
 

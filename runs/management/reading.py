@@ -1,11 +1,10 @@
 """What the commands read: agent definitions and prompts, from files or from standard input.
 
-A door's part: may import Django and the reader of runs.fixtures.
+A door's part: may import Django, the strict parser and the reader of runs.fixtures.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE
+from runs import strict_json
 from runs.fixtures.reading import FixtureError, read_bytes
 from timeline.redact import BARE
 
@@ -42,7 +42,7 @@ def read_definition(name: str) -> dict[str, Any]:
     text = read_text(name)
     is_json = name.endswith(".json") or (not name.endswith(".toml") and text.lstrip()[:1] in {"{", ""})
     try:
-        definition = _parse_json(text) if is_json else tomllib.loads(text)
+        definition = strict_json.parse(text) if is_json else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise CommandError(f"{name}: not {'JSON' if is_json else 'TOML'}: {reason}", returncode=EXIT_INVALID) from None
@@ -73,15 +73,3 @@ def _stdin() -> bytes:
     if len(data) > MAX_STDIN:
         raise FixtureError("too_large", "standard input", f"larger than {MAX_STDIN} bytes")
     return data
-
-
-def _parse_json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_without_repeats)
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:64]!r} stands there twice")
-    return made

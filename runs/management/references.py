@@ -1,6 +1,6 @@
 """How the command line names things: runs by their id or its beginning, and who is at the keyboard.
 
-A door's part: may import identity, runs' models and errors.
+A door's part: may import identity, the record, runs' models, access and errors.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import ClassVar
 from uuid import UUID
 
 from agentops.projects.access import SYSTEM, scoped
+from runs.access import expired
 from runs.errors import RunError, RunNotFound
 from runs.models import AgentRun
+from timeline.models import Tombstone
 
 MIN_PREFIX = 4
 MAX_CANDIDATES = 10
@@ -33,7 +35,7 @@ def find_run(reference: str) -> AgentRun:
     runs = AgentRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else AgentRun.objects.none()
     found = list(scoped(runs, SYSTEM).select_related("project").order_by("-pk")[: MAX_CANDIDATES + 1])
     if not found:
-        raise RunNotFound(f"run not found: {reference[:64]!r}")
+        raise _missing(reference, bounds)
     short = len(reference.replace("-", "")) < MIN_PREFIX
     if len(found) > 1 or short:
         problem = f"is too short, give {MIN_PREFIX} characters or more" if short else "names more than one run"
@@ -48,6 +50,14 @@ def operator() -> str:
     except KeyError:
         name = str(os.getuid())
     return f"cli:{name}"
+
+
+def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> RunError:
+    """Why there is no such run: of one that was removed its tombstone tells."""
+    stones = list(Tombstone.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1])[:2]) if bounds else []
+    if len(stones) == 1:
+        return expired(stones[0])
+    return RunNotFound(f"run not found: {reference[:64]!r}")
 
 
 def _bounds(reference: str) -> tuple[UUID, UUID] | None:

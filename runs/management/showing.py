@@ -60,7 +60,7 @@ def facts_of(run: AgentRun) -> Facts:
         "error_message": shown(run.error_message),
         "result": shown(run.result),
         "last_event": _last_event(run),
-        "messages": [_message(row) for row in reversed(run.messages.order_by("-position")[:LAST_MESSAGES])],
+        "messages": [message_of(row) for row in reversed(run.messages.order_by("-position")[:LAST_MESSAGES])],
     }
 
 
@@ -124,8 +124,9 @@ def _lineage(run: AgentRun) -> Facts:
         "resumed_from": run.resumed_from_id,
         "resumed_as": successor,
         "forked_from": run.forked_from_id,
+        "forked_at_step": run.forked_at_step,
     }
-    return {name: run_id for name, run_id in around.items() if run_id is not None}
+    return {name: value for name, value in around.items() if value is not None}
 
 
 def _last_event(run: AgentRun) -> Facts | None:
@@ -136,7 +137,7 @@ def _last_event(run: AgentRun) -> Facts | None:
     return {"seq": event.seq, "type": event.type, "ts": event.ts, "message": message}
 
 
-def _message(row: AgentRunMessage) -> Facts:
+def message_of(row: AgentRunMessage) -> Facts:
     """Redacted first and then cut: half a secret would not be known as one."""
     asked = [part["tool_name"] for part in row.content["parts"] if part["part_kind"] == "tool-call"]
     said = shown(text_of(row.content)).strip()

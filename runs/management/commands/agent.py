@@ -13,14 +13,16 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import QuerySet
 
 from agentops.projects.access import SYSTEM, Action, project_for, scoped
-from agentops.projects.management.base import EXIT_INVALID, EXIT_USAGE, AddSubcommand, OurCommand, printable
+from agentops.projects.management.base import EXIT_INVALID, EXIT_USAGE, AddSubcommand, printable
 from agentops.projects.models import Project
-from runs import agents, creation, inbox
-from runs.creation import UserTurn
-from runs.engine import resume as resuming
+from runs import agents, inbox
+from runs.creation import MAX_TITLE, UserTurn
+from runs.engine import steering
+from runs.engine.steering import Outcome
 from runs.errors import InvalidAgent
-from runs.management import arguments, tailing
+from runs.management import arguments, deciding, forking, resuming, tailing
 from runs.management.reading import STDIN, json_path, legible, read_definition, read_text
+from runs.management.records import RUN_HELP, Records
 from runs.management.references import find_run, operator
 from runs.management.showing import cut, facts_of, lines_of, row_of, shown, with_reason
 from runs.models import Agent, AgentRun
@@ -29,10 +31,9 @@ from runs.statuses import LIVE, RunStatus
 EXIT_NOT_COMPLETED = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 LOOK_EVERY_S = 0.25
-RUN_HELP = "the run's id, or its beginning (4 characters or more) that no other run has"
 
 
-class Command(OurCommand):
+class Command(Records):
     help = "Agents and their runs."
 
     def subcommands(self, add: AddSubcommand) -> None:
@@ -49,24 +50,25 @@ class Command(OurCommand):
         show = add("show", self.show, help="Everything about one run.")
         tail = add("tail", self.tail, help="Print a run's events as they come, until it ends or pauses.")
         resume = add("resume", self.resume, help="Go on with a paused run, as a new one; prints its id.")
+        fork = add("fork", self.fork, help="Begin another run at a checkpoint of a run; prints its id.")
         pause = add("pause", self.pause, help="Pause a run after the tools of its turn.")
         stop = add("stop", self.stop, help="End a run.")
         send = add("send", self.send, help="Say something to a run, before its next model call.")
-        for named in (show, tail, resume, pause, stop, send):
+        outcome = add("outcome", self.outcome, help="Say what came of a tool call whose outcome is unknown.")
+        for named in (show, tail, fork, pause, stop, send):
             named.add_argument("run", metavar="RUN", help=RUN_HELP)
         tail.add_argument(
             "--after", metavar="SEQ", type=arguments.seq, default=0, help="only the events after this one"
         )
         tail.add_argument("--no-follow", dest="follow", action="store_false", help="end after what there is by now")
         tail.add_argument("--json", action="store_true", help="as JSON, one event a line")
-        resume.add_argument("--message", metavar="M", type=legible, help='the next user turn (default: "continue")')
-        resume.add_argument("--replace", action="store_true", help="begin anew with the message as the prompt")
-        resume.add_argument(
-            "--max-steps", metavar="N", type=arguments.whole, help="of the new run (default: as the old one)"
-        )
+        _add_resume_options(resume)
+        forking.add_options(fork)
         send.add_argument("message", metavar="MESSAGE", type=legible, help="the user turn")
-        for each in (apply, ls, show, resume, pause, stop, send):
+        deciding.add_options(outcome)
+        for each in (apply, ls, show, resume, fork, pause, stop, send, outcome):
             each.add_argument("--json", action="store_true", help="as JSON")
+        self.add_records(add)
 
     def apply(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
@@ -84,11 +86,11 @@ class Command(OurCommand):
     def run(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.OPERATE)
         agent = agents.find(project, options["agent_id"])
-        run = creation.create(
+        run = steering.create(
+            operator(),
             project,
             agent,
             _prompt(agent, options),
-            by=operator(),
             max_steps=options["max_steps"],
             title=options["title"],
             labels=list(dict.fromkeys(options["label"])),
@@ -126,7 +128,7 @@ class Command(OurCommand):
             self.write_json(rows)
             return
         headers = ["id", "project", "agent", "status", "reason", "steps", "created", "title"]
-        width = 60 if self.stdout.isatty() else arguments.MAX_TITLE * 4
+        width = 60 if self.stdout.isatty() else MAX_TITLE * 4
         self.write_table(headers, [_cells(row, width) for row in rows])
 
     def show(self, options: dict[str, Any]) -> None:
@@ -159,16 +161,16 @@ class Command(OurCommand):
             _require_completed(_refreshed(run))
 
     def resume(self, options: dict[str, Any]) -> None:
-        if options["replace"] and options["message"] is None:
-            raise CommandError("--replace begins anew with a message: give one with --message", returncode=EXIT_USAGE)
+        resuming.check_usage(options)
+        wanted = {name: options[name] for name in ("message", "max_steps", "kill")} | {"append": not options["replace"]}
+        if options["all"]:
+            self._resumed(resuming.resume_all(options, **wanted), options)
+            return
         old = find_run(options["run"])
-        done = resuming.resume(
-            old.pk,
-            by=operator(),
-            message=options["message"],
-            append=not options["replace"],
-            max_steps=options["max_steps"],
-        )
+        if options["dry_run"]:
+            self._resumed(steering.resume_many(operator(), [old], dry_run=True, **wanted), options)
+            return
+        done = steering.resume(operator(), old, **wanted)
         if options["json"]:
             self.write_json({**row_of(done.run), "already_resumed": done.already})
             return
@@ -176,18 +178,35 @@ class Command(OurCommand):
         if done.already:
             self.stderr.write(f"{old.pk} was already resumed; it went on as {done.run.pk}")
 
+    def _resumed(self, outcomes: list[Outcome], options: dict[str, Any]) -> None:
+        if options["json"]:
+            self.write_json(resuming.as_json(outcomes))
+        else:
+            self.write_table(["", "run", "as"], resuming.lines_of(outcomes))
+
+    def fork(self, options: dict[str, Any]) -> None:
+        new = forking.fork(find_run(options["run"]), options)
+        if options["json"]:
+            self.write_json({**row_of(new), "forked_from": new.forked_from_id, "forked_at_step": new.forked_at_step})
+        else:
+            self.stdout.write(str(new.pk))
+
     def pause(self, options: dict[str, Any]) -> None:
-        run = inbox.pause(find_run(options["run"]).pk, by=operator())
+        run = steering.pause(operator(), find_run(options["run"])).run
         self._steered(run, "pauses after the tools of its turn", options)
 
     def stop(self, options: dict[str, Any]) -> None:
-        run = inbox.stop(find_run(options["run"]).pk, by=operator())
+        run = steering.stop(operator(), find_run(options["run"])).run
         self._steered(run, "stops at its next step", options)
 
     def send(self, options: dict[str, Any]) -> None:
-        run = inbox.send(find_run(options["run"]).pk, options["message"], by=operator())
+        run = steering.send(operator(), find_run(options["run"]), options["message"]).run
         told = "hears it when it is resumed" if run.state is RunStatus.PAUSED else "hears it before its next model call"
         self._steered(run, told, options)
+
+    def outcome(self, options: dict[str, Any]) -> None:
+        done = deciding.resolve(find_run(options["run"]), options)
+        self._steered(done.run, "runs the call again" if options["retry"] else "goes on with that", options)
 
     def _steered(self, run: AgentRun, still_to_come: str, options: dict[str, Any]) -> None:
         """What has become of the run, and what its worker has still to do."""
@@ -219,6 +238,20 @@ def _add_run_options(run: CommandParser) -> None:
         help="follow the run until it ends or pauses and print its status; exit code 1 if it did not complete",
     )
     run.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_resume_options(resume: CommandParser) -> None:
+    resume.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
+    resume.add_argument("--all", action="store_true", help="every paused run, and with --kill every live one")
+    resume.add_argument("--project", metavar="SLUG", help="of this project only (with --all)")
+    resume.add_argument("--message", metavar="M", type=legible, help='the next user turn (default: "continue")')
+    resume.add_argument("--replace", action="store_true", help="begin anew with the message as the prompt")
+    resume.add_argument(
+        "--max-steps", metavar="N", type=arguments.whole, help="of the new run (default: as the old one)"
+    )
+    resume.add_argument("--kill", action="store_true", help="take a run that is live from its worker first")
+    resume.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    resume.add_argument("--yes", action="store_true", help="do not ask before live runs are taken")
 
 
 def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:

@@ -16,7 +16,7 @@ from django.db import connections
 from agentops.projects.access import SYSTEM
 from agentops.projects.actions import create_project
 from agentops.projects.models import AuditEntry, Project
-from runs import agents
+from runs import agents, policies
 from runs.errors import InvalidAgent
 from runs.models import Agent
 
@@ -233,3 +233,20 @@ def test_exit_6_for_what_cannot_be_read(project: Project, refused: Any, tmp_path
 
 def test_an_unknown_project_is_not_found(db: None, refused: Any) -> None:
     assert refused("agent", "apply", "x.toml", "--project", "nowhere") == (3, "no such project")
+
+
+def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
+    """BI-87"""
+    with pytest.raises(InvalidAgent, match="on_idle cannot resume") as refusal:
+        agents.apply(project, {**DEFINITION, "policies": {"on_idle": {"action": "resume"}}}, by="system")
+
+    assert (refusal.value.code, refusal.value.status) == ("invalid_policy", 422)
+    assert refusal.value.data["pointer"] == "/policies/on_idle/action"
+    assert not Agent.objects.exists()
+
+
+def test_recover_is_an_old_word_for_resume(project: Project) -> None:
+    """S-101, BI-87"""
+    agent, _ = agents.apply(project, {**DEFINITION, "policies": {"on_dead": "recover"}}, by="system")
+
+    assert policies.parse(agent.policies).rules[policies.Trigger.ON_DEAD][0].action == "resume"

@@ -62,7 +62,7 @@ def test_exit_codes_and_streams(process_env: dict[str, str], make_run: MakeRun, 
     lines = [
         f"agent resume {run.pk}",
         "agent run player --project alpha --prompt Hi",
-        "agent resume",
+        "agent pause",
         "agent resume ffffffff",
         f"agent resume {str(run.pk)[:4]}",
         f"agent resume {done.pk}",

@@ -1,0 +1,53 @@
+"""`agentops agent outcome`: what came of a tool call whose outcome is unknown.
+
+A door's part: may import identity, runs' models and the engine's steering.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandParser
+from django.db.models import Q
+
+from runs.engine import steering
+from runs.engine.outcomes import Choice, Resolved
+from runs.errors import ToolCallNotFound
+from runs.management.reading import legible
+from runs.management.records import RUN_HELP
+from runs.management.references import operator
+from runs.models import AgentRun, AgentRunToolCall
+from runs.statuses import ToolStatus
+
+CALL_HELP = "the call's id, or the model's name for it"
+
+
+def add_options(outcome: CommandParser) -> None:
+    outcome.add_argument("run", metavar="RUN", help=RUN_HELP)
+    outcome.add_argument("call", metavar="CALL", type=legible, help=CALL_HELP)
+    word = outcome.add_mutually_exclusive_group(required=True)
+    word.add_argument("--retry", action="store_true", help="run it again; if it did take effect, that happens twice")
+    word.add_argument("--done", metavar="OUTPUT", type=legible, help="it took effect, and this is its output")
+    word.add_argument("--failed", metavar="ERROR", type=legible, help="it failed, and this is what went wrong")
+
+
+def resolve(run: AgentRun, options: dict[str, Any]) -> Resolved:
+    call = _find_call(run, options["call"])
+    if options["retry"]:
+        return steering.resolve_call(operator(), run, call.pk, Choice.RETRY)
+    if options["done"] is not None:
+        return steering.resolve_call(operator(), run, call.pk, Choice.DONE, text=options["done"])
+    return steering.resolve_call(operator(), run, call.pk, Choice.FAILED, text=options["failed"])
+
+
+def _find_call(run: AgentRun, reference: str) -> AgentRunToolCall:
+    """By the row's id, or by the model's name for it: that of a call that is unknown first, then the newest."""
+    named = Q(call_id=reference)
+    with suppress(ValueError):
+        named |= Q(pk=UUID(reference))
+    found = list(AgentRunToolCall.objects.filter(named, run=run).order_by("step_number", "id"))
+    if not found:
+        raise ToolCallNotFound(f"tool call not found in run {run.pk}: {reference[:64]!r}")
+    return next((call for call in found if call.status == ToolStatus.UNKNOWN), found[-1])

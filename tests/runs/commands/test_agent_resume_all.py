@@ -1,0 +1,110 @@
+"""`agentops agent resume --all`: who is meant, what is asked before live runs are taken, what is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import create_project
+from agentops.projects.models import AuditEntry
+from runs import agents, creation, inbox
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from tests.runs.commands.conftest import DEFINITION, Command
+
+P, Q, S = RunStatus.PAUSED, RunStatus.QUEUED, RunStatus.STOPPED
+
+
+def lines(text: str) -> dict[str, tuple[str, str]]:
+    return {cells[1]: (cells[0], cells[2]) for cells in (line.split("\t") for line in text.splitlines())}
+
+
+def test_all_paused_runs_go_on_and_the_others_are_named(make_run: Callable[..., AgentRun], command: Command) -> None:
+    paused, live, _ = (make_run(status) for status in (P, Q, S))
+    told = lines(command("agent", "resume", "--all", "--message", "Go on."))
+
+    new = AgentRun.objects.get(resumed_from=paused)
+    assert told == {
+        str(paused.pk): ("resumed", str(new.pk)),
+        str(live.pk): ("skipped", "run_not_paused: only paused runs can be resumed; this one is queued"),
+    }
+    assert new.prompt == "Go on."
+    assert AuditEntry.objects.get(action="run.resumed").actor.startswith("cli:")
+    assert list(lines(command("agent", "resume", "--all"))) == [str(live.pk), str(new.pk)]
+
+
+def test_a_project_may_be_named(make_run: Callable[..., AgentRun], command: Command, refused: Any) -> None:
+    mine = make_run(P)
+    beta = create_project("beta", "Beta", actor=SYSTEM)
+    other = creation.create(beta, agents.apply(beta, DEFINITION, by="test")[0], "Hello", by="test")
+    inbox.pause(other.pk, by="test")
+
+    assert list(lines(command("agent", "resume", "--all", "--project", "beta"))) == [str(other.pk)]
+    assert AgentRun.objects.get(pk=mine.pk).status == "paused"
+    assert refused("agent", "resume", "--all", "--project", "nowhere")[0] == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--all", "0123"], ["--kill"], ["--project", "alpha", "0123"], ["--all", "--replace"], ["--dry-run"]],
+    ids=" ".join,
+)
+def test_usage(db: None, refused: Any, words: list[str]) -> None:
+    """BI-103: neither a run nor --all, both, or what belongs to the other."""
+    assert refused("agent", "resume", *words)[0] == 2
+
+
+def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], refused: Any) -> None:
+    """BI-103: unknown 3; a beginning that several have, or of one character, 4 with the candidates."""
+    runs = [make_run(P) for _ in range(2)]
+    shared = str(runs[0].pk)[:8]
+    assert str(runs[1].pk).startswith(shared[:4])
+
+    assert refused("agent", "resume", "ffffffff")[0] == 3
+    for beginning in (shared[:4], shared[:1]):
+        code, line = refused("agent", "resume", beginning)
+        assert code == 4
+        assert all(str(run.pk) in line for run in runs)
+    assert AgentRun.objects.count() == 2
+
+
+def test_live_runs_are_taken_only_where_that_is_meant(
+    make_run: Callable[..., AgentRun], command: Command, refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """BI-104: without a terminal it takes --yes; at one it is asked for."""
+    live, running = make_run(Q), make_run(RunStatus.RUNNING)
+    before = list(AgentRun.objects.order_by("pk").values())
+
+    code, line = refused("agent", "resume", "--all", "--kill")
+    assert (code, "2 live runs" in line, "--yes" in line) == (5, True, True)
+    assert "resumed" in command("agent", "resume", "--all", "--kill", "--dry-run")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: "n")
+    assert refused("agent", "resume", "--all", "--kill")[0] == 5
+    assert list(AgentRun.objects.order_by("pk").values()) == before
+
+    told = lines(command("agent", "resume", "--all", "--kill", "--yes"))
+    assert {told[str(run.pk)][0] for run in (live, running)} == {"resumed"}
+    assert AuditEntry.objects.filter(action="run.killed").count() == 2
+
+
+def test_one_run_can_be_killed_too(make_run: Callable[..., AgentRun], command: Command) -> None:
+    run = make_run(RunStatus.RUNNING)
+    [line] = command("agent", "resume", str(run.pk), "--kill", "--dry-run").splitlines()
+    assert line == f"resumed\t{run.pk}\t-"
+    assert AgentRun.objects.get(pk=run.pk).status == "running"
+    new = command("agent", "resume", str(run.pk), "--kill").strip()
+    assert str(AgentRun.objects.get(resumed_from=run).pk) == new
+
+
+def test_json(make_run: Callable[..., AgentRun], command: Command) -> None:
+    paused, live = make_run(P), make_run(Q)
+    told = json.loads(command("agent", "resume", "--all", "--json"))
+
+    new = AgentRun.objects.get(resumed_from=paused)
+    assert told["resumed"] == [{"id": str(paused.pk), "resumed_as": str(new.pk)}]
+    assert [(one["id"], one["code"]) for one in told["skipped"]] == [(str(live.pk), "run_not_paused")]
