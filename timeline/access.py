@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.http import HttpRequest
 
+from agentops.projects import sessions
 from agentops.projects.access import Action, Principal, may
 
 
@@ -35,4 +36,4 @@ class Permit:
         """As Django asks at each request: the session is there, and was opened under today's password."""
         request = HttpRequest()
         request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key=self.session_key)
-        return get_user(request).pk == self.principal.user_id
+        return get_user(request).pk == self.principal.user_id and not sessions.is_over(request.session)

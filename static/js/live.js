@@ -65,6 +65,7 @@
       this.url = new URL(url, location.href);
       this.names = new Set();
       this.source = null;
+      this.early = null;
       this.done = false;
       this.failures = 0;
       this.timer = 0;
@@ -86,14 +87,16 @@
       super.addEventListener(name, listener, options);
       if (this.names.has(name)) return;
       this.names.add(name);
-      if (this.source) this.forward(this.source, name);
+      if (this.source && !this.early) this.forward(this.source, name);
     }
 
     forward(source, name) {
-      source.addEventListener(name, (event) => {
-        this.heard = Date.now();
-        this.dispatchEvent(new MessageEvent(name, { data: event.data, lastEventId: event.lastEventId }));
-      });
+      source.addEventListener(name, (event) => this.hear(name, event));
+    }
+
+    hear(name, event) {
+      this.heard = Date.now();
+      this.dispatchEvent(new MessageEvent(name, { data: event.data, lastEventId: event.lastEventId }));
     }
 
     address() {
@@ -105,18 +108,33 @@
     open() {
       this.drop();
       if (this.done) return;
-      const source = new EventSource(this.address());
+      const address = this.address();
+      this.early = window.earlyStream?.(address.href) ?? null;
+      const source = this.early?.source ?? new EventSource(address);
       this.source = source;
       this.heard = Date.now();
-      for (const name of this.names) this.forward(source, name);
-      source.onopen = () => {
-        this.failures = 0;
-        this.heard = Date.now();
-        tell("live");
-        if (this.onopen) this.onopen();
-      };
+      source.onopen = () => this.opened();
       source.onerror = () => this.lost(source.readyState === CLOSED);
       if (this.failures === 0) tell("connecting");
+      if (this.early) this.takeOver(this.early.flow);
+      else for (const name of this.names) this.forward(source, name);
+    }
+
+    opened() {
+      this.failures = 0;
+      this.heard = Date.now();
+      tell("live");
+      if (this.onopen) this.onopen();
+    }
+
+    // A task later: by then the extension has bound everything that listens.
+    takeOver(flow) {
+      const { source } = this;
+      setTimeout(() => {
+        if (this.source !== source) return;
+        if (source.readyState === OPEN) this.opened();
+        flow((name, event) => this.source === source && this.hear(name, event));
+      });
     }
 
     // Forgets the connection. An EventSource that is closed reports nothing more.

@@ -8,7 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
+from agentops.projects.keys import authenticate
+from runs.models import AgentRun
+from tests.admin.rows import fill, fill_global, list_url, page_url, registered
 from tests.browser.conftest import Tabs
+from tests.browser.test_hostile_text import HOSTILE
+from tests.make import make_project
 from tests.web.people import PASSWORD
 from tests.web.serving import WebThread
 
@@ -47,3 +52,59 @@ def test_its_scripts_work(tabs: Tabs, web: WebThread, boss: User) -> None:
     expect(page.locator("#id_user_permissions_from option").first).to_be_attached()
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_text("was changed successfully")).to_be_visible()
+
+
+def test_our_tables_load_and_act(tabs: Tabs, web: WebThread, boss: User) -> None:
+    """S10, BI-90: every list and page, with rows that try to act, without one violation; and runs are steered."""
+    project = make_project()
+    run = fill(project, rows=2, text=f"{HOSTILE[0]}{HOSTILE[1]}")
+    fill_global()
+    page = tabs.open(web.url, boss)
+    for model in registered():
+        page.goto(list_url(model))
+        expect(page.locator("#content h1")).to_be_visible()
+        page.goto(page_url(model._default_manager.order_by("pk").last()))  # type: ignore[arg-type]
+        expect(page.locator("#content h1")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    page.goto(f"{list_url(AgentRun)}?project={project.pk}")
+    page.get_by_role("checkbox").nth(1).check()
+    page.get_by_role("checkbox").nth(2).check()
+    page.locator("select[name=action]").select_option("stop")
+    page.get_by_role("button", name="Go").click()
+    page.get_by_role("button", name="Stop 2 runs").click()
+    expect(page.get_by_text("Asked to stop: 2.")).to_be_visible()
+    page.goto(page_url(run))
+    page.locator("#content").get_by_role("link", name="Events").click()
+    expect(page.locator("#result_list tbody tr").first).to_be_visible()
+
+
+def test_a_new_key_can_be_copied(tabs: Tabs, web: WebThread, boss: User) -> None:
+    project = make_project()
+    page = tabs.open(web.url, boss, permissions=["clipboard-read", "clipboard-write"])
+    page.goto("/admin/projects/apikey/add/")
+    page.get_by_label("Project").select_option(label=project.slug)
+    page.get_by_label("Name").fill("runner")
+    page.get_by_label("Ingest").check()
+    page.get_by_label("Your password").fill(PASSWORD)
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Copy").click()
+
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    plain = page.locator("#plain").inner_text()
+    assert page.evaluate("navigator.clipboard.readText()") == plain
+    assert authenticate(plain).project == project
+
+
+def test_the_colours_are_the_readers_choice_on_the_whole_site(tabs: Tabs, web: WebThread, boss: User) -> None:
+    page = tabs.open(web.url, boss, color_scheme="light")
+    page.goto("/admin/")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("[data-theme-toggle]").click()
+    page.locator("[data-theme-toggle]").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.goto("/")
+
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert (light, dark) == ("rgb(250, 250, 248)", "rgb(19, 20, 22)")

@@ -212,3 +212,27 @@ def test_a_killed_process_is_forgotten(tabs: Tabs, stage: Stage, web_process: Ma
 
     expect(page.locator(".card-tool.is-completed")).to_have_count(6)
     assert_complete(page, run)
+
+
+def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread) -> None:
+    """BI-67: over HTTP/1.1 a browser has six connections to a site, and tabs that nobody sees keep none of them."""
+    run = make_run()
+    page = tabs.open(web.url, make_person(run.project))
+    page.clock.install()
+    open_run(page, run)
+    live(page)
+    before = last_seq(run)
+    turn = """hidden => {
+        Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+
+    page.evaluate(turn, True)
+    page.clock.fast_forward(61_000)
+    last = grow(run, 3)
+    page.wait_for_timeout(700)
+    assert max(seqs(page)) == before
+    page.evaluate(turn, False)
+
+    expect(page.locator(f"#timeline [data-seq='{last}']")).to_be_attached()
+    assert_each_once(page)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.db import transaction
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.browser.conftest import Tabs
 from tests.browser.pages import assert_each_once, live, open_run, seqs
-from tests.live.logs import grow
+from tests.live.logs import grow, last_seq
 from tests.make import make_run
 from tests.web.people import make_person
 from tests.web.serving import WebThread
@@ -107,8 +108,9 @@ def test_a_request_that_fails_is_told_until_one_works(tabs: Tabs, web: WebThread
 
     expect(alert).to_contain_text("The server answered 500. Try again in a moment. Request r-1.")
     page.unroute("**/rows?*")
+    first = min(seqs(page))
     page.locator("#older a").click()
-    expect(page.locator("#e1")).to_be_attached()
+    expect(page.locator("#timeline > [data-seq]").first).not_to_have_attribute("data-seq", str(first))
     expect(alert).to_have_count(0)
 
 
@@ -143,3 +145,25 @@ def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread) -> 
     page.evaluate("turn(false)")
 
     expect(page.locator(f"#e{last}")).to_be_attached()
+
+
+def test_the_stream_is_asked_for_once_and_loses_nothing_of_the_time_before_the_scripts(
+    tabs: Tabs, web: WebThread
+) -> None:
+    run = make_run()
+    page = tabs.open(web.url, make_person(run.project))
+    asked: list[str] = []
+    held: list[Route] = []
+    page.on("request", lambda request: asked.append(request.url))
+    # The library without which no row can be placed.
+    page.route("**/vendor/htmx-2.0.11.min.js", lambda route: held.append(route))  # noqa: PLW0108 - Playwright looks into it
+    page.goto(f"/runs/{run.pk}", wait_until="commit")
+    page.wait_for_timeout(300)
+    grow(run, 5)
+    page.wait_for_timeout(300)
+    held[0].continue_()
+    live(page)
+
+    expect(page.locator("#timeline")).to_have_attribute("data-last", re.compile(rf"^{last_seq(run)}([.]0)?$"))
+    assert_each_once(page)
+    assert len([url for url in asked if "/stream" in url]) == 1

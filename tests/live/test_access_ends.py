@@ -55,6 +55,7 @@ def revoked(follower: Follower) -> bool:
     [(leave, 404), (end_session, 401), (expire_session, 401), (change_password, 401), (switch_off, 401)],
 )
 def test_a_person_loses_the_right(scene: Scene, lose_it: Callable[[Scene], None], afterwards: int) -> None:
+    """BI-64"""
     other = scene.listeners.open(scene.url, signed_in(make_person(scene.project, Role.VIEWER)))
     json, page = scene.open(pause_s=0.1), scene.listeners.open(scene.page_url, scene.cookie, pause_s=0.1)
     for stream in (json, page, other):

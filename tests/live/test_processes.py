@@ -145,10 +145,14 @@ def test_redis_that_hangs_holds_nobody_up(bell: OwnRedis, web_process: MakeWeb, 
 @pytest.mark.postgres
 def test_streams_outlive_the_loss_of_all_database_connections(scene: Scene, web: WebProcess, stage: Stage) -> None:
     crowd = readers(scene, 5)
-    with psycopg.connect(stage.databases.server_url(), autocommit=True) as server:
+    ours = stage.databases.env(stage.name, stage.home)["DATABASE_URL"]
+    with psycopg.connect(ours, autocommit=True) as server:
         for _ in range(3):
+            # Of this database only: other tests have web processes of the same name at the same time.
             server.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", [web.name]
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = %s",
+                [web.name],
             )
             last = grow(scene.run, 3)
             for reader in crowd:

@@ -38,6 +38,8 @@ class BudgetWarning(Payload):
 
 @register(EventType.CONTEXT_TRIMMED)
 class ContextTrimmed(Payload):
+    """What left the request, and about how many tokens it has without that."""
+
     turns: Count | None = None
     messages: Count | None = None
     tokens: Count | None = None

@@ -30,6 +30,9 @@ class RunCreated(Payload):
     parent_run_id: str | None = None
     resumed_from: str | None = None
     forked_from: str | None = None
+    forked_at_step: Count | None = None
+    #: What a fork's agent has otherwise: "model", "instructions" and the like.
+    changed: list[Name] | None = None
     by: str | None = None
 
     def describe(self) -> str:
@@ -37,7 +40,9 @@ class RunCreated(Payload):
         if self.resumed_from:
             origin = f"to resume {self.resumed_from}"
         elif self.forked_from:
-            origin = f"as a fork of {self.forked_from}"
+            step = None if self.forked_at_step is None else f"after step {self.forked_at_step}"
+            other = f"with other {' and '.join(self.changed)}".replace("_", " ") if self.changed else None
+            origin = sentence(f"as a fork of {self.forked_from}", step, other)
         elif self.parent_run_id:
             origin = f"as a child of {self.parent_run_id}"
         return sentence("Run created", self.agent and f"for agent {self.agent}", origin, by(self.by))

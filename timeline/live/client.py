@@ -17,9 +17,11 @@ from django.db import Error
 from django_eventstream.utils import sse_encode_event
 
 from timeline.access import Permit
+from timeline.live.cursor import Cursor
+from timeline.live.reading import Reading
 from timeline.live.rendering import Item
 from timeline.live.response import LogStream
-from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Reading, Topic, Track
+from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Topic, Track
 
 log = logging.getLogger(__name__)
 HEARTBEAT_S = 15.0
@@ -117,14 +119,14 @@ class LogFeed:
         self._last_seq = stream.last_seq
         behind = stream.last_seq - self.cursor
         #: The cursor is not of this log as it is, or too far back to be replayed.
-        self._lost = behind < 0 or stream.cursor.incarnation != 0
+        self._lost = behind < 0 or not stream.cursor.of(topic.incarnation)
         self._too_far = self._rendering.max_behind is not None and behind > self._rendering.max_behind
         self._sent_away = False
         #: What was read for this client alone and not sent yet.
         self._page: list[Item] = []
 
     async def take(self) -> bytes:
-        if self._sent_away:
+        if self._sent_away or self.topic.gone:
             return b""
         if self._lost or self._too_far or self._rewinds != self.topic.rewinds:
             return self._reset()
@@ -132,7 +134,8 @@ class LogFeed:
             frame, self.cursor = self._track.after(self.cursor)
             return frame
         if not self._page:
-            [self._page] = await self._reading.page(self.topic.log_id, self.cursor, [self._rendering])
+            log_id, renderings = self.topic.log_id, [self._rendering]
+            [self._page] = await self._reading.page(log_id, self.cursor, renderings, self.topic.incarnation)
             if not self._page or self._page[0].seq != self.cursor + 1:
                 # What should follow is not there: the log was cut. Say so; silence would look like a quiet run.
                 self._page, self.topic.gone = [], True
@@ -151,7 +154,7 @@ class LogFeed:
             return self._told_to_reset()
         caught_up = self.cursor >= max(self._last_seq, self.topic.position)
         if caught_up and (self._ended or self.topic.ended):
-            return _event("end", "", self.cursor)
+            return _event("end", "", Cursor(self.cursor, self.topic.incarnation))
         return None
 
     def close(self) -> None:
@@ -170,7 +173,7 @@ class LogFeed:
     def _told_to_reset(self) -> bytes:
         rewound = self._rewinds != self.topic.rewinds
         head = self.topic.position if rewound else max(self._last_seq, self.topic.position)
-        return _event("stream-reset", json.dumps({"last_seq": head}), 0)
+        return _event("stream-reset", json.dumps({"last_seq": head}), Cursor())
 
 
 class ProjectFeed:
@@ -191,6 +194,6 @@ class ProjectFeed:
         """Nothing to let go."""
 
 
-def _event(name: str, data: str, seq: int | None = None) -> bytes:
-    text: str = sse_encode_event(name, data, event_id=None if seq is None else str(seq))
+def _event(name: str, data: str, cursor: Cursor | None = None) -> bytes:
+    text: str = sse_encode_event(name, data, event_id=None if cursor is None else str(cursor))
     return text.encode()

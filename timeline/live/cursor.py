@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-#: "412", or "412.3" after the database was restored for the third time.
-PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,6}))?", re.ASCII)
+#: "412", or "412.217123456" after the database was restored: the number of its incarnation.
+PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,10}))?", re.ASCII)
 
 
 class InvalidCursor(Exception):
@@ -30,6 +30,13 @@ class Cursor:
 
     seq: int = 0
     incarnation: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.seq}.{self.incarnation}" if self.incarnation else str(self.seq)
+
+    def of(self, incarnation: int) -> bool:
+        """Whether it can be gone on from in this incarnation; the beginning is the same in all."""
+        return self.seq == 0 or self.incarnation == incarnation
 
 
 def cursor_of(request: HttpRequest) -> Cursor:

@@ -21,8 +21,9 @@ from timeline.access import Permit
 from timeline.doorbell import log_channel, project_channel
 from timeline.live.bus import Bus
 from timeline.live.client import Client, Feed, LogFeed, ProjectFeed
+from timeline.live.reading import Reading
 from timeline.live.response import EventStream, LogStream, ProjectStream
-from timeline.live.topic import LogTopic, ProjectTopic, Reading, Topic
+from timeline.live.topic import LogTopic, ProjectTopic, Topic
 
 log = logging.getLogger(__name__)
 TICK_S = 1.0
@@ -112,19 +113,23 @@ class Hub:
                 project.clients += 1
                 return ProjectFeed(project)
             assert isinstance(stream, LogStream)
-            topic = await self._log_topic(stream.log_id, stream.last_seq)
+            topic = await self._log_topic(stream)
             topic.clients += 1
             return LogFeed(stream, topic, self._reading)
 
-    async def _log_topic(self, log_id: UUID, last_seq: int) -> LogTopic:
+    async def _log_topic(self, stream: LogStream) -> LogTopic:
+        log_id, last_seq, incarnation = stream.log_id, stream.last_seq, stream.incarnation
         channel = log_channel(log_id)
         found = self._topics.get(channel)
         if found is None:
             # It begins where the view that let its first client in saw the log end, and looks from there.
-            found = LogTopic(log_id, last_seq, await self._bus.listen(channel), self._reading)
+            listener = await self._bus.listen(channel)
+            found = LogTopic(log_id, last_seq, listener, self._reading, incarnation=incarnation)
             self._start(channel, found)
             found.knock()
         assert isinstance(found, LogTopic)
+        if found.incarnation != incarnation:
+            found.found(last_seq, asked_at=0, incarnation=incarnation)
         return found
 
     async def _project_topic(self, project_id: UUID) -> ProjectTopic:
@@ -169,9 +174,11 @@ class Hub:
 
     async def _look(self) -> None:
         asked = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
-        heads = await self._reading.heads(list(asked)) if asked else {}
+        if not asked:
+            return
+        incarnation, heads = await self._reading.heads(list(asked))
         for log_id, (topic, position) in asked.items():
-            topic.found(heads.get(log_id), asked_at=position)
+            topic.found(heads.get(log_id), asked_at=position, incarnation=incarnation)
 
     async def _check_access(self) -> None:
         """End the streams of those who may not read any more."""

@@ -1,6 +1,6 @@
 """What an event looks like on the wire: a rendering turns events into pieces, and pieces into SSE text.
 
-May import the record and django-eventstream's encoder.
+May import the record, its neighbour the cursor, and django-eventstream's encoder.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django_eventstream.utils import sse_encode_event
 
 from timeline import events, log
+from timeline.live.cursor import Cursor
 from timeline.models import Event
 
 #: SSE event name → data. An empty one shows nothing, and only moves the reader's cursor.
@@ -36,13 +37,14 @@ class Rendering:
     #: A reader further behind than this is told to load anew instead of being sent everything.
     max_behind: int | None = None
 
-    def items(self, log_id: UUID, found: Sequence[Event]) -> list[Item]:
+    def items(self, log_id: UUID, found: Sequence[Event], incarnation: int = 0) -> list[Item]:
         """The events as they are kept for sending; what can be encoded once for all readers is encoded here."""
-        pieces = self.render(log_id, found)
-        return [
-            Item(event.seq, piece, b"" if self.merged else _encoded(piece, event.seq), event.type in _TERMINAL)
-            for event, piece in zip(found, pieces, strict=True)
-        ]
+        made = []
+        for event, piece in zip(found, self.render(log_id, found), strict=True):
+            cursor = str(Cursor(event.seq, incarnation))
+            frame = b"" if self.merged else _encoded(piece, cursor)
+            made.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))
+        return made
 
     def frame(self, items: Sequence[Item]) -> tuple[bytes, int]:
         """What a reader is sent next of `items`, which follow its cursor, and how many of them that was.
@@ -56,7 +58,7 @@ class Rendering:
             count += 1
         sent = items[:count]
         if self.merged:
-            return _encoded(_joined([item.piece for item in sent]), sent[-1].seq), count
+            return _encoded(_joined([item.piece for item in sent]), sent[-1].cursor), count
         return b"".join([item.frame for item in sent]), count
 
 
@@ -65,6 +67,8 @@ class Item:
     """An event, ready to be sent."""
 
     seq: int
+    #: Of a reader who has it: the `id` on the wire.
+    cursor: str
     piece: Piece
     frame: bytes
     terminal: bool
@@ -77,14 +81,14 @@ class Item:
 _TERMINAL = events.TERMINAL_TYPES
 
 
-def _encoded(piece: Piece, seq: int) -> bytes:
+def _encoded(piece: Piece, cursor: str) -> bytes:
     """The id comes with the last message: a connection cut before it lets none of them be skipped. An empty piece is
     only an id, which a browser remembers and no listener hears."""
     if not piece:
-        return b"id: %d\n\n" % seq
+        return f"id: {cursor}\n\n".encode()
     last = len(piece) - 1
     messages = [
-        sse_encode_event(name, data, event_id=seq if place == last else None)
+        sse_encode_event(name, data, event_id=cursor if place == last else None)
         for place, (name, data) in enumerate(piece.items())
     ]
     return "".join(messages).encode()

@@ -1,6 +1,6 @@
 """What a view answers to open a stream. It only says what is to be streamed; timeline.live.server does it.
 
-May import the record and its neighbours in this package.
+May import identity, the record and its neighbours in this package.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 
+from agentops.projects import incarnations
 from timeline.access import Permit
 from timeline.live.cursor import Cursor
 from timeline.live.rendering import Rendering
@@ -38,11 +39,15 @@ class EventStream(HttpResponse):
 class LogStream(EventStream):
     """The events of one log after a cursor, then those that come, until its terminal event."""
 
-    def __init__(self, ledger: Log, cursor: Cursor, rendering: Rendering, permit: Permit, *, ended: bool) -> None:
+    def __init__(
+        self, ledger: Log, cursor: Cursor, rendering: Rendering, permit: Permit, *, incarnation: int, ended: bool
+    ) -> None:
         super().__init__(permit)
         self.log_id: UUID = ledger.pk
         self.last_seq = ledger.last_seq
         self.cursor = cursor
+        #: Of the database, when the stream was asked for.
+        self.incarnation = incarnation
         self.rendering = rendering
         #: The log has its terminal event already.
         self.ended = ended
@@ -59,9 +64,10 @@ class ProjectStream(EventStream):
 def log_stream(ledger: Log, cursor: Cursor, rendering: Rendering, permit: Permit, *, ended: bool) -> HttpResponse:
     """The answer for one reader. Whoever has everything of an ended log gets 204, by which an EventSource stops;
     a merged rendering says `end` instead, because htmx opens a new EventSource after any other answer than 200."""
-    if ended and not rendering.merged and cursor == Cursor(ledger.last_seq):
+    incarnation = incarnations.current()
+    if ended and not rendering.merged and cursor == Cursor(ledger.last_seq, incarnation):
         return HttpResponse(status=204)
-    return LogStream(ledger, cursor, rendering, permit, ended=ended)
+    return LogStream(ledger, cursor, rendering, permit, incarnation=incarnation, ended=ended)
 
 
 def refuse_foreign(request: HttpRequest) -> None:

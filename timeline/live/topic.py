@@ -1,7 +1,7 @@
 """What several clients of this process follow together: a log, read once for all of them, or a project's runs.
 
 May import the record and its neighbours in this package. Everything here runs on the event loop; what touches the
-database is handed to `Reading`'s threads.
+database is handed to `Reading`'s threads (reading.py).
 """
 
 from __future__ import annotations
@@ -10,57 +10,20 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from django.db import Error, connections
+from django.db import Error
 from django_eventstream.views import Listener, get_listener_manager
 
-from timeline import log
+from timeline.live.reading import PAGE, Reading
 from timeline.live.rendering import Item, Rendering
-from timeline.models import Event, Log
 
 logger = logging.getLogger(__name__)
-#: Events of one read.
-PAGE = 200
 #: What a topic keeps in memory for its clients; who is further behind reads the table again.
 KEPT, KEPT_BYTES = 500, 1 << 20
 #: A database that failed is asked again after this long.
 PAUSE_S = 1.0
-
-
-class Reading:
-    """The few threads, and so the few connections, on which this process reads logs for its streams."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="stream-read")
-
-    async def page(self, log_id: UUID, after: int, renderings: Sequence[Rendering]) -> list[list[Item]]:
-        """The next events after `after`, once for each rendering."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _page, log_id, after, renderings)
-
-    async def heads(self, log_ids: Sequence[UUID]) -> dict[UUID, int]:
-        """The newest seq of each log that there is."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _heads, log_ids)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _page(log_id: UUID, after: int, renderings: Sequence[Rendering]) -> list[list[Item]]:
-    try:
-        found: list[Event] = log.read(log_id, after=after, limit=PAGE)
-        return [rendering.items(log_id, found) if found else [] for rendering in renderings]
-    finally:
-        connections.close_all()
-
-
-def _heads(log_ids: Sequence[UUID]) -> dict[UUID, int]:
-    try:
-        return dict(Log.objects.filter(pk__in=log_ids).values_list("pk", "last_seq"))
-    finally:
-        connections.close_all()
 
 
 class Topic:
@@ -138,12 +101,16 @@ class Track:
 class LogTopic(Topic):
     """One log: its reader, and a track for each rendering that somebody follows."""
 
-    def __init__(self, log_id: UUID, position: int, listener: Listener, reading: Reading) -> None:
+    def __init__(
+        self, log_id: UUID, position: int, listener: Listener, reading: Reading, *, incarnation: int = 0
+    ) -> None:
         super().__init__(listener)
         self.log_id = log_id
+        #: Of the database; with another one everything that was read is of another log.
+        self.incarnation = incarnation
         #: The newest seq that was read; raised by the reader alone.
         self.position = position
-        #: How often the log has been found shorter than it was: clients compare, and start again.
+        #: How often the log has been found to be another than it was: clients compare, and start again.
         self.rewinds = 0
         self.gone = False
         self.ended = False
@@ -180,7 +147,8 @@ class LogTopic(Topic):
         """One page; whether there may be more."""
         tracks = list(self.tracks.values())
         after, rewinds = self.position, self.rewinds
-        pages = await self._reading.page(self.log_id, after, [track.rendering for track in tracks])
+        renderings = [track.rendering for track in tracks]
+        pages = await self._reading.page(self.log_id, after, renderings, self.incarnation)
         if not pages or not pages[0] or rewinds != self.rewinds:
             return False
         for track, items in zip(tracks, pages, strict=True):
@@ -194,13 +162,14 @@ class LogTopic(Topic):
         self.wake()
         return len(newest) == PAGE
 
-    def found(self, head: int | None, *, asked_at: int) -> None:
+    def found(self, head: int | None, *, asked_at: int, incarnation: int) -> None:
         """What a look into the table showed; `asked_at` is the position from which it was sent."""
         if head is None:
             self.gone = True
             self.wake()
-        elif head < asked_at:
+        elif head < asked_at or incarnation != self.incarnation:
             self.rewinds += 1
+            self.incarnation = incarnation
             self.position, self.ended = head, False
             for track in self.tracks.values():
                 track.restart(head)

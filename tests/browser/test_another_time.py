@@ -1,0 +1,60 @@
+"""Pages that were open when their run was removed, or their database restored: they find the truth by themselves.
+
+Each takes ten seconds: a page does not load itself anew sooner than that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from agentops.projects.models import Role
+from runs import restore, retention
+from runs.models import AgentRun
+from runs.retention import Outcome
+from tests.browser.conftest import Tabs
+from tests.browser.pages import assert_each_once, live, open_run
+from tests.live.logs import grow, last_seq
+from tests.make import make_agent, make_project, make_run
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def remove(run: AgentRun) -> None:
+    # Not by its end, which would have closed the stream.
+    AgentRun.objects.filter(pk=run.pk).update(status="stopped", completed_at=run.created_at)
+    for _ in retention.apply(Outcome(run.project, 0), by="test"):
+        pass
+
+
+def put_back(run: AgentRun) -> None:
+    for _ in restore.fence_off(restore.begin(by="test")):
+        pass
+
+
+@pytest.mark.parametrize("change", [remove, put_back])
+def test_an_open_page_finds_the_truth(tabs: Tabs, web: WebThread, change: Callable[[AgentRun], None]) -> None:
+    """UX: "expired by retention (metadata kept, tombstone)"; P19: the browser gets `stream-reset`, and goes on."""
+    run = make_run(make_agent(make_project("alpha"), slug="player"), "Something to do")
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+    open_run(page, run)
+    live(page)
+    change(run)
+
+    if change is remove:
+        tabs.expect("410")
+        expect(page.locator("h1")).to_have_text("This run was removed", timeout=20_000)
+        expect(page.locator("main")).to_contain_text("it ended more than 0 days ago")
+        expect(page.locator("main")).not_to_contain_text("Something to do")
+        return
+    newest = re.compile(rf"{last_seq(run)}\.[0-9]+")
+    expect(page.locator("#timeline")).to_have_attribute("data-last", newest, timeout=20_000)
+    live(page)
+    last = grow(run, 2)
+    expect(page.locator("#timeline")).to_have_attribute("data-last", re.compile(rf"{last}\.[0-9]+"))
+    assert_each_once(page)

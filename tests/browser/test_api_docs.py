@@ -1,0 +1,47 @@
+"""The API's documentation page: someone else's program, under a policy that is only a little wider than ours."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from runs.models import AgentRun
+from tests.browser.conftest import Tabs
+from tests.make import make_project
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser]
+
+
+def test_it_shows_the_document_and_sends_what_is_tried(tabs: Tabs, web: WebThread) -> None:
+    project = make_project()
+    page = tabs.open(web.url, make_person(project))
+    page.goto("/api/docs")
+    page.get_by_text("The projects that the caller may see").click()
+    page.get_by_role("button", name="Execute").click()
+
+    answer = page.locator(".live-responses-table")
+    expect(answer).to_contain_text(f'"slug": "{project.slug}"')
+
+
+def test_a_post_is_sent_with_its_token(tabs: Tabs, web: WebThread) -> None:
+    project = make_project()
+    page = tabs.open(web.url, make_person(project))
+    tabs.expect("422|console error")
+    page.goto("/api/docs")
+    page.get_by_text("Start a run of an agent.").click()
+    page.get_by_role("textbox", name="project").first.fill(project.slug)
+    page.get_by_role("button", name="Execute").click()
+
+    # Past the token's check: what is refused is the agent.
+    expect(page.locator(".live-responses-table")).to_contain_text("agent_not_found")
+    assert not AgentRun.objects.exists()
+
+
+def test_it_follows_the_theme(tabs: Tabs, web: WebThread) -> None:
+    page = tabs.open(web.url, make_person(make_project()), color_scheme="dark")
+    page.goto("/api/docs")
+
+    expect(page.locator("html")).to_have_class("dark-mode")
+    expect(page.locator(".opblock").first).to_be_visible()

@@ -1,0 +1,89 @@
+"""Saying what came of a lost call, in a browser: without scripts, on a narrow screen, and while somebody looks on."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.engine.outcomes import Choice, resolve
+from runs.models import AgentRun, AgentRunToolCall
+from tests.browser.conftest import Tabs
+from tests.browser.pages import assert_each_once, live, open_run, status
+from tests.make import drive, make_waiting
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser]
+NARROW = {"width": 400, "height": 800}
+
+
+@pytest.fixture
+def run(web: WebThread) -> AgentRun:
+    return make_waiting()
+
+
+def lost_call(run: AgentRun) -> AgentRunToolCall:
+    return AgentRunToolCall.objects.get(run=run, status="unknown")
+
+
+def assert_fits(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+@pytest.mark.smoke
+def test_an_outcome_is_told_without_scripts(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    call = lost_call(run)
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=False)
+    open_run(page, run)
+    page.locator(f"#call-{call.pk}").get_by_role("link", name="Say what came of it").click()
+    place = page.locator(f"#outcome-{call.pk}")
+    expect(place).to_be_in_viewport()
+    place.get_by_text("It was done…").click()
+    place.get_by_label("Output").fill("Three rows.")
+    place.get_by_role("button", name="It was done", exact=True).click()
+
+    expect(page.get_by_text("Said. The run goes on with that.")).to_be_visible()
+    expect(page.locator(f"#call-{call.pk}")).to_contain_text("completed")
+    call.refresh_from_db()
+    assert (call.status, call.whole_output) == ("completed", "Three rows.")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_to_run_it_again_is_asked_about_on_a_narrow_screen(
+    tabs: Tabs, web: WebThread, run: AgentRun, scheme: str
+) -> None:
+    call = lost_call(run)
+    page = tabs.open(
+        web.url,
+        make_person(run.project, Role.OPERATOR),
+        viewport=NARROW,
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    open_run(page, run)
+    place = page.locator(f"#outcome-{call.pk}")
+    for each in ("It was done…", "It failed…", "Run it again…"):
+        place.get_by_text(each).click()
+        assert_fits(page)
+    expect(place.get_by_text("it happens twice")).to_be_visible()
+    place.get_by_role("button", name="Run it again all the same").click()
+
+    expect(page.get_by_text("Said. The call runs again.")).to_be_visible()
+    assert AgentRun.objects.get(pk=run.pk).status == "queued"
+
+
+def test_the_others_see_it_at_once(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    """The card and the banner of a viewer who has the page open."""
+    call = lost_call(run)
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    open_run(page, run)
+    live(page)
+    expect(page.locator(f"#outcome-{call.pk}")).to_contain_text("needs the role operator")
+
+    resolve(run.pk, call.pk, Choice.RETRY, by="ada")
+    expect(page.locator(f"#call-{call.pk}")).to_contain_text("planned")
+    status(page, "queued")
+    expect(page.locator(f"#outcome-{call.pk}")).to_have_count(0)
+    assert drive(run).status == "completed"
+    expect(page.locator(f"#call-{call.pk}")).to_contain_text("completed")
+    assert_each_once(page)
