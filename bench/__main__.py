@@ -9,7 +9,7 @@ import sys
 
 from bench import place
 
-NAMES = ("steps", "storage", "append", "duplicates", "streams", "browser")
+NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers", "streams", "browser")
 EXTRA = ("profile", "follow")
 MODULES = {"profile": "profiling", "follow": "following"}
 

@@ -36,12 +36,12 @@ def fill(log_id: UUID, count: int) -> None:
 def entry(number: int) -> Entry:
     """The event of that number, from 1 on. Its texts are made up: they need not be looked through for secrets."""
     step, place = divmod(number - 1, PER_STEP)
-    type_, told = _events(step % STEPS)[place]
+    type_, told = events_of_step(step % STEPS)[place]
     return Entry(told, type_, step=step, clean=True)
 
 
 @lru_cache(maxsize=STEPS)
-def _events(step: int) -> list[tuple[EventType, dict[str, Any]]]:
+def events_of_step(step: int) -> list[tuple[EventType, dict[str, Any]]]:
     """Of one step. What the product keeps in rows of its own stands in the payloads, as an external runner sends it."""
     said = _steps()[step]
     call = {"call_id": said.call_id, "tool_name": said.tool}

@@ -14,11 +14,11 @@ import pytest
 from tests.crash.rig import missing
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("steps", "storage", "append", "duplicates")
+NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers")
 
 
 @pytest.mark.postgres
-@pytest.mark.slow
+@pytest.mark.bench
 def test_every_benchmark_runs_through() -> None:
     said = bench(*NAMES, "profile")
 
@@ -29,7 +29,7 @@ def test_every_benchmark_runs_through() -> None:
 
 @pytest.mark.postgres
 @pytest.mark.redis
-@pytest.mark.slow
+@pytest.mark.bench
 def test_readers_of_streams_get_everything_once_and_in_order(redis_url: str) -> None:
     said = bench("streams", BENCH_REDIS_URL=redis_url)
 
@@ -41,7 +41,7 @@ def test_readers_of_streams_get_everything_once_and_in_order(redis_url: str) -> 
 
 @pytest.mark.postgres
 @pytest.mark.redis
-@pytest.mark.slow
+@pytest.mark.bench
 def test_the_pages_are_measured_in_chromium(redis_url: str) -> None:
     if shutil.which("chromium") is None:
         missing("there is no Chromium")

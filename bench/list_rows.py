@@ -1,0 +1,108 @@
+"""A project with very many runs, and one run with as many events: made by the database itself.
+
+Imports the product's actions, so it is imported after `place.prepared` has set Django up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from bench.place import Place, settle
+
+#: Events of a step (bench/long_run.py, which needs Django set up).
+PER_STEP = 10
+#: Seconds between two runs.
+APART_S = 5
+BEGIN = "2026-01-01 00:00:00+00"
+
+_LOGS = """
+INSERT INTO timeline_log (id, project_id, last_seq, epoch, last_event_at, created_at)
+SELECT {id}, %(project)s, 40, 1, {at} + interval '95 s', {at} FROM generate_series(1, %(count)s) n"""
+_RUNS = """
+INSERT INTO agent_runs (id, project_id, agent_id, agent_config, root_run_id, starts_fresh, status, status_reason,
+    run_kind, source, title, summary, prompt, result, session_id, step_base, step_count, max_steps, input_tokens,
+    output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, cost_source, error_type,
+    error_message, lease_epoch, created_at, queued_at, started_at, completed_at, labels)
+SELECT {id}, %(project)s, %(agent)s,
+    jsonb_build_object('agent_id', 'bench', 'provider', 'fixture', 'model', 'm',
+        'instructions', repeat('Be exact. ', 60)),
+    {id}, false, CASE WHEN n %% 10 = 0 THEN 'failed' ELSE 'completed' END, '', 'session', 'native',
+    'Look into ticket number ' || n || ' and say what to do', '', to_jsonb(repeat('What went wrong here? ', 20)),
+    repeat('It was the cache. ', 20), '', 0, n %% 50 + 1, 50, n %% 9000 * 11, n %% 900 * 7, 0, 0, 0,
+    (n %% 1000) * 0.0001, 'computed', '', '', 1, {at}, {at},
+    {at} + interval '1 s', {at} + interval '95 s', '["nightly"]'
+FROM generate_series(1, %(count)s) n"""
+#: One step after the other, each with the events of a real one, under a call id of its own.
+_EVENTS = """
+INSERT INTO agent_run_events (log_id, seq, run_kind, phase, type, ts, step, node_id, payload, source, epoch, late,
+    sanitized, created_at)
+SELECT %(log)s, n, 'session', 'running', one.type, {at}, (n - 1) / {per_step}, '',
+    CASE WHEN one.payload ? 'call_id'
+        THEN jsonb_set(one.payload, '{{call_id}}', to_jsonb('call-' || (n - 1) / {per_step})) ELSE one.payload END,
+    'worker', 1, false, '', {at}
+FROM generate_series(1, %(count)s) n
+JOIN unnest(%(places)s::int[], %(types)s::text[], %(payloads)s::jsonb[]) AS one (place, type, payload)
+    ON one.place = (n - 1) %% {per_step}"""
+#: Time-ordered as UUIDv7 are, and the same in both tables.
+_ID = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid"
+_AT = f"(timestamptz '{BEGIN}' + n * interval '{APART_S} s')"
+
+
+@dataclass(frozen=True)
+class Filled:
+    count: int
+    project_id: UUID
+    #: The run whose log has as many events.
+    long_run: UUID
+    read_key: str
+    #: The value of a session's cookie.
+    session: str
+
+
+def fill(place: Place, count: int) -> Filled:
+    """Rows of one project; nothing checks foreign keys meanwhile, and no commit waits for the disk."""
+    from agentops.projects.access import SYSTEM
+    from agentops.projects.actions import create_project
+    from agentops.projects.keys import create_key
+    from runs.models import Agent, AgentRun
+
+    project = create_project("bench", "Bench", actor=SYSTEM)
+    agent = Agent.objects.create(project=project, slug="bench", provider="fixture", model="m")
+    values = {"project": project.pk, "agent": agent.pk, "count": count}
+    with place.connect() as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("SET synchronous_commit = off")
+        for statement in (_LOGS, _RUNS):
+            connection.execute(statement.format(id=_ID, at=_AT), values)
+        newest = AgentRun.objects.newest_first()[:1].get()
+        connection.execute(_EVENTS.format(at=_AT, per_step=PER_STEP), {"log": newest.pk, "count": count, **_step()})
+        connection.execute("UPDATE timeline_log SET last_seq = %s WHERE id = %s", [count, newest.pk])
+    settle(place)
+    key = create_key(project, name="bench", scopes=["read"], actor=SYSTEM).plain
+    return Filled(count, project.pk, newest.pk, key, _session())
+
+
+def _step() -> dict[str, Any]:
+    """The events of one step, as columns."""
+    from bench.long_run import events_of_step
+
+    types, payloads = zip(*events_of_step(0), strict=True)
+    return {
+        "places": list(range(len(types))),
+        "types": [str(one) for one in types],
+        "payloads": [Jsonb(one) for one in payloads],
+    }
+
+
+def _session() -> str:
+    from django.conf import settings
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    client = Client()
+    client.force_login(User.objects.create_superuser("bench"))
+    return client.cookies[settings.SESSION_COOKIE_NAME].value

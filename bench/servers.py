@@ -1,0 +1,103 @@
+"""Which server pages and API get at scale: granian by WSGI against uvicorn by ASGI, one process each, the same work.
+
+Eight clients on the loopback. Processor time per request is what is judged: how many requests a second that makes
+depends on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.list_rows import Filled, fill
+from bench.lists import RUNS, Client
+from bench.place import Place
+from bench.processes import Program, free_port, running, uvicorn
+from bench.report import Row, heading, mid, note, percentile, show
+
+CLIENTS, THREADS = 8, 4
+ROWS = 5_000
+ROUNDS, SECONDS = 3, 3.0
+QUICK_SECONDS = 0.5
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading(f"servers: pages and API by WSGI and by ASGI, one process each, {CLIENTS} clients")
+    filled = fill(place, ROWS)
+    urls = {
+        "API: 50 runs": RUNS,
+        "API: one run": f"{RUNS}/{filled.long_run}",
+        "API: 50 events": f"{RUNS}/{filled.long_run}/events?afterSeq=1000",
+        "page: newest runs": "/p/bench/runs",
+    }
+    seconds = QUICK_SECONDS if quick or steps < 1000 else SECONDS
+    with _by_wsgi(place) as wsgi, _by_asgi(place) as asgi:
+        for name, url in urls.items():
+            _compare(name, url, filled, {"wsgi": wsgi, "asgi": asgi}, seconds)
+
+
+def _compare(name: str, url: str, filled: Filled, programs: dict[str, Program], seconds: float) -> None:
+    for program in programs.values():
+        _load(program, filled, url, seconds / 4)  # warms up
+    found = {who: [_load(program, filled, url, seconds) for _ in range(ROUNDS)] for who, program in programs.items()}
+    cpu = {who: mid([each.cpu_ms for each in rounds]) for who, rounds in found.items()}
+    show(Row(f"{name}: processor time", f"{cpu['wsgi']:.2f} ms", f"by ASGI: {cpu['asgi']:.2f} ms", _ratio(cpu)))
+    for who, rounds in found.items():
+        rate, p99 = mid([each.rate for each in rounds]), mid([each.p99 for each in rounds])
+        note(f"{who}: {rate:.0f} requests/s, p50 {mid([each.p50 for each in rounds]):.1f} ms, p99 {p99:.1f} ms")
+
+
+def _ratio(cpu: dict[str, float]) -> float:
+    return cpu["wsgi"] / cpu["asgi"]
+
+
+class Load:
+    """What so many clients got in so many seconds."""
+
+    def __init__(self, took: list[float], seconds: float, cpu_s: float) -> None:
+        self.rate = len(took) / seconds
+        self.cpu_ms = cpu_s / len(took) * 1000
+        self.p50, self.p99 = percentile(took, 50), percentile(took, 99)
+
+
+def _load(program: Program, filled: Filled, url: str, seconds: float) -> Load:
+    until, took = time.monotonic() + seconds, []
+
+    def ask() -> None:
+        client = Client(program, filled)
+        while time.monotonic() < until:
+            began = time.perf_counter()
+            client.get(url)
+            took.append((time.perf_counter() - began) * 1000)
+
+    clients = [threading.Thread(target=ask) for _ in range(CLIENTS)]
+    before, began = program.cpu_s(), time.monotonic()
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    return Load(took, time.monotonic() - began, program.cpu_s() - before)
+
+
+@contextmanager
+def _by_wsgi(place: Place) -> Any:
+    port = free_port()
+    flags = f"--interface wsgi --host 127.0.0.1 --port {port} --workers 1 --blocking-threads {THREADS} --no-ws"
+    command: list[str | Path] = [
+        sys.executable, "-m", "granian", *flags.split(), "--log-level", "warning", "agentops.wsgi:application",
+    ]  # fmt: skip
+    with running(command, os.environ, place.folder / "wsgi.log", port=port) as program:
+        yield program
+
+
+@contextmanager
+def _by_asgi(place: Place) -> Any:
+    port = free_port()
+    command = uvicorn(sys.executable, "agentops.asgi:application", port)
+    with running(command, os.environ, place.folder / "asgi.log", port=port) as program:
+        yield program
