@@ -33,6 +33,9 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # Browsers by themselves and a few at a time: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
 BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile
+# What asks no database, or always the same one (the embedded mode's SQLite), is run by the first pass alone.
+ONCE := $(addprefix --ignore=,tests/embedded tests/runs/fixtures tests/runs/tools tests/deployment/test_files.py \
+	tests/deployment/test_wheel.py tests/runs/test_policies.py tests/timeline/test_redact.py)
 PACKAGES := agentops timeline runs
 
 .PHONY: help
@@ -41,6 +44,7 @@ help:
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
 	@echo 'make test    the whole suite: on SQLite, then on PostgreSQL and Redis if they answer'
 	@echo 'make scale   hundreds of stream clients, on PostgreSQL and Redis'
+	@echo 'make bench-check   the benchmarks in small, as tests'
 	@echo 'make check   style, types, migrations, deployment settings, import floors'
 	@echo 'make bench   the measurements'
 	@echo 'make lock    write the lock files again (LOCK_ARGS=--upgrade for newer versions)'
@@ -124,7 +128,7 @@ test: test-sqlite test-services
 .PHONY: test-sqlite
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
-	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m 'not scale and not browser' $(PYTEST_ARGS)
+	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m 'not scale and not browser and not bench' $(PYTEST_ARGS)
 	env -u DATABASE_URL -u REDIS_URL $(BROWSERS) -m 'browser and smoke' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 .PHONY: test-services
@@ -142,7 +146,7 @@ test-services: $(ENV_STAMP)
 	if [ "$$skipped" != 2 ]; then \
 		echo "== Suite on PostgreSQL $${redis:+and Redis }=="; \
 		export DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"; \
-		$(PYTEST) -m 'not scale and not browser' $(PYTEST_ARGS); \
+		$(PYTEST) $(ONCE) -m 'not scale and not browser and not bench' $(PYTEST_ARGS); \
 		$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]; \
 	fi
 
@@ -152,6 +156,12 @@ scale: $(ENV_STAMP)
 	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
 		$(BIN)/python -m pytest -m scale -s tests/scale $(PYTEST_ARGS)
 
+# The benchmarks themselves, in small: that they run through, and that what they compare is the same.
+.PHONY: bench-check
+bench-check: $(ENV_STAMP)
+	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
+		$(BIN)/python -m pytest -n 2 -m bench tests/test_bench.py $(PYTEST_ARGS)
+
 .PHONY: bench
 bench: $(ENV_STAMP)
 	$(BIN)/python -m bench $(BENCH_ARGS)
@@ -160,7 +170,7 @@ bench: $(ENV_STAMP)
 
 # Settings as in production; nothing connects to these servers, whose names cannot exist.
 PRODUCTION := env AGENTOPS_HOME=$(VENV)/check AGENTOPS_HTTPS=true ALLOWED_HOSTS=agentops.example \
-	DATABASE_URL=postgresql://agentops@db.invalid/agentops REDIS_URL=redis://redis.invalid/0
+	DATABASE_URL=postgresql://agentops@db.invalid/agentops REDIS_URL=redis://:password@redis.invalid/0
 
 .PHONY: check
 check: $(ENV_STAMP)

@@ -18,9 +18,9 @@ from agentops.projects import audit
 from agentops.projects.errors import InvalidSlug
 from agentops.projects.models import SLUG_PATTERN, Project
 from agentops.projects.names import clean_slug
-from runs import creation
+from runs import creation, policies, strict_json
 from runs.creation import UserTurn
-from runs.errors import InvalidAgent, RunError
+from runs.errors import InvalidAgent, InvalidPolicies, RunError
 from runs.fixtures import library
 from runs.fixtures.format import FixtureError
 from runs.messages import canonical
@@ -31,8 +31,8 @@ from timeline.redact import DEFAULT as REDACTOR
 
 Outcome = Literal["created", "changed", "unchanged"]
 
-MAX_DEPTH = 64
-MAX_TEXT = 200_000
+MAX_DEPTH = strict_json.BODY.depth
+MAX_TEXT = strict_json.BODY.string
 #: Of a whole definition as JSON: every run of the agent keeps a copy.
 MAX_BYTES = 512 * 1024
 MAX_POINTER = 200
@@ -106,6 +106,18 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
     return agent, "changed"
 
 
+def edited(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The agent that a run has frozen, with `changes`, checked as a definition is; for a run, nothing is written.
+
+    Raises `InvalidAgent`, whose pointer says what is at fault, also where the agent as it was is of no use any more.
+    """
+    known = {name: frozen[name] for name in Definition.model_fields if name in frozen}
+    wanted = _checked({**known, **changes})
+    fields = wanted.model_dump(exclude={"agent_id"})
+    _check_usable(Agent(project=project, slug=wanted.agent_id, **fields))
+    return {**frozen, **fields}
+
+
 def find(project: Project, agent_id: str) -> Agent:
     """The agent of this name. What is no name never reaches the database."""
     known = re.match(SLUG_PATTERN, agent_id)
@@ -133,10 +145,14 @@ def _checked(definition: Mapping[str, Any]) -> Definition:
     if len(canonical(given).encode()) > MAX_BYTES:
         raise InvalidAgent(f"a definition has at most {MAX_BYTES} bytes", pointer="")
     try:
-        return Definition.model_validate(given)
+        wanted = Definition.model_validate(given)
+        policies.parse(wanted.policies)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise InvalidAgent(first["msg"].removeprefix("Value error, "), pointer=_pointer(first["loc"])) from None
+    except policies.InvalidPolicy as error:
+        raise InvalidPolicies(str(error), pointer=_pointer(["policies", *error.path])) from None
+    return wanted
 
 
 def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:
@@ -195,9 +211,7 @@ def _check_usable(agent: Agent) -> None:
 
 
 def _pointer(path: Sequence[str | int]) -> str:
-    """The JSON pointer of RFC 6901."""
-    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in path)
-    return "".join(f"/{step}" for step in steps)[:MAX_POINTER]
+    return strict_json.pointer(path)[:MAX_POINTER]
 
 
 def _audit(

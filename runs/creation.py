@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
+from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
@@ -14,10 +15,10 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.projects.models import Project
-from runs import transcript
-from runs.errors import InvalidAgent, InvalidMaxSteps, MessageEmpty
-from runs.messages import content_of, request, text_of
-from runs.models import Agent, AgentRun, AgentRunMessage
+from runs import budgets, transcript, trimming
+from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
+from runs.messages import canonical, content_of, request, text_of
+from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import base as providers
 from runs.tools.catalogue import TOOLS
 from runs.wake import wake
@@ -31,6 +32,12 @@ from timeline.redact import DEFAULT as REDACTOR
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
 
+MAX_TITLE = 200
+MAX_LABELS, MAX_LABEL = 32, 64
+#: How many runs may stand above a run, and how many below it. A resumed child is not another one.
+MAX_DEPTH = 2
+MAX_CHILDREN = 20
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -39,6 +46,15 @@ class Origin:
     resumed_from: AgentRun | None = None
     parent_run: AgentRun | None = None
     starts_fresh: bool = False
+    #: Forks: the point that they begin at, of the run that they refer to.
+    forked_at: Checkpoint | None = None
+
+    @property
+    def steps(self) -> int:
+        """Of the conversation before the new run."""
+        if self.forked_at is not None:
+            return self.forked_at.step_number
+        return self.resumed_from.step_count if self.resumed_from is not None else 0
 
 
 @dataclass(frozen=True)
@@ -54,12 +70,18 @@ class Opening:
     by: str = ""
 
 
-def create(project: Project, agent: Agent, prompt: UserTurn, *, by: str, **options: Any) -> AgentRun:
+def create(
+    project: Project, agent: Agent, prompt: UserTurn, *, by: str, parent_id: UUID | None = None, **options: Any
+) -> AgentRun:
     """A new run of `agent`, queued. Validates everything before anything is written."""
     check_agent(agent)
     if not _says_something(prompt):
         raise MessageEmpty("a run needs a prompt", pointer="/prompt")
-    return open_run(project, agent, Opening(config=agent.frozen(), turns=[prompt], by=by, **options))
+    opening = Opening(config=agent.frozen(), turns=[prompt], by=by, **options)
+    if parent_id is None:
+        return open_run(project, agent, opening)
+    with transaction.atomic():
+        return open_run(project, agent, opening, Origin(parent_run=_parent(project, parent_id)))
 
 
 def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
@@ -80,8 +102,10 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             resumed_from=before,
             parent_run=origin.parent_run,
             starts_fresh=origin.starts_fresh,
-            step_base=before.step_count if before else 0,
-            step_count=before.step_count if before else 0,
+            forked_from=origin.forked_at.run if origin.forked_at else None,
+            forked_at_step=origin.forked_at.step_number if origin.forked_at else None,
+            step_base=origin.steps,
+            step_count=origin.steps,
             max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
             prompt=opening.turns[0] if opening.turns else None,
             title=REDACTOR.clean_text(opening.title)[0] or _title(opening.turns),
@@ -102,11 +126,29 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     return run
 
 
+def _parent(project: Project, run_id: UUID) -> AgentRun:
+    """The run that may have one more child. Its row is locked: of two last children at once one is too many."""
+    locked = AgentRun.objects.select_for_update(no_key=True, of=("self",))
+    parent = locked.filter(project=project, pk=run_id).first()
+    if parent is None:
+        raise InvalidParent("the project has no such run", pointer="/parent_run_id")
+    depth, ancestor = 1, parent
+    while ancestor.parent_run is not None and depth <= MAX_DEPTH:
+        depth, ancestor = depth + 1, ancestor.parent_run
+    if depth > MAX_DEPTH:
+        raise TooDeep(f"at most {MAX_DEPTH} runs may stand above a run", pointer="/parent_run_id")
+    if AgentRun.objects.filter(parent_run=parent, resumed_from=None).count() >= MAX_CHILDREN:
+        raise TooManyChildren(f"a run has at most {MAX_CHILDREN} children", pointer="/parent_run_id")
+    return parent
+
+
 def check_agent(agent: Agent) -> None:
     """Raise `InvalidAgent` where a run of this agent could not work."""
     try:
         providers.get(agent.provider).check(agent.model, agent.settings)
         TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
+        budgets.of_run(agent.settings)
+        trimming.window_of(agent.settings)
     except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
         raise InvalidAgent(str(error), agent_id=agent.slug) from error
 
@@ -122,24 +164,39 @@ def checked_max_steps(value: Any, *, default: int) -> int:
 
 
 def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRequest]]:
-    """The instructions open a conversation once; a resume goes on in one that has them."""
+    """The instructions open a conversation once; a resume goes on in one that has them, and so does a fork that says
+    no others."""
     now = timezone.now()
     rows: list[tuple[str, ModelRequest]] = []
     instructions = opening.config.get("instructions")
-    if instructions and (origin.resumed_from is None or origin.starts_fresh):
+    if origin.forked_at is not None:
+        begins = "instructions" in _changed(opening, origin.forked_at.run)
+    else:
+        begins = origin.resumed_from is None or origin.starts_fresh
+    if instructions and begins:
         rows.append((Role.SYSTEM, request(SystemPromptPart(instructions, timestamp=now))))
     rows += [(Role.USER, request(UserPromptPart(content_of(turn), timestamp=now))) for turn in opening.turns]
     return rows
 
 
+def _changed(opening: Opening, forked_from: AgentRun) -> list[str]:
+    """What a fork's agent has otherwise than that of the run that it was forked from."""
+    before, now = forked_from.agent_config, opening.config
+    return sorted(name for name in now if canonical(now[name]) != canonical(before.get(name)))
+
+
 def _created(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
     shown, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", transcript.PREVIEW)
+    fork = origin.forked_at
     return RunCreated(
         agent=str(opening.config.get("agent_id")),
         agent_version=opening.config.get("version"),
         prompt=shown or None,
         parent_run_id=str(origin.parent_run.pk) if origin.parent_run else None,
         resumed_from=str(origin.resumed_from.pk) if origin.resumed_from else None,
+        forked_from=str(fork.run_id) if fork else None,
+        forked_at_step=fork.step_number if fork else None,
+        changed=_changed(opening, fork.run) or None if fork else None,
         by=opening.by or None,
     )
 

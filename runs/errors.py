@@ -26,6 +26,13 @@ class RunNotFound(RunError):
     status = 404
 
 
+class RunExpired(RunError):
+    """The run was removed; `data["tombstone"]` says what it was, when it went and why."""
+
+    code = "run_expired"
+    status = 410
+
+
 class RunNotPaused(RunError):
     """Only paused runs can be resumed."""
 
@@ -44,10 +51,29 @@ class RunTerminal(RunError):
     code = "run_terminal"
 
 
+class CommandKeyTaken(RunError):
+    """The run has a command with this key, and it says something else."""
+
+    code = "command_key_conflict"
+
+
 class MoveRefused(RunError):
     """The status changed meanwhile, or this move is never allowed."""
 
     code = "move_refused"
+
+
+class CallNotUnknown(RunError):
+    """Nobody has to say what came of this call: it is known, somebody was faster, or the run went on without."""
+
+    code = "call_not_unknown"
+
+
+class ToolCallNotFound(RunError):
+    """No such call in the run."""
+
+    code = "tool_call_not_found"
+    status = 404
 
 
 class LeaseTaken(RunError):
@@ -71,7 +97,33 @@ class MessageEmpty(InvalidInput):
     code = "message_empty"
 
 
+class NoCheckpoint(InvalidInput):
+    """The conversation of a run has no checkpoint there: nothing can be forked from it."""
+
+    code = "no_checkpoint"
+
+
+class InvalidParent(InvalidInput):
+    """The run that a new one would be a child of is not there, or may have no more children."""
+
+    code = "invalid_parent"
+
+
+class TooDeep(InvalidParent):
+    code = "max_depth_exceeded"
+
+
+class TooManyChildren(InvalidParent):
+    code = "max_children_exceeded"
+
+
 class InvalidAgent(InvalidInput):
     """An agent names a provider, model or tool that is not there."""
 
     code = "invalid_agent"
+
+
+class InvalidPolicies(InvalidAgent):
+    """An agent names a policy that cannot be acted on."""
+
+    code = "invalid_policy"

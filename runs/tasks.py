@@ -12,7 +12,7 @@ from uuid import UUID
 from celery import shared_task, signals
 from django.conf import settings
 
-from runs import chaos
+from runs import chaos, retention
 from runs.engine import worker
 
 
@@ -27,6 +27,13 @@ def advance(run_id: str) -> None:
 def sweep() -> None:
     """Beat's extra look, beside the one that each worker makes by itself."""
     worker.current().sweep_once()
+
+
+@shared_task(name="runs.retention")
+def remove_expired() -> None:
+    """Beat's look for runs that were kept for long enough; of all that look, one works, once a day."""
+    for _ in retention.daily():
+        pass
 
 
 # worker_init comes before the broker is connected: sweeping must not depend on it.

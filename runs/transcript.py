@@ -18,7 +18,7 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from uuid_utils.compat import uuid7
 
-from runs import chaos, commits, messages
+from runs import ancestry, chaos, commits, messages
 from runs.commits import Commit
 from runs.errors import MoveRefused
 from runs.fixtures.format import UNKNOWN_OUTCOME
@@ -57,10 +57,15 @@ class Conversation:
 
 
 def load(run: AgentRun) -> Conversation:
-    """Everything said in the lineage up to `run`; two queries."""
+    """Everything said in the conversation up to now: three queries, and two more for each fork on the way."""
     rows = rows_of(run)
-    own = [row.position for row in rows if row.run_id == run.pk]
-    return Conversation(merge(rows), position=max(own, default=0), last_role=rows[-1].role if rows else "")
+    return Conversation(merge(rows), position=last_position(run.pk), last_role=rows[-1].role if rows else "")
+
+
+def last_position(run_id: UUID) -> int:
+    """Of the run's own messages, the rolled-back ones included: no other has their places."""
+    found: int | None = AgentRunMessage.objects.filter(run=run_id).aggregate(last=Max("position"))["last"]
+    return found or 0
 
 
 def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
@@ -70,22 +75,19 @@ def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
 
 def rows_of(run: AgentRun) -> list[AgentRunMessage]:
     """The messages of the conversation that `run` continues, oldest first, without the rolled-back ones."""
-    lineage = _lineage(run)
-    place = {run_id: number for number, run_id in enumerate(lineage)}
-    rows = AgentRunMessage.objects.filter(run__in=lineage, rolled_back_at=None)
-    return sorted(rows, key=lambda row: (place[row.run_id], row.position))
+    segments = ancestry.segments_of(run)
+    place = {segment.run_id: number for number, segment in enumerate(segments)}
+    rows = AgentRunMessage.objects.filter(ancestry.within(segments), rolled_back_at=None)
+    return _instructed(sorted(rows, key=lambda row: (place[row.run_id], row.position)))
 
 
-def _lineage(run: AgentRun) -> list[UUID]:
-    """The ids of the runs whose messages `run` continues, oldest first, back to the newest fresh start."""
-    runs = AgentRun.objects.filter(root_run=run.root_run_id).values_list("pk", "resumed_from", "starts_fresh")
-    links = {pk: (resumed_from, fresh) for pk, resumed_from, fresh in runs}
-    chain: list[UUID] = [run.pk]
-    while True:
-        earlier, fresh = links[chain[-1]]
-        if earlier is None or fresh:
-            return chain[::-1]
-        chain.append(earlier)
+def _instructed(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
+    """The newest instructions count: those of a fork stand in front, in place of those that it was forked from."""
+    told = [row for row in rows if row.role == Role.SYSTEM]
+    if not told or told[-1].run_id == rows[0].run_id:
+        return rows
+    newest = [row for row in told if row.run_id == told[-1].run_id]
+    return [*newest, *(row for row in rows if row.role != Role.SYSTEM)]
 
 
 def new_row(
@@ -290,8 +292,7 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
     )
     if not calls:
         return
-    position = AgentRunMessage.objects.filter(run=run).aggregate(Max("position"))["position__max"]
-    for position_of_result, call in enumerate(calls, start=position + 1):
+    for position_of_result, call in enumerate(calls, start=last_position(run.pk) + 1):
         believed = call.status
         started = believed != ToolStatus.PLANNED
         call.status = (ToolStatus.UNKNOWN if started else ToolStatus.DENIED).value

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from agentops.projects.models import Project
-from runs import creation
+from runs import chaos, creation
+from runs.engine.drive import LetGo
 from runs.engine.worker import Worker
 from runs.fixtures.library import load
 from runs.models import Agent, AgentRun
@@ -55,3 +58,20 @@ def drive(run: AgentRun, worker: Worker | None = None) -> AgentRun:
         if worker is None:
             own.close(5)
     return fresh
+
+
+def make_waiting(project: Project | None = None, **settings: Any) -> AgentRun:
+    """A run that waits for somebody who knows what came of its first call: its worker left after starting it."""
+    settings = {"recorded_effect": "at_most_once", "on_unknown_tool": "wait"} | settings
+    run = make_run(make_agent(project, settings=settings))
+
+    def leave(point: str) -> None:
+        if point == "CP16":
+            raise LetGo
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chaos, "point", leave)
+        worker = Worker(concurrency=1)
+        worker.drive(run.pk)
+        worker.close(5)
+    return drive(run)

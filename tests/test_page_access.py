@@ -37,11 +37,14 @@ PAGES: dict[str, dict[str, str]] = {
     "runs/<uuid:run_id>/stream": {"GET": READ},
     "runs/<uuid:run_id>/messages/<uuid:message_id>": {"GET": READ},
     "runs/<uuid:run_id>/calls/<uuid:call_id>": {"GET": READ},
+    "runs/<uuid:run_id>/calls/<uuid:call_id>/resolve": {"POST": OPERATE},
     "runs/<uuid:run_id>/events/<int:seq>": {"GET": READ},
     "runs/<uuid:run_id>/resume": {"POST": OPERATE},
     "runs/<uuid:run_id>/pause": {"POST": OPERATE},
     "runs/<uuid:run_id>/stop": {"POST": OPERATE},
     "runs/<uuid:run_id>/send": {"POST": OPERATE},
+    "runs/<uuid:run_id>/fork": {"GET": OPERATE, "POST": OPERATE},
+    "compare": {"GET": READ},
 }
 #: Belong to no project: tests/projects/test_login.py and tests/test_security_headers.py have them.
 OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/"}
@@ -70,6 +73,8 @@ def of(project_slug: str, run_id: object, parts: dict[str, object]) -> dict[str,
 
 def filled(address: str, parts: dict[str, object]) -> str:
     url = "/" + re.sub(r"<([^>]+)>", lambda found: str(parts[found[1]]), address)
+    if address == "compare":
+        return f"{url}?a={parts['uuid:run_id']}&b={parts['uuid:run_id']}"
     return f"{url}?before=3" if address.endswith("<uuid:run_id>/rows") else url
 
 
@@ -127,6 +132,8 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {403}
     if address.endswith("/new"):
         return {"GET": {302}, "POST": {422}}[method]  # the form has an address of its own
+    if address.endswith("/fork") and method == "POST":
+        return {422}  # it says nowhere where
     return {303} if method == "POST" else {200}
 
 
@@ -134,7 +141,11 @@ def expected(address: str, method: str, who: str) -> set[int]:
 
 
 def test_every_address_is_in_the_table() -> None:
-    known = {address for address in addresses(get_resolver().url_patterns) if not address.startswith(ELSEWHERE)}
+    known = {
+        address
+        for address in addresses(get_resolver("agentops.urls").url_patterns)
+        if not address.startswith(ELSEWHERE)
+    }
 
     assert known - OF_NO_PROJECT == set(PAGES)
 
@@ -214,9 +225,11 @@ def test_a_page_of_one_run_shows_no_parts_of_another(project: Project, foreign: 
     other = parts_of(drive(make_run(run.agent)))
     mixed = {**parts_of(run), "uuid:message_id": other["uuid:message_id"], "uuid:call_id": other["uuid:call_id"]}
 
-    for address in PAGES:
-        if "message_id" in address or "call_id" in address:
+    for address, served in PAGES.items():
+        if "message_id" in address or ("call_id" in address and "GET" in served):
             assert client.get(filled(address, mixed)).status_code == 404
+    resolve = filled("runs/<uuid:run_id>/calls/<uuid:call_id>/resolve", mixed)
+    assert client.post(resolve, {"choice": "retry"}).status_code == 404
 
 
 def test_a_key_opens_no_page(project: Project, run: AgentRun) -> None:

@@ -50,6 +50,10 @@ class Provider(Protocol):
         """The streamed request; entered and read on the event loop of the worker."""
         ...
 
+    def context_window(self, model: str) -> int | None:
+        """How many tokens a request to the model may have; None where nobody here knows. Asks nobody."""
+        ...
+
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         """What follows call `number`; nothing but for recordings."""
         ...

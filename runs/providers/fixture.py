@@ -39,6 +39,9 @@ class FixtureProvider:
         recorded = FixtureModel(load(call.model), call.number, call.node, float(call.settings.get("pace", 0)))
         return recorded.request_stream(call.history, None, NO_PARAMETERS)
 
+    def context_window(self, model: str) -> int | None:
+        return None
+
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         fixture = load(model)
         return FollowUp(user=fixture.call(number, node).user, end=fixture.ends_after(number))

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model, infer_model_profile
 from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
@@ -27,6 +27,15 @@ MODEL_SETTINGS = frozenset(
 def model_of(name: str) -> Model:
     """One adapter per model and process: it belongs to the worker's one event loop, and keeps its connections."""
     return infer_model(name)
+
+
+@cache
+def window_of(name: str) -> int | None:
+    """As the library knows the model; nothing of a vendor is needed for that."""
+    try:
+        return infer_model_profile(name).get("context_window")
+    except ImportError:
+        return None  # the call itself says what is missing
 
 
 def extra_of(vendor: str) -> str:
@@ -60,6 +69,9 @@ class LLMProvider:
             model_settings=settings,
             model_request_parameters=ModelRequestParameters(function_tools=list(call.tools)),
         )
+
+    def context_window(self, model: str) -> int | None:
+        return window_of(model)
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         return FollowUp()

@@ -1,20 +1,24 @@
 """The `@tool` decorator: a Python function becomes a Tool, its schema taken from its signature.
-May import libraries and `runs.tools.base`."""
+May import libraries, the strict parser and `runs.tools.base`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pydantic_ai
 from pydantic import ValidationError
-from pydantic_core import SchemaValidator, from_json, to_json
+from pydantic_core import SchemaValidator, to_json
 
+from runs import strict_json
 from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
 from runs.tools.output import clip
 
 MAX_ARGUMENTS_BYTES = 1024 * 1024
+#: What a model says is bounded by its length; how it is written is as strict as anybody's.
+ARGUMENTS = replace(strict_json.FILE, string=MAX_ARGUMENTS_BYTES)
 MAX_FAULTS = 10
 
 Function = Callable[..., object]
@@ -58,8 +62,8 @@ def parse(arguments: Arguments) -> dict[str, Any]:
     if len(data) > MAX_ARGUMENTS_BYTES:
         raise BadArguments(f"The arguments take {len(data)} bytes; the limit is {MAX_ARGUMENTS_BYTES}.")
     try:
-        parsed = from_json(data.strip() or b"{}", allow_inf_nan=False)
-    except ValueError as error:
+        parsed = strict_json.parse(data.strip() or b"{}", ARGUMENTS)
+    except strict_json.NotJson as error:
         raise BadArguments(f"The arguments are not JSON: {clip(str(error), 200)}.") from error
     if not isinstance(parsed, dict):
         raise BadArguments(f"The arguments must be a JSON object, not {_json_kind(parsed)}.")

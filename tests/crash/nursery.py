@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 #: By the name of the command: the module whose `main` it runs.
-PROGRAMS = {"celery": "celery.__main__", "uvicorn": "uvicorn.main"}
+PROGRAMS = {"celery": "celery.__main__", "uvicorn": "uvicorn.main", "agentops": "agentops.cli"}
 LIBRARIES = [
     "celery.__main__",
     "celery.app.amqp",

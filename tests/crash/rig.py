@@ -407,15 +407,16 @@ def check(run: AgentRun) -> None:
     assert [event.seq for event in lines] == list(range(1, len(lines) + 1))
     messages = list(AgentRunMessage.objects.filter(run=run).order_by("position"))
     assert [message.position for message in messages] == list(range(1, len(messages) + 1))
+    active = [message for message in messages if message.rolled_back_at is None]
     asked = [
         part["tool_call_id"]
-        for message in messages
+        for message in active
         for part in message.content["parts"]
         if part["part_kind"] == "tool-call"
     ]
     answered = [
         part["tool_call_id"]
-        for message in messages
+        for message in active
         for part in message.content["parts"]
         if part["part_kind"] == "tool-return"
     ]

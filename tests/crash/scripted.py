@@ -118,6 +118,9 @@ class ScriptedProvider:
         play = PLAYS[call.settings["play"]] if "play" in call.settings else by_the_script
         yield ScriptedStream(play(call))
 
+    def context_window(self, model: str) -> int | None:
+        return None
+
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         return FollowUp()
 

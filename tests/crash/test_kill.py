@@ -141,6 +141,24 @@ def test_it_survives_a_kill_of_the_one_that_closes_an_open_turn(
     assert (types.count("run.recovered"), types.count("llm.turn.abandoned")) == (2, 1)
 
 
+@pytest.mark.parametrize("point", ["CP04", "CP05"])
+def test_it_survives_a_kill_of_the_one_that_rolls_back(stage: Stage, point: str) -> None:
+    """S-401, S-502: an agent that wants a half-done turn taken back; it is, once, and no tool runs twice."""
+    run = stage.run()
+    run.agent_config["policies"] = {"on_crash": "roll_back"}
+    run.save()
+    stage.worker(chaos="CP12:1").killed()
+    stage.worker(chaos=f"{point}:1").killed()
+    stage.worker()
+
+    stage.reaches(run, RunStatus.COMPLETED)
+    check(run)
+    types = [event.type for event in events(run)]
+    assert (types.count("run.recovered"), types.count("run.rolled_back")) == (2, 1)
+    assert stage.model_calls() == [1, 1, 2, 3]
+    assert sorted(effect.call_id for effect in stage.effects()) == ["call-1-0", "call-1-1", "call-2-0"]
+
+
 def test_it_survives_a_kill_of_the_one_that_sweeps(stage: Stage, undisturbed: Undisturbed) -> None:
     expected = undisturbed()
     run = stage.run()
@@ -180,6 +198,26 @@ def test_it_never_repeats_what_may_happen_once_and_waits(stage: Stage, point: st
     assert (first.status, second.status) == (ToolStatus.UNKNOWN, ToolStatus.DENIED)
     assert len(stage.effects("call-1-0")) == CAUGHT[point]
     assert not stage.effects("call-1-1")
+
+
+@pytest.mark.parametrize("point", ["CP29", "CP30"])
+def test_it_survives_a_kill_of_the_one_who_says_what_came_of_it(stage: Stage, point: str) -> None:
+    """In the transaction nothing was said yet; after it the run goes on, though nobody was told of it."""
+    run = kill_and_go_on(stage, "CP16:1", calls=ONCE)
+    stage.reaches(run, RunStatus.WAITING)
+    call = AgentRunToolCall.objects.filter(run=run).order_by("id")[0]
+    words = ["agent", "outcome", str(run.pk), str(call.pk), "--done", "It is there."]
+    stage.spawn(words, program="agentops", AGENTOPS_CHAOS=f"{point}:1").killed()
+    if point == "CP29":
+        check(run)
+        assert run.status == RunStatus.WAITING
+        assert stage.spawn(words, program="agentops").wait(within_s=20, why="it is said") == 0
+
+    stage.reaches(run, RunStatus.COMPLETED)
+    check(run)
+    call.refresh_from_db()
+    assert (call.status, call.starts, call.whole_output) == (ToolStatus.COMPLETED, 1, "It is there.")
+    assert not stage.effects("call-1-0")
 
 
 @pytest.mark.parametrize("point", ["CP16", "CP18"])

@@ -52,6 +52,7 @@ class Site:
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
+    command: list[str] = field(default_factory=lambda: MANAGE)
 
     def env(self, **more: str) -> dict[str, str]:
         """Nothing of the shell or the suite that would change a site."""
@@ -62,7 +63,7 @@ class Site:
         self.starts += 1
         with self._file("out").open("wb") as out, self._file("err").open("wb") as err:
             self.process = subprocess.Popen(
-                [*MANAGE, "up"],
+                [*self.command, "up"],
                 cwd=self.home.parent, env=self.env(**more), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
             )  # fmt: skip
         return self
@@ -77,6 +78,10 @@ class Site:
     @property
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -117,7 +122,7 @@ class Site:
     def agentops(self, *words: str) -> str:
         """What another command says in this home."""
         done = subprocess.run(
-            [*MANAGE, *words],
+            [*self.command, *words],
             env=self.env(), cwd=self.home.parent, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -126,7 +131,7 @@ class Site:
     @contextmanager
     def signed_in(self, password: str) -> Iterator[httpx.Client]:
         """A reader of the site, who has typed the password into the form."""
-        with httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=20) as client:
+        with httpx.Client(base_url=self.url, timeout=20) as client:
             found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/login").text)
             assert found is not None
             form = {"username": "admin", "password": password, "csrfmiddlewaretoken": found[1]}
