@@ -18,7 +18,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 from uuid_utils.compat import uuid7
 
-from agentops.projects.access import Action, Principal, projects_for
+from agentops.projects.access import Action, Principal, may, projects_for
 from agentops.projects.requests import principal_of
 from runs import agents, ancestry, inbox, strict_json
 from runs.access import require_edits, run_for
@@ -139,6 +139,7 @@ def _shown(
         "run_title": clean(run.title) or "(without a title)",
         "form": form,
         "instructions": form.data.get("instructions", form.instructions_shown),
+        "offers_settings": may(principal, Action.CONFIGURE, run.project_id),
         "token": token,
         "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,
     }

@@ -87,12 +87,14 @@ def test_settings_are_an_admins(operator: Client, run: AgentRun) -> None:
 
     assert answer.status_code == 403
     assert not AgentRun.objects.filter(forked_from=run).exists()
+    assert "settings" not in fields_of(operator.get(url_of(run)).content.decode())
 
 
 def test_what_is_changed_is_changed_and_nothing_else(operator: Client, run: AgentRun) -> None:
     """S-422"""
     admin = Client()
     admin.force_login(make_person(run.project, Role.ADMIN))
+    assert fields_of(admin.get(url_of(run)).content.decode())["settings"] == ""
     send(admin, run, instructions="Be quick.", max_steps="3", settings='{"tool_output_limit": 10}')
 
     new = AgentRun.objects.get(forked_from=run)
