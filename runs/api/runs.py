@@ -30,6 +30,7 @@ FILTERS: tuple[Parameter, ...] = (
     Text(name="agent_id", description="Runs of the agent with this name.", example="reviewer"),
     Id(name="parent_run_id", description="Runs that this one spawned."),
     Id(name="root_run_id", description="The run with this id and all that continue it."),
+    Id(name="forked_from", description="Forks of this run."),
     Choice(name="source", choices=list(AgentRun.Source.values), description="Who executes them."),
     Text(name="label", description="Runs with this label, letter by letter.", example="nightly"),
     Time(name="created_after", description="Runs created at this time or later.", example="2026-11-20T00:00:00Z"),
@@ -41,6 +42,8 @@ FILTERS: tuple[Parameter, ...] = (
         example="rate limit",
     ),
 )
+#: Filters by another run, and the column that names it.
+RELATIVES = {"parent_run_id": "r.parent_run_id", "root_run_id": "r.root_run_id", "forked_from": "r.forked_from_id"}
 
 
 class RunList(ApiView):
@@ -86,9 +89,9 @@ def filtered(where: Where, project_id: Any, asked: Query) -> Where:
         where = with_status(where, asked["status"])
     if asked["agent_id"]:
         where = with_agent(where, project_id, asked["agent_id"])
-    for name in ("parent_run_id", "root_run_id"):
+    for name, column in RELATIVES.items():
         if asked[name]:
-            where = with_id(where, f"r.{name}", asked[name])
+            where = with_id(where, column, asked[name])
     if asked["source"]:
         where = where.also("r.source = %s", asked["source"])
     if asked["label"]:

@@ -46,7 +46,11 @@ REFUSED = [
     (RUNS, {"source": ["native", "native"]}, "invalid_filter"),
     (RUNS, {"status[]": "paused"}, "unknown_parameter"),
     # BI-50
-    *((RUNS, {name: bad}, "invalid_filter") for name in ("parent_run_id", "root_run_id") for bad in NO_ID),
+    *(
+        (RUNS, {name: bad}, "invalid_filter")
+        for name in ("parent_run_id", "root_run_id", "forked_from")
+        for bad in NO_ID
+    ),
     *((RUNS, {name: bad}, "invalid_filter") for name in ("created_after", "created_before") for bad in NO_TIME),
     # BI-51
     *((f"{RUN}/events", {"afterSeq": after}, "invalid_after_seq") for after in AFTER),
@@ -137,6 +141,7 @@ def test_filters_of_runs(project: Project, run: AgentRun, client: Client) -> Non
     [failed] = make_runs(project, 1, status="failed", completed_at=NOON, agent_config={"agent_id": "ghost"})
     [child] = make_runs(project, 1, parent_run=paused, labels=["nightly", '"%'])
     [resumed] = make_runs(project, 1, root_run=paused, created_at=NOON + timedelta(hours=1))
+    [fork] = make_runs(project, 1, forked_from=failed)
     make_runs(other.project, 1, agent=other, status="paused")
     cases: list[tuple[dict[str, object], set[AgentRun]]] = [
         ({"status": "paused"}, {paused}),
@@ -150,6 +155,7 @@ def test_filters_of_runs(project: Project, run: AgentRun, client: Client) -> Non
         ({"agent_id": "\x00 '; --"}, set()),
         ({"parent_run_id": paused.pk}, {child}),
         ({"parent_run_id": unknown_id()}, set()),
+        ({"forked_from": failed.pk}, {fork}),
         ({"root_run_id": paused.pk}, {resumed, paused}),
         ({"root_run_id": str(paused.pk).upper()}, {resumed, paused}),
         ({"source": "import"}, {paused}),
