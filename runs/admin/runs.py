@@ -13,14 +13,14 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 
 from agentops.projects.admin_base import cells
 from agentops.projects.admin_base.filters import ProjectFilter, choice_filter, id_filter, yes_filter
 from agentops.projects.admin_base.lists import Anchored, Found
 from agentops.projects.admin_base.pages import RecordAdmin, Table
 from agentops.projects.admin_base.scope import scope_of
-from runs.admin import acting
+from runs.admin import acting, checking
 from runs.admin.rows_of_runs import RowsOfRunsAdmin
 from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
 from runs.querysets import LISTED
@@ -150,6 +150,7 @@ class AgentRunAdmin(RecordAdmin):
         ("The agent as it was", (cells.payload("agent_config", whole=site_page),)),
     )
     audited = True
+    change_list_template = "admin/runs/agentrun/change_list.html"
     actions = ("resume", "pause", "stop", "check_records")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -200,6 +201,16 @@ class AgentRunAdmin(RecordAdmin):
             other = self.admin_site.get_model_admin(model)
             assert isinstance(other, RowsOfRunsAdmin)
             yield self.table(request, model, other.newest_of(obj), {"run": obj.pk}, without="run_id")
+
+    # --- Everything that is stored ---------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(checking.check)
+        extra = {"site": self.admin_site, "opts": self.opts}
+        return [path("check/", view, extra, name="runs_agentrun_check"), *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"may_check": scope_of(request).sees_all, **(extra_context or {})})
 
     # --- Actions: every run by itself, by what its reader may do in its project ------------------------------------
 

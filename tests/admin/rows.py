@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from agentops.projects.audit import record
 from agentops.projects.keys import create_key
-from agentops.projects.models import IdempotencyKey, Incarnation, Membership, Project
+from agentops.projects.models import IdempotencyKey, Incarnation, Membership, NotificationReceipt, Project
+from agentops.projects.notifications import notify
 from runs.models import (
     Agent,
     AgentRun,
@@ -54,7 +55,9 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
     runs = [make_run(agent, f"{text} {number}", title=text[:200]) for number in range(rows)]
     for number in range(rows):
         make_agent(project)
-        make_person(project)
+        person = make_person(project)
+        told = notify(project.pk, kind="escalated", title=text, text=text, run_id=runs[number].pk)
+        NotificationReceipt.objects.create(project=project, notification=told, user=person, read_at=told.created_at)
         create_key(project, name=f"key {number}", scopes=["read"], actor="test")
         record("test", f"test.{number}", project=project, obj=agent, before={"a": text}, after={"b": text})
     fill_run(runs[0], rows, text)

@@ -1,0 +1,68 @@
+"""The button that checks all that is stored: a superuser's alone, within a time, and it changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from agentops.projects.models import AuditEntry, Project, Role
+from runs.admin import checking
+from runs.invariants import INVARIANTS
+from runs.models import AgentRun
+from tests.admin.conftest import client_of, make_staff
+from tests.admin.rows import list_url
+from tests.make import make_agent, make_run
+
+LIST = list_url(AgentRun)
+CHECK = f"{LIST}check/"
+BUTTON = "Check everything that is stored"
+
+
+def test_it_says_that_all_holds(client: Client, project: Project) -> None:
+    make_run(make_agent(project))
+    assert BUTTON in client.get(LIST).content.decode()
+
+    answer = client.post(CHECK)
+
+    assert answer.status_code == 200
+    assert f"All {len(INVARIANTS)} invariants hold" in answer.content.decode()
+
+
+def test_it_tells_what_does_not_hold_and_where(client: Client, project: Project, other: Project) -> None:
+    good, bad = make_run(make_agent(project)), make_run(make_agent(other))
+    AgentRun.objects.filter(pk=bad.pk).update(step_count=3, status="completed", completed_at=timezone.now())
+    before = AuditEntry.objects.count()
+
+    text = client.post(CHECK).content.decode()
+
+    assert "E5: not true that a run that ended has exactly one event" in text
+    assert str(bad.pk) in text
+    assert str(good.pk) not in text
+    assert AuditEntry.objects.count() == before
+
+
+def test_it_says_what_there_was_no_time_for(client: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "WITHIN_S", 0.0)
+
+    text = client.post(CHECK).content.decode()
+
+    assert f"There was time for 0 of {len(INVARIANTS)} statements" in text
+    assert "invariants hold" not in text
+
+
+@pytest.mark.parametrize("role", Role)
+def test_it_refuses_everyone_else(project: Project, role: Role) -> None:
+    staff = client_of(make_staff(project, role))
+
+    assert BUTTON not in staff.get(LIST).content.decode()
+    assert staff.post(CHECK).status_code == 403
+    assert Client().post(CHECK).status_code == 302
+
+
+def test_it_refuses_a_link_and_a_strangers_form(client: Client, project: Project) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = client.cookies
+
+    assert client.get(CHECK).status_code == 405
+    assert strict.post(CHECK).status_code == 403

@@ -1,0 +1,12 @@
+"""A database of clean rows, to be spoilt."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runs.invariants.spoiling import World, make_world
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    return make_world()
