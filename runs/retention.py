@@ -22,10 +22,11 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from agentops.projects import notifications
 from agentops.projects.access import SYSTEM
 from agentops.projects.audit import Actor, record
 from agentops.projects.idempotency_keys import forget_old_keys
-from agentops.projects.models import Project
+from agentops.projects.models import Notification, Project
 from runs.errors import RunNotFound
 from runs.families import Family, Kept, families_of
 from runs.models import (
@@ -55,6 +56,8 @@ PARTS = (
     Part(AgentRunMessage, "run"),
 )
 RUNS = Part(AgentRun, "log")
+#: What was told of runs: it goes when they are hidden, because it leads to them and says what they said.
+NEWS = str(Notification._meta.db_table)
 #: What a tombstone repeats of its run.
 TOLD = ("project_id", "status", "source", "step_base", "step_count", "created_at", "completed_at")
 #: Runs that are looked at together.
@@ -97,6 +100,7 @@ def preview(project: Project, days: int | None) -> Outcome:
     for some in (run_ids[at : at + PAGE] for at in range(0, len(run_ids), PAGE)):
         for part in (*PARTS, RUNS):
             found.rows[part.table] += part.model._base_manager.filter(**{f"{part.owner}__in": some}).count()
+        found.rows[NEWS] += notifications.count_of_runs(some)
     return found
 
 
@@ -129,10 +133,10 @@ def daily() -> Removal:
 
 
 def forget_what_is_over() -> None:
-    """Sessions whose time is up, and answers that no repeat of a request is given any more: nobody can use them, but
-    they name people, and say what was asked."""
+    """Sessions whose time is up, answers that no repeat of a request is given any more, old notifications: nobody can
+    use them, but they name people, and say what was asked."""
     import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()
-    while forget_old_keys():
+    while forget_old_keys() or notifications.forget_old():
         pass
 
 
@@ -204,15 +208,17 @@ def _hide(family: Family, done: Outcome, before: datetime, *, by: Actor) -> bool
         now = families_of(family.run_ids)
         if [found.run_ids for found in now] != [family.run_ids] or now[0].kept(done.project, before) is not None:
             return False
-        Tombstone.objects.bulk_create(_tombstone(run, family, done, by) for run in locked)
+        told = notifications.forget_runs(family.run_ids)
+        Tombstone.objects.bulk_create(_tombstone(run, family, done, by, told[run.pk]) for run in locked)
         # The runner's own id may be used again from now on.
         AgentRun.objects.filter(pk__in=family.run_ids).update(removed_at=Now(), external_id=None)
         for run in locked:
             log.announce_run(run.project_id, run.pk)
+    done.rows += Counter({NEWS: told.total()})
     return True
 
 
-def _tombstone(run: AgentRun, family: Family, done: Outcome, by: Actor) -> Tombstone:
+def _tombstone(run: AgentRun, family: Family, done: Outcome, by: Actor, told: int) -> Tombstone:
     """No title and no result: they say what somebody said."""
     return Tombstone(
         pk=run.pk,
@@ -229,6 +235,7 @@ def _tombstone(run: AgentRun, family: Family, done: Outcome, by: Actor) -> Tombs
         reason=f"it ended more than {done.days} {'day' if done.days == 1 else 'days'} ago",
         removed_by=by if isinstance(by, str) else by.actor,
         removed_at=timezone.now(),
+        rows={NEWS: told} if told else {},
     )
 
 

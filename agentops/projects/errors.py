@@ -138,3 +138,10 @@ class InvalidScopes(Invalid):
 
 class InvalidExpiry(Invalid):
     code = "invalid_expiry"
+
+
+class InvalidAddress(Invalid):
+    """Of a page that no link, and no form, of ours has."""
+
+    code = "invalid_query"
+    status = 400

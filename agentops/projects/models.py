@@ -1,4 +1,4 @@
-"""Who owns what and who may enter: projects, memberships, API keys, the audit trail, idempotency keys.
+"""Who owns what and who may enter: projects, memberships, API keys, the audit trail, idempotency keys, notifications.
 
 May import Django only.
 """
@@ -189,6 +189,78 @@ class IdempotencyKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key} of {self.caller}"
+
+
+class Notification(models.Model):
+    """News of a project that somebody should see: in the inbox of each member, and by e-mail to those who operate.
+
+    It names its run by number only, because this floor knows no runs; it goes with the run (runs/retention.py).
+    """
+
+    class Kind(models.TextChoices):
+        """The closed set; it grows with whoever has more to tell."""
+
+        #: A policy, or an agent, wants a person to decide.
+        ESCALATED = "escalated"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="notifications", db_index=False)
+    run_id = models.UUIDField(null=True)
+    kind = models.CharField(max_length=32)
+    #: One line.
+    title = models.CharField(max_length=200)
+    text = models.TextField(blank=True)
+    created_at = models.DateTimeField()
+    #: When the last of those who get mail had it; also where nobody has an address.
+    emailed_at = models.DateTimeField(null=True)
+    #: When it is due, or due again, to be mailed; null when it was, or when it is not tried any more.
+    email_due_at = models.DateTimeField(null=True)
+    #: How often it was taken up to be mailed; who takes it up is known by this number.
+    email_attempts = models.PositiveSmallIntegerField(default=0)
+    #: Why the last attempt did not reach everyone.
+    email_error = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        indexes = [
+            # The inbox, and the count of what is unread: ids have the order of time.
+            models.Index(fields=["project", "-id"], name="notifications_newest"),
+            # mailing.take_due.
+            models.Index("email_due_at", name="notifications_due", condition=models.Q(email_due_at__isnull=False)),
+            # notifications.forget_runs: what goes with a run.
+            models.Index("run_id", name="notifications_of_run", condition=models.Q(run_id__isnull=False)),
+            # notifications.forget_old.
+            models.Index(fields=["created_at"], name="notifications_oldest"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(emailed_at=None) | models.Q(email_due_at=None), name="notification_mailed_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class NotificationReceipt(models.Model):
+    """What one person has had of a notification: has read it, was sent it by e-mail. No row: neither."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
+    notification = models.ForeignKey(Notification, models.CASCADE, related_name="receipts", db_index=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    read_at = models.DateTimeField(null=True)
+    emailed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            # The administration's list of a project.
+            models.Index(fields=["project", "-id"], name="receipts_newest"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["notification", "user"], name="notification_receipt_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.notification_id} to {self.user_id}"
 
 
 class Incarnation(models.Model):

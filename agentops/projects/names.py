@@ -36,3 +36,13 @@ def clean_name(text: str) -> str:
     if any(unicodedata.category(character) in REFUSED for character in name):
         raise InvalidName(f"{name[:64]!r} has control characters in it")
     return name
+
+
+def one_line(text: str, limit: int) -> str:
+    """Somebody's words as a line of at most `limit` characters: nothing in it begins another line, or a header."""
+    spaced = "".join(" " if unicodedata.category(each) in REFUSED else each for each in text[: limit * 4])
+    return clipped(" ".join(spaced.split()), limit)
+
+
+def clipped(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -97,6 +97,7 @@ class WebProcess:
     name: str = "agentops-web"
     #: Variables of its environment, beside those of the stage.
     env: dict[str, str] = field(default_factory=dict)
+    settings_module: str = "agentops.settings"
     port: int = field(default_factory=free_port)
     process: Celeried | None = None
 
@@ -113,7 +114,7 @@ class WebProcess:
         argv = [APPLICATION, "--host", "127.0.0.1", "--port", str(self.port), "--no-access-log",
                 "--timeout-graceful-shutdown", str(GRACE_S)]  # fmt: skip
         self.process = self.stage.spawn(
-            argv, program="uvicorn", AGENTOPS_PROCESS_NAME=self.name, DJANGO_SETTINGS_MODULE="agentops.settings",
+            argv, program="uvicorn", AGENTOPS_PROCESS_NAME=self.name, DJANGO_SETTINGS_MODULE=self.settings_module,
             # Sessions made in this process must be good in that one.
             SECRET_KEY=settings.SECRET_KEY, **self.env,
         )  # fmt: skip

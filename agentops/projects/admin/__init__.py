@@ -1,3 +1,3 @@
-from agentops.projects.admin import audit, keys, members, people, projects
+from agentops.projects.admin import audit, keys, members, notifications, people, projects
 
-__all__ = ["audit", "keys", "members", "people", "projects"]
+__all__ = ["audit", "keys", "members", "notifications", "people", "projects"]

@@ -1,0 +1,108 @@
+"""Workers send notifications by e-mail beside their runs, on a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.actions import add_member
+from agentops.projects.models import Notification, Project, Role
+from agentops.projects.notifications import notify
+from runs.engine import tidying
+from runs.engine.worker import Worker
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from tests.make import make_agent, make_project, make_run
+from tests.web.smtp import mail_server
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def project(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setattr(tidying, "MAIL_S", 0.05)
+    settings.AGENTOPS_SWEEP_S = 0.1
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_TIMEOUT = "127.0.0.1", 20
+    settings.DEFAULT_FROM_EMAIL, settings.AGENTOPS_BASE_URL = "robot@ops.test", "https://ops.test"
+    settings.AGENTOPS_EMAIL = True
+    project = make_project()
+    add_member(project, User.objects.create(username="ann", email="ann@people.test"), Role.OPERATOR, actor=SYSTEM)
+    return project
+
+
+@contextmanager
+def working() -> Iterator[Worker]:
+    worker = Worker(concurrency=1)
+    worker.start_sweeping()
+    try:
+        yield worker
+    finally:
+        worker.close(PATIENCE_S)
+
+
+@contextmanager
+def mute_server() -> Iterator[tuple[int, threading.Event]]:
+    """Takes a connection and says nothing at all; its port, and whether somebody has come."""
+    came = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        held: list[socket.socket] = []
+
+        def take() -> None:
+            held.append(listening.accept()[0])
+            came.set()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], came
+        finally:
+            thread.join(PATIENCE_S)
+            for each in held:
+                each.close()
+
+
+def comes(about: Callable[[], bool]) -> bool:
+    """Whether it comes about within our patience."""
+    waited = threading.Event()
+    return any(about() or waited.wait(0.05) for _ in range(int(PATIENCE_S / 0.05)))
+
+
+def test_a_worker_sends_what_is_due(project: Project, settings: Any) -> None:
+    with mail_server() as inbox, working():
+        settings.EMAIL_PORT = inbox.port
+        found = notify(project.pk, kind="escalated", title="Escalated: it")
+
+        assert comes(lambda: Notification.objects.filter(pk=found.pk, emailed_at__isnull=False).exists())
+    assert inbox.recipients == ["ann@people.test"]
+
+
+def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) -> None:
+    with mute_server() as (port, came):
+        settings.EMAIL_PORT = port
+        found = notify(project.pk, kind="escalated", title="Escalated: it")
+        with working():
+            assert came.wait(PATIENCE_S)
+            run = make_run(make_agent(project))
+
+            assert comes(lambda: AgentRun.objects.get(pk=run.pk).state is RunStatus.COMPLETED)
+            found.refresh_from_db()
+            assert found.emailed_at is None
+            assert found.email_attempts == 1
+
+
+def test_without_a_mail_server_nobody_looks(project: Project, settings: Any) -> None:
+    settings.AGENTOPS_EMAIL = False
+    with working() as worker:
+        assert "mail" not in {thread.name for thread in worker._threads}
+    settings.AGENTOPS_EMAIL = True
+    with mail_server(), working() as worker:
+        assert "mail" in {thread.name for thread in worker._threads}
