@@ -18,13 +18,14 @@ from agentops.projects import audit
 from agentops.projects.errors import InvalidSlug
 from agentops.projects.models import SLUG_PATTERN, Project
 from agentops.projects.names import clean_slug
-from runs import creation, policies, strict_json
+from runs import creation, gates, policies, strict_json
 from runs.creation import UserTurn
 from runs.errors import InvalidAgent, InvalidPolicies, RunError
 from runs.fixtures import library
 from runs.fixtures.format import FixtureError
 from runs.messages import canonical
 from runs.models import Agent
+from runs.policies import Policies
 from runs.providers import base as providers
 from runs.tools.registry import UnknownTool
 from timeline.redact import DEFAULT as REDACTOR
@@ -146,13 +147,25 @@ def _checked(definition: Mapping[str, Any]) -> Definition:
         raise InvalidAgent(f"a definition has at most {MAX_BYTES} bytes", pointer="")
     try:
         wanted = Definition.model_validate(given)
-        policies.parse(wanted.policies)
+        _check_gates(policies.parse(wanted.policies), wanted.policies)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise InvalidAgent(first["msg"].removeprefix("Value error, "), pointer=_pointer(first["loc"])) from None
     except policies.InvalidPolicy as error:
         raise InvalidPolicies(str(error), pointer=_pointer(["policies", *error.path])) from None
     return wanted
+
+
+def _check_gates(wanted: Policies, given: Mapping[str, Any]) -> None:
+    """Whether what its gates name is there, and may be asked on this site."""
+    for trigger, rules in wanted.rules.items():
+        for place, rule in enumerate(rules):
+            try:
+                if rule.run is not None:
+                    gates.find(rule.run)
+            except gates.GateRefused as error:
+                at = [trigger, place] if isinstance(given[trigger], list) else [trigger]
+                raise policies.InvalidPolicy(f"no gate: {error}", [*at, "run"]) from error
 
 
 def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:

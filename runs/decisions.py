@@ -13,10 +13,12 @@ from enum import Enum, auto
 class Next(Enum):
     STOP = auto()  # somebody asked for the end
     WAIT_FOR_UNKNOWN = auto()  # a call's outcome is unknown and the agent's policy is to ask
+    WAIT_FOR_INPUT = auto()  # the next call asks a person
     STOP_REPEATED = auto()  # the model asks for the same call again and again
     FINISH_CALLS = auto()  # the last answer asked for tools that have no result yet
     TAKE_MESSAGES = auto()  # user turns wait in the inbox
     COMPLETE = auto()
+    IDLE = auto()  # it answered, has not said that it is done, and has a policy for that
     PAUSE = auto()  # an operator asked for it
     PAUSE_MAX_STEPS = auto()
     PAUSE_BUDGET = auto()  # tokens, cost or time are used up
@@ -41,6 +43,12 @@ class View:
     #: The next open call is the last of too many identical ones.
     repeated: bool = False
     over_budget: bool = False
+    #: The next open call asks a person.
+    asks: bool = False
+    #: The last turn said that the run is done, and its calls have ended.
+    done: bool = False
+    #: An answer alone does not complete this run: its agent has a policy for that, and a way to say that it is done.
+    on_idle: bool = False
 
 
 def next_action(view: View) -> Next:
@@ -51,14 +59,19 @@ def next_action(view: View) -> Next:
         return Next.PAUSE if "pause" in view.pending else Next.WAIT_FOR_UNKNOWN
     if view.repeated:
         return Next.STOP_REPEATED
+    if view.asks:
+        return Next.PAUSE if "pause" in view.pending else Next.WAIT_FOR_INPUT
     if view.open_calls:
         return Next.HAND_BACK if view.let_go else Next.FINISH_CALLS
     if view.pending & {"send", "reply"} and "pause" not in view.pending:
         return Next.TAKE_MESSAGES
-    if view.answered and not view.pending & {"send", "reply"}:
+    spoken_to = bool(view.pending & {"send", "reply"})
+    if not spoken_to and (view.done or (view.answered and not view.on_idle)):
         return Next.COMPLETE
     if "pause" in view.pending:
         return Next.PAUSE
+    if view.answered:
+        return Next.IDLE
     return _before_the_next_step(view)
 
 

@@ -1,6 +1,6 @@
 """The inbox: wishes are recorded here first and acted on by whoever drives the run.
 
-May import the record, runs' models, lifecycle and parts.
+May import the record, runs' models, lifecycle, questions and parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import JsonValue
 
-from runs import chaos, lifecycle
+from runs import chaos, lifecycle, questions
 from runs.errors import CommandKeyTaken, InvalidInput, MessageEmpty, RunNotFound, RunTerminal
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
@@ -60,7 +60,8 @@ def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Post
 
 
 def reply(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Posted:
-    """The same, as the answer to what the agent asked."""
+    """The same, as the answer to what the agent asked. While a run waits for an answer, the next message is the answer,
+    whichever of the two it is."""
     return _say(run_id, Type.REPLY, message, by=by, key=key)
 
 
@@ -97,6 +98,36 @@ def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> tuple[RunCommand, 
         created_by="fixture", received_at=timezone.now(),
     )  # fmt: skip
     return command, received(command)
+
+
+def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tuple[RunCommand, Entry]:
+    """What a policy says to the agent, for the `number`th time in its lineage. "~" is no character of a sender's key,
+    and ":" none of a person's name, so nobody else's are taken for these."""
+    by = policy_name(trigger)
+    command = RunCommand(
+        run_id=run_id, key=f"~{by}:{number}", type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]},
+        created_by=by, received_at=timezone.now(),
+    )  # fmt: skip
+    return command, received(command)
+
+
+def policy_turns(root_run_id: UUID, trigger: str) -> int:
+    """How often a policy has spoken to the agent of this lineage."""
+    return RunCommand.objects.filter(run__root_run=root_run_id, created_by=policy_name(trigger)).count()
+
+
+def policy_name(trigger: str) -> str:
+    """Who acts where a policy does."""
+    return f"policy:{trigger}"
+
+
+def answer_early(run: AgentRun) -> None:
+    """A run that has just begun to wait for an answer may have got it a moment before. In the move's transaction."""
+    replies = RunCommand.objects.filter(run=run, applied_at=None, type=Type.REPLY).order_by("id")
+    reply = replies.first()
+    if reply is not None:
+        mark_applied([reply])
+        questions.answer(run, reply)
 
 
 def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
@@ -155,5 +186,8 @@ def _act_now(run: AgentRun, command: RunCommand) -> None:
         reason = PauseReason.OPERATOR
         paused = RunPaused(reason=reason, by=command.created_by)
         lifecycle.move(run, RunStatus.PAUSED, paused, source=Source.WEB, reason=reason)
+    elif questions.waits(run):
+        mark_applied([command])
+        questions.answer(run, command)
     else:
         wake(run.pk)

@@ -5,6 +5,7 @@ May import the record, runs' models and parts; lock order is run row, then log r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from django.db.models.functions import Coalesce, Now
 from runs import chaos, transcript
 from runs.errors import MoveRefused
 from runs.models import AgentRun, Attempt
-from runs.statuses import MOVES, PauseReason, RunStatus
+from runs.statuses import MOVES, POLICY_WAITS, PauseReason, RunStatus, WaitReason
 from runs.wake import wake
 from timeline import log
 from timeline.errors import LeaseLost
@@ -28,6 +29,8 @@ from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
 from timeline.models import Phase, Source
 
+#: Ends of an attempt that nobody chose.
+LOST = ("died", "fenced")
 PHASES = {
     RunStatus.QUEUED: Phase.QUEUED,
     RunStatus.RUNNING: Phase.RUNNING,
@@ -48,6 +51,8 @@ class Claimed:
     epoch: int
     #: How many workers died in the step that the run stands at.
     deaths: int
+    #: Whether the worker before died holding the run, and nothing was decided about that yet.
+    died: bool = False
 
 
 def move(
@@ -59,9 +64,11 @@ def move(
     reason: str = "",
     epoch: int | None = None,
     ref_id: UUID | None = None,
+    told: Sequence[Entry] = (),
     **changes: Any,
 ) -> None:
-    """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed.
+    """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed; `told` are
+    events that explain the move, and stand before it.
 
     The UPDATE's WHERE is the rule: a status (or, with `epoch`, a lease) that is not what the caller saw moves
     nothing and raises `MoveRefused` (`LeaseLost`). Calls that are open in a run that ends or pauses are closed,
@@ -77,7 +84,8 @@ def move(
             raise _lost(run, epoch)
         if to.terminal or to is RunStatus.PAUSED:
             transcript.close_open_calls(run, epoch=epoch, source=source)
-        log.append(run.pk, [Entry(payload, phase=PHASES[to], ref_id=ref_id)], source=source, epoch=epoch)
+        moved = Entry(payload, phase=PHASES[to], ref_id=ref_id)
+        log.append(run.pk, [*told, moved], source=source, epoch=epoch)
         log.announce_run(run.project_id, run.pk)
         if run.state is RunStatus.RUNNING:
             _end_attempt(run, reason or to.value)
@@ -102,6 +110,8 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         if run is None or run.state is RunStatus.WAITING:
             return None
         lapsed = run.state is RunStatus.RUNNING
+        # Handed back by a worker that ended before it could decide what becomes of a death.
+        died = lapsed or run.status_reason == WaitReason.ON_DEAD
         if lapsed:
             chaos.point("CP35")
             _end_attempt(run, "died", step_number=run.step_count + 1)
@@ -125,7 +135,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         deaths = _deaths(run)
     run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
     chaos.point("CP36" if lapsed else "CP03")
-    return Claimed(run, epoch, deaths)
+    return Claimed(run, epoch, deaths, died)
 
 
 def fence(run: AgentRun, *, by: str) -> None:
@@ -153,7 +163,10 @@ def fence(run: AgentRun, *, by: str) -> None:
 def held_by(run_id: UUID, owner: str) -> Claimed | None:
     """The claim of `owner` that may have been committed without its hearing of it."""
     run = AgentRun.objects.filter(pk=run_id, lease_owner=owner, status=RunStatus.RUNNING).first()
-    return None if run is None else Claimed(run, run.lease_epoch, _deaths(run))
+    if run is None:
+        return None
+    lost = Attempt.objects.filter(run=run, epoch=run.lease_epoch - 1, end_reason__in=LOST).exists()
+    return Claimed(run, run.lease_epoch, _deaths(run), lost)
 
 
 def note_fenced(run_id: UUID, epoch: int) -> None:
@@ -186,9 +199,11 @@ def expire_leases(owner: str) -> int:
 
 
 def end_waits() -> int:
-    """Queue the waiting runs whose time has come; the number of runs that moved."""
+    """Queue the waiting runs whose time has come; the number of runs that moved. Those that wait for their policy to
+    resume them are left to it: see runs.engine.policy_waits."""
     moved = 0
-    for run in AgentRun.objects.runnable().filter(status=RunStatus.WAITING)[:100]:
+    due = AgentRun.objects.runnable().filter(status=RunStatus.WAITING).exclude(status_reason__in=POLICY_WAITS)
+    for run in due[:100]:
         try:
             over = RunPhase(status=RunStatus.QUEUED, reason="cooldown_over")
             move(run, RunStatus.QUEUED, over, source=Source.WORKER, reason="cooldown_over", not_before=None)

@@ -19,6 +19,8 @@ MAX_COOLDOWN_S = 30 * 86_400.0
 SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "": 1.0}
 DURATION = re.compile(r"\s*(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(?P<unit>[a-z]*)\s*", re.ASCII)
 FOREVER = "forever"
+#: Endless attempts come at least so often.
+MAX_PACE_S = 300.0
 
 
 class Trigger(enum.StrEnum):
@@ -67,7 +69,7 @@ class OnCrash(enum.StrEnum):
 
 
 #: Older definitions, and records of them, call it so.
-ALIASES = {"recover": Action.RESUME}
+ALIASES = {"recover": Action.RESUME, "Recover": Action.RESUME}
 #: The pairs that make no sense, and why.
 INVALID = {
     (Trigger.ON_IDLE, Action.RESUME): "an idle agent is still running",
@@ -76,6 +78,18 @@ INVALID = {
     (Trigger.ON_ERROR, Action.DONE): "a run that failed is not done",
     (Trigger.ON_PROMPT, Action.NUDGE): "an agent that asks waits for an answer",
     (Trigger.ON_PROMPT, Action.RESUME): "an agent that asks is still running",
+}
+#: What providers, networks and runners call their failures; everything else is `other`.
+KINDS = {
+    **dict.fromkeys(["rate_limited", "rate_limit", "RateLimitError"], ErrorKind.RATE_LIMITED),
+    **dict.fromkeys(["no_internet", "network_error", "timeout"], ErrorKind.NO_INTERNET),
+    # Of the libraries that read a stream which breaks in the middle.
+    **dict.fromkeys(["ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout"], ErrorKind.NO_INTERNET),
+    **dict.fromkeys(["WriteError", "WriteTimeout", "PoolTimeout", "NetworkError"], ErrorKind.NO_INTERNET),
+    **dict.fromkeys(["RemoteProtocolError", "APIConnectionError", "APITimeoutError"], ErrorKind.NO_INTERNET),
+    **dict.fromkeys(["out_of_credits", "insufficient_quota"], ErrorKind.OUT_OF_CREDITS),
+    **dict.fromkeys(["unauthorized", "authentication_error", "permission_error"], ErrorKind.UNAUTHORIZED),
+    **dict.fromkeys(["max_turns", "max_steps", "error_max_turns"], ErrorKind.MAX_TURNS),
 }
 OPTIONS = frozenset({"action", "message", "append", "attempts", "cooldown", "match", "run"})
 
@@ -105,6 +119,11 @@ class Rule:
     run: str | None = None
     #: Of on_error: the kinds that it is about; empty: all.
     match: frozenset[ErrorKind] = frozenset()
+
+    @property
+    def counted(self) -> bool:
+        """Whether it has attempts that are used up: the others act once, for good."""
+        return self.action in (Action.NUDGE, Action.RESUME)
 
 
 @dataclass(frozen=True)
@@ -139,13 +158,34 @@ def parse(given: Mapping[str, Any]) -> Policies:
 
 def decide(policies: Policies, trigger: Trigger, *, made: int, kind: ErrorKind = ErrorKind.OTHER) -> Verdict | None:
     """What is wanted after `made` attempts over the lineage; None where no rule is about this."""
+    rule = rule_for(policies, trigger, kind)
+    if rule is None:
+        return None
+    if rule.counted and rule.attempts is not None and made >= rule.attempts:
+        return Verdict(Rule(Action.ESCALATE, message=rule.message, attempts=rule.attempts), exhausted=True)
+    return Verdict(rule)
+
+
+def rule_for(policies: Policies, trigger: Trigger, kind: ErrorKind = ErrorKind.OTHER) -> Rule | None:
+    """The first rule that is about this. Having used up its steps is an error only to a rule that names it: a run
+    pauses for that, and waits for somebody."""
     for rule in policies.rules.get(trigger, ()):
-        if rule.match and kind not in rule.match:
-            continue
-        if rule.attempts is not None and made >= rule.attempts and rule.action in (Action.NUDGE, Action.RESUME):
-            return Verdict(Rule(Action.ESCALATE, message=rule.message), exhausted=True)
-        return Verdict(rule)
+        if kind in rule.match or (not rule.match and kind is not ErrorKind.MAX_TURNS):
+            return rule
     return None
+
+
+def wait_s(rule: Rule, made: int) -> float:
+    """Seconds until the next attempt, after `made` of them. Without an end to them they come slower and slower: a run
+    that fails at once would else be resumed at once, for ever."""
+    if rule.attempts is not None:
+        return rule.cooldown_s
+    return max(rule.cooldown_s, min(2.0 ** min(made, 16) - 1, MAX_PACE_S))
+
+
+def kind_of(error_type: str) -> ErrorKind:
+    """The kind of an error by the word that we, or a runner, have for it."""
+    return KINDS.get(error_type, ErrorKind.OTHER)
 
 
 def seconds_of(given: object) -> float:

@@ -24,6 +24,9 @@ MAX_DELAY_S = 3600.0
 NOT_RETRIED = frozenset({400, 401, 403, 404})
 BY_STATUS = {401: "unauthorized", 403: "unauthorized", 402: "out_of_credits", 408: "timeout", 429: "rate_limited"}
 
+#: Providers tell of an empty purse with the status of another fault, and say so only in the body.
+NO_CREDITS = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -39,8 +42,11 @@ def classify(error: BaseException, now: datetime) -> Failure:
     """What went wrong, from whatever a provider raised."""
     if isinstance(error, ModelHTTPError):
         code = error.status_code
+        text = str(error)
         named = BY_STATUS.get(code, "server_error" if code >= 500 else "invalid_request")
-        return Failure(named, str(error), code not in NOT_RETRIED, retry_after(error.headers or {}, now))
+        if code in (400, 403, 429) and any(word in text.lower() for word in NO_CREDITS):
+            named = "out_of_credits"
+        return Failure(named, text, code not in NOT_RETRIED, retry_after(error.headers or {}, now))
     if isinstance(error, FixtureExhausted):
         return Failure(error.code, str(error), retryable=False)
     if isinstance(error, UserError | ProviderUnusable | ImportError):

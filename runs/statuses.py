@@ -58,6 +58,12 @@ class WaitReason(StrEnum):
     INPUT = "input"
     CHILDREN = "children"
     COOLDOWN = "cooldown"
+    ON_ERROR = "on_error"  # its policy resumes it when its time has come
+    ON_DEAD = "on_dead"
+
+
+#: Waits that end by a policy's resume: the run goes on as another one, not in the queue.
+POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD})
 
 
 class Effect(StrEnum):

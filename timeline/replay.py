@@ -216,7 +216,7 @@ _FOLDS: dict[str, Fold] = {
     EventType.RUN_PHASE: _phase,
     EventType.RUN_WAITING: _waiting,
     EventType.RUN_PAUSED: _moved("paused", why="reason"),
-    EventType.RUN_RESUMED: _moved("resumed", terminal=True),
+    EventType.RUN_RESUMED: _moved("resumed", why="reason", terminal=True),
     EventType.RUN_COMPLETED: _moved("completed", terminal=True),
     EventType.RUN_FAILED: _moved("failed", why="error_type", terminal=True),
     EventType.RUN_STOPPED: _moved("stopped", why="reason", terminal=True),

@@ -162,7 +162,7 @@ def row_of(event: Event, base: str) -> Row:
         is_warning=event.type in _WARNINGS,
         late=event.late,
         base=base,
-        until=_until(event, payload),
+        until=until_of(event),
         call=f"call-{event.ref_id}" if event.ref_id and payload.get("call_id") else "",
         link=_beside(base, payload.get("run_id")),
     )
@@ -193,7 +193,9 @@ def _icon_of(type_: str, family: str, payload: Mapping[str, Any]) -> str:
     return _RUN_ICONS.get(type_, _ICONS[family])
 
 
-def _until(event: Event, payload: Mapping[str, Any]) -> datetime | None:
+def until_of(event: Event) -> datetime | None:
+    """When what it announces comes."""
+    payload = payload_of(event)
     delay = payload.get("delay_ms")
     if event.type == EventType.RETRY_SCHEDULED and isinstance(delay, int) and 0 <= delay < 10**12:
         return event.ts + timedelta(milliseconds=delay)

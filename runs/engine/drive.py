@@ -16,14 +16,16 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
+from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
-from runs import inbox, repeats, transcript
+from runs import inbox, policies, repeats, transcript
 from runs.engine import rollback, spending
 from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
 from runs.engine.loop import LoopThread
 from runs.engine.spending import Spending
-from runs.models import AgentRun, AgentRunToolCall, RunError
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
+from runs.policies import Policies, Trigger
 from runs.providers import base as providers
 from runs.statuses import ToolStatus
 from runs.tools.base import Toolset
@@ -91,6 +93,8 @@ class Drive:
     #: Attempts of the next model call that earlier holders of the run made.
     attempts_made: int = 0
     _next_look: float = 0.0
+    #: What its agent wants done without anybody deciding it.
+    policies: Policies = field(default_factory=lambda: Policies(rules={}))
     #: Whether `llm.turn.start` of the next model call is committed already.
     turn_started: bool = False
 
@@ -124,6 +128,30 @@ class Drive:
             if "stop" in inbox.waiting(self.run.pk):
                 raise StopAsked
 
+    @property
+    def idles(self) -> bool:
+        """Whether an answer alone does not complete the run: its agent has a policy for that, and can say that it is
+        done."""
+        wanted = bool(self.policies.rules.get(Trigger.ON_IDLE))
+        return wanted and any(self._ends(name) for name in self.config.get("tools") or [])
+
+    def says_done(self) -> bool:
+        """Whether a call of the last answer may end the run."""
+        answer = next((m for m in reversed(self.conversation.history) if isinstance(m, ModelResponse)), None)
+        return answer is not None and any(self._ends(call.tool_name) for call in answer.tool_calls)
+
+    def ending_call(self) -> str | None:
+        """The id of the call by which the last turn has ended the run; all its calls have their results."""
+        if self.open_calls or self.conversation.last_role != AgentRunMessage.Role.TOOL_RESULT:
+            return None
+        results = [part for part in self.conversation.history[-1].parts if isinstance(part, ToolReturnPart)]
+        ended = [part for part in results if part.outcome == "success" and self._ends(part.tool_name)]
+        return ended[-1].tool_call_id if ended else None
+
+    def _ends(self, name: str) -> bool:
+        tool = self.toolset.get(name)
+        return tool is not None and tool.ends
+
     def streak(self, call: AgentRunToolCall) -> int:
         """How many identical calls in a row end with this open one."""
         return repeats.streak(reversed(self.conversation.history), call.call_id)
@@ -133,31 +161,41 @@ class Drive:
 
     def note(self, *entries: Entry) -> None:
         """Append events that belong to no row, in a transaction of their own."""
-        durably(partial(self.append, self._named(entries)), landed=lambda: False, found=nothing, lease=self.lease)
+        note(self.lease, *entries)
 
     def note_failure(self, error: RunError, *entries: Entry) -> None:
         """Commit a failed attempt with the events that speak of it, at least one."""
 
-        named = self._named(entries)
+        named = _named(self.lease, entries)
         error.message, _ = REDACTOR.clean_text(error.message)
 
         def write() -> None:
             with transaction.atomic():
-                self.append(named)
+                append(self.lease, named)
                 error.save(force_insert=True)
 
         durably(write, landed=lambda: log.has_event(self.run.pk, named[0].event_id), found=nothing, lease=self.lease)
 
-    def _named(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries under ids made now: appended again after a commit of unknown outcome, they are known.
-
-        "~" is no character of a sender's id, and a lease has its epoch for itself.
-        """
-        return [replace(entry, event_id=f"~{self.epoch}.{next(self.lease.numbers)}") for entry in entries]
-
     def append(self, entries: Sequence[Entry]) -> None:
-        with transaction.atomic():
-            log.append(self.run.pk, entries, source=Source.WORKER, epoch=self.epoch)
+        append(self.lease, entries)
+
+
+def note(lease: Lease, *entries: Entry) -> None:
+    """Append events that belong to no row to the log of the run that is held, in a transaction of their own."""
+    durably(partial(append, lease, _named(lease, entries)), landed=lambda: False, found=nothing, lease=lease)
+
+
+def append(lease: Lease, entries: Sequence[Entry]) -> None:
+    with transaction.atomic():
+        log.append(lease.run_id, entries, source=Source.WORKER, epoch=lease.epoch)
+
+
+def _named(lease: Lease, entries: Sequence[Entry]) -> list[Entry]:
+    """The entries under ids made now: appended again after a commit of unknown outcome, they are known.
+
+    "~" is no character of a sender's id, and a lease has its epoch for itself.
+    """
+    return [replace(entry, event_id=f"~{lease.epoch}.{next(lease.numbers)}") for entry in entries]
 
 
 def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping) -> Drive:
@@ -179,6 +217,7 @@ def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping
         context=Context(window_of(tool_settings) or provider.context_window(config["model"])),
         checkpointed=transcript.last_checkpoint(run),
         rolls_back=rollback.wanted(config),
+        policies=policies.parse(config.get("policies") or {}),
         attempts_made=RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm").count(),
     )
 

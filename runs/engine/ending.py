@@ -6,8 +6,9 @@ May import state, parts and the engine's drive. Every ending is one guarded move
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import transaction
 from django.utils import timezone
@@ -15,13 +16,14 @@ from django.utils import timezone
 from runs import chaos, inbox, lifecycle, transcript
 from runs.decisions import Next
 from runs.engine.commit import durably, nothing
-from runs.engine.drive import Drive
+from runs.engine.drive import Drive, note
 from runs.engine.lease import Lease
 from runs.engine.model_turn import Cooldown
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
+from runs.tools.speaking import Asked
 from timeline import log
-from timeline.events import Payload
+from timeline.events import Payload, preview
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
 from timeline.log import Entry
@@ -29,6 +31,32 @@ from timeline.models import Source
 from timeline.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
+#: What calls an ending off, because it would not be what somebody has asked for meanwhile.
+ASKED_TO_END = frozenset({Type.STOP, Type.PAUSE})
+SPOKEN_TO = frozenset({Type.STOP, Type.SEND, Type.REPLY})
+
+
+class Held(Protocol):
+    """A run in the hands of a worker, loaded or not."""
+
+    @property
+    def run(self) -> AgentRun: ...
+    @property
+    def lease(self) -> Lease: ...
+    @property
+    def epoch(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Unopened:
+    """A run that cannot be loaded as its agent says."""
+
+    run: AgentRun
+    lease: Lease
+
+    @property
+    def epoch(self) -> int:
+        return self.lease.epoch
 
 
 class DecideAgain(Exception):
@@ -42,7 +70,6 @@ def leave(drive: Drive, action: Next) -> None:
         Next.STOP: stop,
         Next.STOP_REPEATED: stop_repeated,
         Next.PAUSE: pause,
-        Next.PAUSE_MAX_STEPS: pause_max_steps,
         Next.PAUSE_BUDGET: pause_budget,
         Next.WAIT_FOR_UNKNOWN: wait_for_unknown,
         Next.HAND_BACK: partial(hand_back, reason="slice_over"),
@@ -50,43 +77,52 @@ def leave(drive: Drive, action: Next) -> None:
     endings[action](drive)
 
 
-def complete(drive: Drive) -> None:
+def complete(drive: Drive, **explained: Any) -> None:
+    """End it as done; `explained`: the policy's part of the move, where it is a policy that says so."""
     chaos.point("CP25")
     run = drive.run
     # The answer itself is never altered; its copy on the run is for reading.
-    result, _ = REDACTOR.clean_text(transcript.last_answer(drive.conversation))
+    result, _ = REDACTOR.clean_text(_result(drive))
     began = run.started_at or run.created_at
     payload = RunCompleted(
         summary=result[:280] or None,
         steps=run.step_count - run.step_base,
         duration_ms=max(round((timezone.now() - began).total_seconds() * 1000), 0),
     )
-    _move(drive, RunStatus.COMPLETED, payload, unless={Type.STOP, Type.SEND, Type.REPLY}, result=result)
+    # A call that the end leaves open is closed by the move: its step has its checkpoint only after that.
+    then = partial(_checkpoint_last_step, drive) if drive.open_calls else None
+    move(drive, RunStatus.COMPLETED, payload, unless=SPOKEN_TO, then=then, result=result, **explained)
     chaos.point("CP27")
 
 
-def fail(drive: Drive, error_type: str, error: str) -> None:
+def _result(drive: Drive) -> str:
+    """What the agent gave with the call that says it is done, else its last words."""
+    ending_call = drive.ending_call()
+    if ending_call is None:
+        return transcript.last_answer(drive.conversation)
+    call = AgentRunToolCall.objects.select_related("result_message").get(
+        run=drive.run, step_number=drive.run.step_count, call_id=ending_call, message__rolled_back_at=None
+    )
+    return call.whole_output if isinstance(call.whole_output, str) else ""
+
+
+def _checkpoint_last_step(drive: Drive) -> None:
+    run = drive.run
+    row = transcript.new_checkpoint(run.pk, run.step_count, transcript.last_position(run.pk), drive.epoch)
+    transcript.add_checkpoint(row, drive.epoch)
+
+
+def fail(held: Held, error_type: str, error: str, **explained: Any) -> None:
     error, _ = REDACTOR.clean_text(error)
-    payload = RunFailed(error_type=error_type, error=error[:2000] or None)
     word = error_type[:64]
-    _move(drive, RunStatus.FAILED, payload, reason=word, error_type=word, error_message=error)
-
-
-def fail_unopened(run: AgentRun, lease: Lease, error: str) -> None:
-    """End a run that cannot be loaded as its agent says."""
-    text, _ = REDACTOR.clean_text(error)
-    word = "unusable_agent"
-    payload = RunFailed(error_type=word, error=text[:2000] or None)
-    lifecycle.move(
-        run, RunStatus.FAILED, payload, source=Source.WORKER, reason=word, epoch=lease.epoch,
-        error_type=word, error_message=text,
-    )  # fmt: skip
+    payload = RunFailed(error_type=word, error=error[:2000] or None)
+    move(held, RunStatus.FAILED, payload, reason=word, error_type=word, error_message=error, **explained)
 
 
 def stop(drive: Drive) -> None:
     command = _command(drive, Type.STOP)
     payload = RunStopped(reason="operator", by=command.created_by)
-    _move(drive, RunStatus.STOPPED, payload, reason="operator", applied=inbox.pending(drive.run.pk))
+    move(drive, RunStatus.STOPPED, payload, reason="operator", applied=inbox.pending(drive.run.pk))
 
 
 def stop_repeated(drive: Drive) -> None:
@@ -94,19 +130,19 @@ def stop_repeated(drive: Drive) -> None:
     call = drive.open_calls[0]
     times = f"{drive.streak(call)} times in a row with the same arguments"
     payload = RunStopped(reason="repeated_calls", message=f"Run stopped: {call.tool_name} was asked for {times}")
-    _move(drive, RunStatus.STOPPED, payload, reason="repeated_calls", unless={Type.STOP})
+    move(drive, RunStatus.STOPPED, payload, reason="repeated_calls", unless={Type.STOP})
 
 
 def pause(drive: Drive) -> None:
     command = _command(drive, Type.PAUSE)
     payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
-    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP})
+    move(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP})
 
 
 def pause_max_steps(drive: Drive) -> None:
     detail = f"{drive.run.step_count} steps made"
     payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=detail)
-    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless={Type.STOP, Type.PAUSE})
+    move(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless={Type.STOP, Type.PAUSE})
 
 
 def pause_budget(drive: Drive) -> None:
@@ -116,23 +152,40 @@ def pause_budget(drive: Drive) -> None:
     if not detail:
         raise DecideAgain  # midnight has passed
     payload = RunPaused(reason=PauseReason.BUDGET, detail=detail)
-    _move(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless={Type.STOP, Type.PAUSE})
+    move(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless={Type.STOP, Type.PAUSE})
 
 
 def hand_back(drive: Drive, reason: str) -> None:
     """To the queue: any worker goes on, this one after the others."""
     payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
     _close_started_turn(drive, reason)
-    _move(drive, RunStatus.QUEUED, payload, reason=reason)
+    move(drive, RunStatus.QUEUED, payload, reason=reason)
     chaos.point("CP28")
 
 
 def cool_down(drive: Drive, wait: Cooldown) -> None:
     """Wait without a worker; the sweep queues the run when its time has come."""
     payload = RunWaiting(reason=WaitReason.COOLDOWN, until=wait.until)
-    _move(
+    move(
         drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=wait.until,
         unless={Type.STOP, Type.PAUSE},
+    )  # fmt: skip
+
+
+def wait_for_input(
+    drive: Drive, asked: Asked, *, then: Callable[[], Any] = nothing, unless: Set[str] = ASKED_TO_END, **explained: Any
+) -> None:
+    """Leave the call as planned until somebody answers. One who has replied already has answered this."""
+    shown, _ = preview(asked.question)
+    payload = RunWaiting(reason=WaitReason.INPUT, question=shown, choices=asked.choices or None)
+
+    def and_then() -> None:
+        then()
+        inbox.answer_early(drive.run)
+
+    move(
+        drive, RunStatus.WAITING, payload, reason=WaitReason.INPUT, ref_id=drive.open_calls[0].pk, unless=unless,
+        then=and_then, **explained,
     )  # fmt: skip
 
 
@@ -141,19 +194,19 @@ def wait_for_unknown(drive: Drive) -> None:
     call = drive.unknown_call
     assert call is not None
     unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
-    also = partial(unknown.update, status=ToolStatus.UNKNOWN, finished_at=timezone.now())
+    also = partial(unknown.update, status=ToolStatus.UNKNOWN, finished_at=transcript.end_of(call))
     payload, reason = RunWaiting(reason=WaitReason.UNKNOWN_TOOL), WaitReason.UNKNOWN_TOOL
-    _move(drive, RunStatus.WAITING, payload, reason=reason, also=also, unless={Type.STOP, Type.PAUSE}, ref_id=call.pk)
+    move(drive, RunStatus.WAITING, payload, reason=reason, also=also, unless={Type.STOP, Type.PAUSE}, ref_id=call.pk)
 
 
-def abandon_open_turn(drive: Drive) -> None:
+def abandon_open_turn(lease: Lease) -> None:
     """Close the model call that an earlier holder of the run started and did not commit an answer of."""
-    last = log.open_turn(drive.run.pk)
+    last = log.open_turn(lease.run_id)
     if last is None:
         return
     chaos.point("CP04")
     payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost")
-    drive.note(Entry(payload, step=last.step))
+    note(lease, Entry(payload, step=last.step))
     chaos.point("CP05")
 
 
@@ -164,36 +217,41 @@ def _close_started_turn(drive: Drive, reason: str) -> None:
         drive.turn_started = False
 
 
-def _move(
-    drive: Drive,
+def move(
+    held: Held,
     to: RunStatus,
     payload: Payload,
     *,
     reason: str = "",
     applied: list[RunCommand] | None = None,
     also: Callable[[], Any] | None = None,
+    then: Callable[[], Any] | None = None,
     unless: Set[str] = frozenset(),
+    source: Source = Source.WORKER,
     **changes: Any,
 ) -> None:
     """The guarded move. Commands of the types in `unless` that came since the decision call it off: the move
-    holds the run's row, for which whoever posts a command waits, so none can slip in between."""
-    run, believed = drive.run, (drive.run.status, drive.run.status_reason)
+    holds the run's row, for which whoever posts a command waits, so none can slip in between. `also` and `then` are
+    done before and after it, in its transaction."""
+    run, believed = held.run, (held.run.status, held.run.status_reason)
 
     def write() -> None:
         run.status, run.status_reason = believed
         with transaction.atomic():
             if also is not None:
                 also()
-            lifecycle.move(run, to, payload, source=Source.WORKER, reason=reason, epoch=drive.epoch, **changes)
+            lifecycle.move(run, to, payload, source=source, reason=reason, epoch=held.epoch, **changes)
             inbox.mark_applied(applied or [])
             if unless and unless & inbox.waiting(run.pk):
                 run.status, run.status_reason = believed
                 raise DecideAgain
+            if then is not None:
+                then()
 
     def landed() -> bool:
-        return AgentRun.objects.filter(pk=drive.run.pk, status=to, lease_epoch=drive.epoch).exists()
+        return AgentRun.objects.filter(pk=run.pk, status=to, lease_epoch=held.epoch).exists()
 
-    durably(write, landed=landed, found=nothing, lease=drive.lease)
+    durably(write, landed=landed, found=nothing, lease=held.lease)
 
 
 def _command(drive: Drive, kind: str) -> RunCommand:

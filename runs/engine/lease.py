@@ -38,6 +38,9 @@ class Lease:
     lost: threading.Event = field(default_factory=threading.Event)
     #: Numbers for the ids of events: unique within the epoch.
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    #: Whether the worker before died, and nothing was decided about that yet. Decided once: a run that goes on and is
+    #: loaded again has not died again.
+    after_death: bool = False
 
     def check(self) -> None:
         """Raise `LeaseLost` where this process must not act any more."""

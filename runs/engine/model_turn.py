@@ -214,9 +214,11 @@ def _trimmed(drive: Drive) -> list[Entry]:
 
 
 def _first_to_run(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
-    """The call that may be marked running in the same commit: it has a tool, and the repeat guard lets it pass. None
-    for an agent that rolls back, which needs a time in which the turn is committed and nothing was started."""
-    if drive.rolls_back or not calls or drive.toolset.get(calls[0].tool_name) is None:
+    """The call that may be marked running in the same commit: it has a tool, which asks nobody, and the repeat guard
+    lets it pass. None for an agent that rolls back, which needs a time in which the turn is committed and nothing
+    was started."""
+    tool = drive.toolset.get(calls[0].tool_name) if calls else None
+    if drive.rolls_back or tool is None or tool.asks:
         return None
     asked = chain([response], reversed(drive.conversation.history))
     return calls[0] if repeats.streak(asked, calls[0].call_id) < repeats.STOP_AT else None

@@ -40,11 +40,14 @@ def resume(
     append: bool = True,
     max_steps: int | None = None,
     kill: bool = False,
+    source: Source = Source.WEB,
+    reason: str = "",
 ) -> Resumed:
     """Continue a paused run as a new one with a fresh step budget; steps and the cap count on.
 
     Any number of calls at once make one new run: they wait for the lock of the old one's row, and find it
-    resumed. `kill`: a live run is taken away from its worker and paused first. Raises `RunNotPaused`,
+    resumed. `kill`: a live run is taken away from its worker and paused first. `reason`: what made a policy resume
+    it, by which its attempts are counted. Raises `RunNotPaused`,
     `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then nothing was written.
     """
     check_message(message)
@@ -59,10 +62,11 @@ def resume(
         if kill and was in LIVE:
             _kill(old, by=by)
         _check_resumable(old)
-        budget = creation.checked_max_steps(max_steps, default=old.max_steps)
+        # The cap may have been lowered since: its old budget is then none that a run may have.
+        budget = creation.checked_max_steps(max_steps, default=min(old.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))
         new = _go_on(old, _plan(old, message, append=append), by=by, max_steps=budget)
-        payload = RunResumed(run_id=str(new.pk), by=by or None)
-        lifecycle.move(old, RunStatus.RESUMED, payload, source=Source.WEB)
+        payload = RunResumed(run_id=str(new.pk), by=by or None, reason=reason or None)
+        lifecycle.move(old, RunStatus.RESUMED, payload, source=source, reason=reason)
         chaos.point("CP29")
     return Resumed(new, already=False, was=was)
 

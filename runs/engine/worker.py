@@ -21,11 +21,12 @@ from django.conf import settings
 from django.db import Error, connection, connections
 
 from runs import chaos, lifecycle
+from runs.engine import policy_waits
 from runs.engine.drive import Stopping
 from runs.engine.lease import Keeper
 from runs.engine.loop import LoopThread
 from runs.engine.step import drive_run
-from runs.engine.tidying import tidy
+from runs.engine.tidying import mail, tidy
 from runs.models import AgentRun
 from runs.wake import subscribe
 
@@ -77,6 +78,7 @@ class Worker:
     def sweep_once(self, pool: ThreadPoolExecutor | None = None) -> int:
         """End waits whose time has come, and drive what is runnable; the number of runs taken up."""
         lifecycle.end_waits()
+        policy_waits.end_waits()
         taken = 0
         for run_id in AgentRun.objects.runnable().values_list("pk", flat=True)[:BATCH]:
             chaos.point("CP32")
@@ -102,6 +104,8 @@ class Worker:
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.stopping], name="tidy", daemon=True),
         ]
+        if settings.AGENTOPS_EMAIL:
+            self._threads.append(threading.Thread(target=mail, args=[self.stopping], name="mail", daemon=True))
         for thread in self._threads:
             thread.start()
 

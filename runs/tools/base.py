@@ -102,6 +102,10 @@ class Tool:
     needs_approval: bool = False
     #: Runs on the caller's own thread, without a time limit: only for tools that cannot block.
     inline: bool = False
+    #: Its result is what a person answers: no worker runs it, the run waits.
+    asks: bool = False
+    #: Its success ends the run when the other calls of the turn have ended; its output is the run's result.
+    ends: bool = False
 
     def __post_init__(self) -> None:
         if self.timeout_s is not None and not self.timeout_s > 0:

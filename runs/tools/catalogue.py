@@ -16,6 +16,7 @@ from runs.tools.base import Toolset
 from runs.tools.builtin import BUILTIN
 from runs.tools.recorded import RecordedTools
 from runs.tools.registry import RECORDED, Registry
+from runs.tools.speaking import SPEAKING
 
 
 def _recorded(settings: Mapping[str, Any]) -> Toolset:
@@ -42,5 +43,5 @@ def _lookup(name: str, call_id: str, model_call: int) -> Recorded | None:
     return None if found is None else Recorded(unknown=True)
 
 
-TOOLS = Registry(BUILTIN)
+TOOLS = Registry([*BUILTIN, *SPEAKING])
 TOOLS.register_toolset(RECORDED, _recorded)

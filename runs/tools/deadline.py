@@ -19,7 +19,7 @@ WATCH_S = 0.25
 
 
 class TimeIsUp(Exception):
-    """The call goes on in its own thread; whatever it comes to is dropped."""
+    """The call goes on in its own thread; what it comes to is no answer any more."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,23 @@ class _Returned(Generic[T]):
 
 
 def run_with_deadline(
-    tool: Tool, ctx: ToolContext, arguments: Arguments, watch: Callable[[], None] | None = None
+    tool: Tool,
+    ctx: ToolContext,
+    arguments: Arguments,
+    watch: Callable[[], None] | None = None,
+    late: Callable[[ToolResult], None] | None = None,
 ) -> ToolResult:
     """Run the tool for at most its `timeout_s`. Nobody can end a thread from outside: one that overstays is
-    left behind, its `ctx.cancelled()` becomes true, and its late result is dropped. `watch` is called every
-    quarter of a second, and what it raises ends the wait in the same way."""
+    left behind, its `ctx.cancelled()` becomes true, and its late result goes to `late`, in that thread or this one.
+    `watch` is called every quarter of a second, and what it raises ends the wait in the same way."""
     if tool.inline:
         return tool.run(ctx, arguments)
     abandoned = threading.Event()
     watched = replace(ctx, cancelled=lambda: abandoned.is_set() or ctx.cancelled())
     try:
-        return within(tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch)
+        return within(
+            tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch, late=late
+        )
     except TimeIsUp:
         text = f"{tool.name!r} did not answer within {tool.timeout_s:g} s"
         raise ToolFailed("timeout", text, retryable=True) from None
@@ -47,32 +53,59 @@ def run_with_deadline(
 
 
 def within(
-    seconds: float | None, function: Callable[[], T], *, name: str, watch: Callable[[], None] | None = None
+    seconds: float | None,
+    function: Callable[[], T],
+    *,
+    name: str,
+    watch: Callable[[], None] | None = None,
+    late: Callable[[T], None] | None = None,
 ) -> T:
     """What the function returns or raises, or TimeIsUp. A fresh daemon thread, as hung calls would fill a pool."""
     answer: SimpleQueue[_Returned[T] | BaseException] = SimpleQueue()
+    left = threading.Event()
 
     def work() -> None:
         try:
             answer.put(_Returned(function()))
         except BaseException as error:
             answer.put(error)
+        if left.is_set():
+            _tell(answer, late)
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
-    until = None if seconds is None else time.monotonic() + seconds
+    try:
+        result = _awaited(answer, None if seconds is None else time.monotonic() + seconds, watch)
+    except BaseException:
+        left.set()
+        _tell(answer, late)
+        raise
+    if isinstance(result, _Returned):
+        return result.value
+    raise result
+
+
+def _awaited(
+    answer: SimpleQueue[_Returned[T] | BaseException], until: float | None, watch: Callable[[], None] | None
+) -> _Returned[T] | BaseException:
     while True:
         try:
-            result = answer.get(timeout=_wait_s(until, watch))
-            break
+            return answer.get(timeout=_wait_s(until, watch))
         except Empty:
             if until is not None and time.monotonic() >= until:
                 raise TimeIsUp from None
         if watch is not None:
             watch()
-    if isinstance(result, _Returned):
-        return result.value
-    raise result
+
+
+def _tell(answer: SimpleQueue[_Returned[T] | BaseException], late: Callable[[T], None] | None) -> None:
+    """An answer that nobody waits for. Both threads look, for it may come at the moment of leaving: one finds it."""
+    try:
+        result = answer.get_nowait()
+    except Empty:
+        return
+    if late is not None and isinstance(result, _Returned):
+        late(result.value)
 
 
 def _wait_s(until: float | None, watch: Callable[[], None] | None) -> float | None:

@@ -60,6 +60,10 @@ class Registry:
     def names(self) -> list[str]:
         return sorted([*self._tools, *self._makers])
 
+    def tool(self, name: str) -> Tool | None:
+        """One tool by itself; those of a toolset belong to an agent."""
+        return self._tools.get(name)
+
     def resolve(self, names: Sequence[str], settings: Mapping[str, Any]) -> Toolset:
         wanted = list(dict.fromkeys(names))
         unknown = [name for name in wanted if name not in self._tools and name not in self._makers]

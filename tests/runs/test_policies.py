@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from runs.policies import Action, ErrorKind, InvalidPolicy, OnCrash, OnUnknownTool, Trigger, decide, parse, seconds_of
+from runs.policies import (
+    Action,
+    ErrorKind,
+    InvalidPolicy,
+    OnCrash,
+    OnUnknownTool,
+    Trigger,
+    decide,
+    kind_of,
+    parse,
+    rule_for,
+    seconds_of,
+    wait_s,
+)
 
 TABLE = """
 | | nudge | done | fail | resume | escalate | gate |
@@ -148,6 +161,58 @@ def test_the_first_rule_that_fits_decides() -> None:
     other = decide(policies, Trigger.ON_ERROR, made=0, kind=ErrorKind.UNAUTHORIZED)
     assert other is not None
     assert other.rule.action is Action.ESCALATE
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ("resume", False),
+        ([{"action": "resume", "match": ["other", "rate_limited"]}], False),
+        ([{"action": "fail"}, {"action": "resume", "match": ["max_turns"]}], True),
+    ],
+    ids=["all", "others", "named"],
+)
+def test_a_step_budget_is_an_error_only_to_a_rule_that_names_it(given: Any, asked: bool) -> None:
+    rule = rule_for(parse({"on_error": given}), Trigger.ON_ERROR, ErrorKind.MAX_TURNS)
+
+    assert (rule is not None) is asked
+    assert rule is None or rule.action is Action.RESUME
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("rate_limited", ErrorKind.RATE_LIMITED),
+        ("rate_limit", ErrorKind.RATE_LIMITED),
+        ("no_internet", ErrorKind.NO_INTERNET),
+        ("network_error", ErrorKind.NO_INTERNET),
+        ("timeout", ErrorKind.NO_INTERNET),
+        ("ReadError", ErrorKind.NO_INTERNET),
+        ("out_of_credits", ErrorKind.OUT_OF_CREDITS),
+        ("unauthorized", ErrorKind.UNAUTHORIZED),
+        ("max_turns", ErrorKind.MAX_TURNS),
+        ("error_max_turns", ErrorKind.MAX_TURNS),
+        ("server_error", ErrorKind.OTHER),
+        ("unusable_agent", ErrorKind.OTHER),
+        ("", ErrorKind.OTHER),
+    ],
+)
+def test_words_for_errors_have_a_kind(word: str, kind: ErrorKind) -> None:
+    assert kind_of(word) is kind
+
+
+def test_every_kind_has_a_word() -> None:
+    assert {kind_of(kind) for kind in ErrorKind} == set(ErrorKind)
+
+
+@pytest.mark.parametrize(("made", "least"), [(0, 0), (1, 1), (2, 3), (5, 31), (9, 300), (10_000, 300)])
+def test_endless_attempts_come_slower_and_slower(made: int, least: float) -> None:
+    """A run that fails at once would else be resumed at once for ever; a longer cooldown stays as it is."""
+    [rule] = parse({"on_error": {"action": "resume", "attempts": "forever"}}).rules[Trigger.ON_ERROR]
+    [slow] = parse({"on_error": {"action": "resume", "attempts": "forever", "cooldown": "1h"}}).rules[Trigger.ON_ERROR]
+    [counted] = parse({"on_error": {"action": "resume", "attempts": 1000}}).rules[Trigger.ON_ERROR]
+
+    assert [wait_s(rule, made), wait_s(slow, made), wait_s(counted, made)] == [least, 3600, 0]
 
 
 def test_exhausted_attempts_escalate() -> None:

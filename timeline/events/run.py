@@ -21,6 +21,9 @@ from timeline.events.base import (
 )
 from timeline.events.vocabulary import EventType
 
+#: What a policy resumes a run after, by the reason of the wait for it.
+_RESUMED_AFTER = {"on_error": "an error", "on_dead": "the loss of its worker"}
+
 
 @register(EventType.RUN_CREATED)
 class RunCreated(Payload):
@@ -75,11 +78,20 @@ class RunPhase(Payload):
 
 @register(EventType.RUN_WAITING)
 class RunWaiting(Payload):
+    """The last two are what an agent asks, and the answers that it offers."""
+
     reason: Name
     until: Moment | None = None
+    question: str | None = None
+    choices: list[str] | None = None
 
     def describe(self) -> str:
+        if self.question is not None:
+            offered = because(" / ".join(self.choices)) if self.choices else None
+            return sentence("Waiting for an answer:", self.question, offered)
         until = None if self.until is None else f"until {self.until:%Y-%m-%d %H:%M:%S %Z}"
+        if self.reason in _RESUMED_AFTER:
+            return sentence(f"Waiting to be resumed after {_RESUMED_AFTER[self.reason]}", until)
         return sentence(f"Waiting for {self.reason}", until)
 
 
@@ -95,8 +107,11 @@ class RunPaused(Payload):
 
 @register(EventType.RUN_RESUMED)
 class RunResumed(Payload):
+    """`reason`: what made a policy resume it."""
+
     run_id: Name
     by: str | None = None
+    reason: str | None = None
 
     def describe(self) -> str:
         return sentence(f"Went on as run {self.run_id}", self.by and f"(resumed by {self.by})")

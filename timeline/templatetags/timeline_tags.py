@@ -5,6 +5,7 @@ A door's part: may import Django and the record.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +44,14 @@ def tick(since: datetime) -> SafeString:
     """How long ago something began, counting up."""
     seconds = (timezone.now() - since).total_seconds()
     return format_html('<span class="tick" data-since="{}">{}</span>', since.isoformat(), shown.lasting(seconds))
+
+
+@register.simple_tag
+def countdown(until: datetime) -> SafeString:
+    """How long until something comes, counting down."""
+    left = math.ceil((until - timezone.now()).total_seconds())
+    text = f"in {shown.lasting(left)}" if left > 0 else "now"
+    return format_html('<span class="tick" data-until="{}">{}</span>', until.isoformat(), text)
 
 
 @register.filter

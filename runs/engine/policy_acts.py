@@ -1,0 +1,313 @@
+"""Policies act: the one place that carries out what an agent's definition wants done with a run that nobody watches.
+
+May import identity, state, parts, and the engine's ending and drive. Each act is one guarded move whose transaction
+holds its `policy.applied` event too, so that a worker that dies leaves a run about which the next one decides the same.
+What somebody has asked for meanwhile (a stop, a pause, a message) goes before: see `ending.DecideAgain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+
+from agentops.projects import notifications
+from runs import chaos, gates, inbox, policies, transcript
+from runs.engine import ending, tool_turn
+from runs.engine.commit import durably, nothing
+from runs.engine.drive import Drive, LetGo, StopAsked
+from runs.engine.ending import ASKED_TO_END, SPOKEN_TO, DecideAgain, Held, Unopened
+from runs.engine.lease import Lease
+from runs.gates import Verdict
+from runs.models import AgentRun, RunCommand
+from runs.policies import Action, ErrorKind, Policies, Rule, Trigger, kind_of, rule_for
+from runs.retries import Failure
+from runs.statuses import PauseReason, RunStatus, WaitReason
+from runs.tools.speaking import Asked
+from runs.wake import wake
+from timeline import log
+from timeline.events.command import PolicyApplied
+from timeline.events.run import RunPaused, RunWaiting
+from timeline.log import Entry
+from timeline.models import Source
+from timeline.redact import DEFAULT as REDACTOR
+
+NUDGE = "You have not said that you are done. Go on with the task; when it is finished, call `done` with the result."
+#: Of a text in an event.
+MOST = 1_000
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """What has happened to a run."""
+
+    trigger: Trigger
+    #: For a run that fails of it.
+    error_type: str
+    error: str
+    #: What the trigger alone does not say.
+    detail: str
+    kind: ErrorKind = ErrorKind.OTHER
+    #: Of on_prompt.
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True)
+class Act:
+    """What a policy wants done about an occasion, and how the event of it begins."""
+
+    held: Held
+    occasion: Occasion
+    rule: Rule
+    told: PolicyApplied
+
+    @property
+    def by(self) -> str:
+        return inbox.policy_name(self.occasion.trigger)
+
+    def explained(self, **more: Any) -> dict[str, Any]:
+        """The policy's part of a move."""
+        return {"source": Source.POLICY, "told": [Entry(self.told.model_copy(update=more))]}
+
+
+# --- The occasions --------------------------------------------------------------------------------------------------
+
+
+def on_error(drive: Drive, failure: Failure) -> None:
+    """The model has failed for good. Without a policy the run fails."""
+    kind = kind_of(failure.error_type)
+    occasion = Occasion(Trigger.ON_ERROR, failure.error_type, failure.message, failure.message, kind)
+    if not _act(drive, drive.policies, occasion):
+        ending.fail(drive, failure.error_type, failure.message)
+
+
+def on_max_steps(drive: Drive) -> None:
+    """The run has used up its steps: an error only to a rule that says so. Without one it pauses."""
+    made = f"{drive.run.step_count} steps made"
+    occasion = Occasion(Trigger.ON_ERROR, ErrorKind.MAX_TURNS, made, made, ErrorKind.MAX_TURNS)
+    if not _act(drive, drive.policies, occasion):
+        ending.pause_max_steps(drive)
+
+
+def on_unopened(run: AgentRun, lease: Lease, error: str) -> None:
+    """The run cannot be loaded as its agent says. No gate could say that it is done, and without a policy it fails."""
+    held, word = Unopened(run, lease), "unusable_agent"
+    try:
+        wanted = policies.parse(run.agent_config.get("policies") or {})
+    except ValueError:
+        wanted = Policies(rules={})
+    rule = rule_for(wanted, Trigger.ON_ERROR)
+    if rule is None or rule.action is Action.GATE:
+        return ending.fail(held, word, error)
+    _act(held, wanted, Occasion(Trigger.ON_ERROR, word, error, error))
+    return None
+
+
+def on_dead(drive: Drive) -> bool:
+    """The worker before has died, and this one has taken over; False where nobody wants more than that it goes on."""
+    if inbox.waiting(drive.run.pk) & ASKED_TO_END:
+        return False
+    where = f"in step {drive.run.step_count + 1}"
+    occasion = Occasion(Trigger.ON_DEAD, "worker_died", f"its worker died {where}", where)
+    try:
+        return _act(drive, drive.policies, occasion)
+    except (DecideAgain, StopAsked):
+        return False
+    except LetGo:
+        # Queued for this reason, whoever takes it up decides about the death.
+        ending.hand_back(drive, WaitReason.ON_DEAD)
+        return True
+
+
+def on_idle(drive: Drive) -> None:
+    """It answered, and did not say that it is done. Only asked where a rule is about that."""
+    error = "it answered without saying that it is done"
+    _act(drive, drive.policies, Occasion(Trigger.ON_IDLE, "idle", error, ""))
+
+
+def on_prompt(drive: Drive) -> None:
+    """It asks a person. Without a policy, and where somebody is talking to it, it waits for the answer."""
+    asked = tool_turn.asked(drive)
+    assert asked is not None
+    occasion = Occasion(Trigger.ON_PROMPT, "asked", f"it asks: {asked.question}", asked.question, asked=asked)
+    if inbox.waiting(drive.run.pk) & SPOKEN_TO or not _act(drive, drive.policies, occasion):
+        ending.wait_for_input(drive, asked)
+
+
+# --- What a rule wants ----------------------------------------------------------------------------------------------
+
+
+def _act(held: Held, wanted: Policies, occasion: Occasion) -> bool:
+    """Do what the policy wants; False where no rule is about this."""
+    made = attempts_made(held.run, wanted, occasion)
+    verdict = policies.decide(wanted, occasion.trigger, made=made, kind=occasion.kind)
+    if verdict is None:
+        return False
+    rule = verdict.rule
+    told = PolicyApplied(
+        trigger=occasion.trigger,
+        action=rule.action,
+        kind=occasion.kind if occasion.trigger is Trigger.ON_ERROR else None,
+        attempt=made + 1 if rule.counted else None,
+        attempts=rule.attempts if rule.counted or verdict.exhausted else None,
+        exhausted=verdict.exhausted or None,
+        gate=rule.run,
+        reason=clean(occasion.detail),
+    )
+    _ACTS[rule.action](Act(held, occasion, rule, told))
+    return True
+
+
+def attempts_made(run: AgentRun, wanted: Policies, occasion: Occasion) -> int:
+    """How often a policy has acted on such an occasion in the lineage, whoever resumed it in between: what is counted
+    are the rows that the acts left, so it survives every restart. Each rule of on_error has its own attempts."""
+    if occasion.trigger is Trigger.ON_IDLE:
+        return inbox.policy_turns(run.root_run_id, occasion.trigger)
+    resumed = AgentRun.objects.filter(
+        root_run=run.root_run_id, status=RunStatus.RESUMED, status_reason=occasion.trigger
+    )
+    if occasion.trigger is not Trigger.ON_ERROR:
+        return resumed.count()
+    rule = rule_for(wanted, occasion.trigger, occasion.kind)
+    kinds = map(kind_of, resumed.values_list("error_type", flat=True))
+    return sum(rule_for(wanted, occasion.trigger, kind) is rule for kind in kinds)
+
+
+def _nudge(act: Act) -> None:
+    """A user turn by way of the inbox, under a key of its own: it is delivered once, whoever drives the run then."""
+    run, epoch = act.held.run, act.held.epoch
+    number = act.told.attempt or 1
+    command, said = inbox.policy_turn(run.pk, act.rule.message or NUDGE, trigger=act.occasion.trigger, number=number)
+    told = act.explained()["told"]
+
+    def write() -> None:
+        with transaction.atomic():
+            # Whoever posts a command holds this row: see runs.inbox.
+            AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
+            if inbox.waiting(run.pk):
+                raise DecideAgain
+            log.append(run.pk, [*told, said], source=Source.POLICY, epoch=epoch)
+            command.save(force_insert=True)
+
+    there = RunCommand.objects.filter(run=run, key=command.key)
+    durably(write, landed=there.exists, found=nothing, lease=act.held.lease)
+
+
+def _done(act: Act) -> None:
+    assert isinstance(act.held, Drive)
+    ending.complete(act.held, **act.explained())
+
+
+def _fail(act: Act) -> None:
+    occasion = act.occasion
+    unless = _called_off(act, _UNLESS_FAILED[occasion.trigger])
+    ending.fail(act.held, occasion.error_type, act.rule.message or occasion.error, unless=unless, **act.explained())
+
+
+def _resume(act: Act) -> None:
+    """Wait, without a worker, for the time at which the policy resumes it: see `policy_waits`."""
+    run, occasion = act.held.run, act.occasion
+    if run.step_count >= settings.AGENTOPS_MAX_TOTAL_STEPS:
+        why = f"the maximum total steps of {settings.AGENTOPS_MAX_TOTAL_STEPS} are used up"
+        return _escalate(replace(act, told=act.told.model_copy(update=_ESCALATED)), why)
+    wait = policies.wait_s(act.rule, (act.told.attempt or 1) - 1)
+    until = _database_time(run) + timedelta(seconds=wait)
+    reason = WaitReason(occasion.trigger)
+    message, _ = REDACTOR.clean_text(occasion.error)
+    then: Callable[[], Any] = nothing if wait else partial(wake, run.pk)
+    ending.move(
+        act.held, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until,
+        error_type=occasion.error_type[:64], error_message=message, then=then, unless=_called_off(act, ASKED_TO_END),
+        **act.explained(until=until),
+    )  # fmt: skip
+    return None
+
+
+def _escalate(act: Act, why: str = "") -> None:
+    """Hand it to people. One that asks goes on waiting for the answer, which they can give; any other one pauses."""
+    run, occasion = act.held.run, act.occasion
+    told = act.told.model_copy(update={"reason": clean(": ".join(filter(None, [occasion.detail, why])))})
+    explained = replace(act, told=told).explained()
+    then = partial(tell_people, run, told)
+    if occasion.asked is not None:
+        assert isinstance(act.held, Drive)
+        ending.wait_for_input(act.held, occasion.asked, then=then, unless=SPOKEN_TO | ASKED_TO_END, **explained)
+        return
+    paused = RunPaused(reason=PauseReason.ESCALATED, by=act.by, detail=told.describe())
+    ending.move(
+        act.held, RunStatus.PAUSED, paused, reason=PauseReason.ESCALATED, then=then,
+        unless=_called_off(act, ASKED_TO_END), **explained,
+    )  # fmt: skip
+
+
+def _gate(act: Act) -> None:
+    """Ask the gate, outside of any transaction; it says whether the run counts as done."""
+    drive = act.held
+    assert isinstance(drive, Drive)
+    assert act.rule.run is not None
+    verdict = _verdict(drive, act)
+    drive.check()
+    told = act.told.model_copy(update={"passed": verdict.passed, "output": verdict.output or None})
+    if verdict.passed:
+        return _done(replace(act, told=told.model_copy(update={"reason": verdict.why})))
+    return _escalate(replace(act, told=told), verdict.why)
+
+
+def _verdict(drive: Drive, act: Act) -> Verdict:
+    trigger, step = act.occasion.trigger, drive.run.step_count
+    name = f"gate:{trigger}:{step}"
+    context = tool_turn.context_of_gate(drive, name)
+    chaos.point("CP17")
+    verdict = gates.ask(
+        act.rule.run or "", gates.Asked(context, trigger, transcript.last_answer(drive.conversation)),
+        drive.check_for_stop,
+    )  # fmt: skip
+    chaos.point("CP18")
+    return verdict
+
+
+def tell_people(run: AgentRun, told: PolicyApplied) -> None:
+    """The notification of an escalation, in its transaction."""
+    title, _ = REDACTOR.clean_text(f"Escalated: {run.title or run.agent_config.get('agent_id') or run.pk}")
+    text, _ = REDACTOR.clean_text(told.describe())
+    notifications.notify(run.project_id, kind=notifications.Kind.ESCALATED, title=title, text=text, run_id=run.pk)
+
+
+def clean(text: str) -> str | None:
+    """Redacted before it is cut: half a secret is none that anybody recognises."""
+    return REDACTOR.clean_text(text)[0][:MOST] or None
+
+
+def _called_off(act: Act, unless: frozenset[Any]) -> frozenset[Any]:
+    """A run that could not be loaded has nobody who decides again."""
+    return unless if isinstance(act.held, Drive) else frozenset()
+
+
+def _database_time(run: AgentRun) -> datetime:
+    """Cooldowns are judged by the database's clock, so they are set by it too."""
+    now: datetime = AgentRun.objects.annotate(now=Now()).values_list("now", flat=True).get(pk=run.pk)
+    return now
+
+
+#: A failure of the model ends a run whatever was asked of it meanwhile, as it does without a policy.
+_UNLESS_FAILED: dict[Trigger, frozenset[Any]] = {
+    Trigger.ON_ERROR: frozenset(),
+    Trigger.ON_DEAD: ASKED_TO_END,
+    Trigger.ON_IDLE: SPOKEN_TO | ASKED_TO_END,
+    Trigger.ON_PROMPT: SPOKEN_TO | ASKED_TO_END,
+}
+_ESCALATED = {"action": Action.ESCALATE, "attempt": None}
+_ACTS: dict[Action, Callable[[Act], None]] = {
+    Action.NUDGE: _nudge,
+    Action.DONE: _done,
+    Action.FAIL: _fail,
+    Action.RESUME: _resume,
+    Action.ESCALATE: _escalate,
+    Action.GATE: _gate,
+}

@@ -1,0 +1,98 @@
+"""The waits of policies: a run whose policy wants it resumed is resumed here, when its time has come.
+
+May import state, parts, and the engine's resume and policy_acts. Called by every worker's sweep. One transaction moves
+the run from waiting to paused and on to resumed, by the same function as everybody's resume, so there is one successor
+whoever comes first: another sweep, or somebody who paused, killed or resumed it by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+from django.db import Error, transaction
+
+from runs import inbox, lifecycle, policies
+from runs.engine import policy_acts, resume
+from runs.errors import RunError
+from runs.models import AgentRun
+from runs.policies import Action, Rule, Trigger, kind_of, rule_for
+from runs.querysets import RunQuerySet
+from runs.statuses import POLICY_WAITS, PauseReason, RunStatus
+from timeline.events.command import PolicyApplied
+from timeline.events.run import RunPaused
+from timeline.log import Entry
+from timeline.models import Source
+
+log = logging.getLogger(__name__)
+BATCH = 100
+
+
+def end_waits() -> int:
+    """Resume the runs whose cooldown is over, by the database's clock; how many went on."""
+    return sum(_ended(run_id) for run_id in _due().values_list("pk", flat=True)[:BATCH])
+
+
+def _due() -> RunQuerySet:
+    return AgentRun.objects.runnable().filter(status=RunStatus.WAITING, status_reason__in=POLICY_WAITS)
+
+
+def _ended(run_id: UUID) -> bool:
+    """Whether this one went on. What is wrong with it must not keep the others waiting."""
+    try:
+        with transaction.atomic():
+            return _end(run_id)
+    except Error:
+        raise
+    except Exception:
+        log.exception("a policy could not resume a run", extra={"run_id": str(run_id)})
+        return False
+
+
+def _end(run_id: UUID) -> bool:
+    # NO KEY, as for a command: see runs.inbox.
+    mine = _due().select_for_update(skip_locked=True, no_key=True, of=("self",))
+    run = mine.filter(pk=run_id).first()
+    if run is None:
+        return False  # another sweep was faster, or somebody
+    trigger = Trigger(run.status_reason)
+    try:
+        with transaction.atomic():
+            _resume(run, trigger)
+    except (RunError, policies.InvalidPolicy) as error:
+        _escalate(AgentRun.objects.get(pk=run_id), trigger, str(error))
+        return False
+    return True
+
+
+def _resume(run: AgentRun, trigger: Trigger) -> None:
+    rule = _rule(run, trigger)
+    by = inbox.policy_name(trigger)
+    paused = RunPaused(reason=PauseReason.ERROR, by=by)
+    lifecycle.move(run, RunStatus.PAUSED, paused, source=Source.POLICY, reason=PauseReason.ERROR, not_before=None)
+    resume.resume(run.pk, by=by, message=rule.message, append=rule.append, source=Source.POLICY, reason=trigger.value)
+
+
+def _rule(run: AgentRun, trigger: Trigger) -> Rule:
+    """The rule that it waits for. A run keeps the agent that it was created with, so it is still there."""
+    wanted = policies.parse(run.agent_config.get("policies") or {})
+    rule = rule_for(wanted, trigger, kind_of(run.error_type))
+    if rule is None or rule.action is not Action.RESUME:
+        raise policies.InvalidPolicy(f"{trigger} has no rule any more that resumes it", [trigger])
+    return rule
+
+
+def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
+    """It cannot be resumed: its steps are used up, or the policy is of no use any more."""
+    told = PolicyApplied(trigger=trigger, action=Action.ESCALATE, reason=policy_acts.clean(why))
+    paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=told.describe())
+    lifecycle.move(
+        run,
+        RunStatus.PAUSED,
+        paused,
+        source=Source.POLICY,
+        reason=PauseReason.ESCALATED,
+        told=[Entry(told)],
+        not_before=None,
+    )
+    policy_acts.tell_people(run, told)

@@ -1,0 +1,65 @@
+"""What an agent says by a call: that it is done, or what it wants to know from a person.
+May import libraries and the other modules of `runs.tools`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from pydantic import Field
+
+from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
+from runs.tools.functions import tool
+
+MAX_QUESTION = 20_000
+MAX_CHOICES, MAX_CHOICE = 20, 500
+
+Question = Annotated[str, Field(pattern=r"\S", max_length=MAX_QUESTION)]
+Choice = Annotated[str, Field(pattern=r"\S", max_length=MAX_CHOICE)]
+
+
+@tool(effect=Effect.READ, inline=True)
+def done(result: str) -> str:
+    """Say that the task is done. Call it once, when everything is finished: the run ends with it.
+
+    Args:
+        result: What came of the task: the answer, or a summary of what was done.
+    """
+    return result
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question to a person, and the answers that it offers."""
+
+    question: str
+    choices: list[str] = field(default_factory=list)
+
+
+@tool(effect=Effect.READ, inline=True)
+def ask_user(
+    question: Question, choices: Annotated[list[Choice], Field(max_length=MAX_CHOICES)] | None = None
+) -> Asked:
+    """Ask the person who watches this run, and wait for the answer. Only for what you cannot find out yourself.
+
+    Args:
+        question: What you need to know, with all that is needed to answer it.
+        choices: Answers to choose from, if there are few; another one may be given all the same.
+    """
+    return Asked(question, choices or [])
+
+
+DONE = replace(done, ends=True)
+ASK_USER = replace(ask_user, asks=True)
+SPEAKING = (DONE, ASK_USER)
+
+
+def asked_by(tool: Tool, ctx: ToolContext, arguments: Arguments) -> Asked | None:
+    """What a call asks a person; None for one of another tool, and for one whose arguments do not fit."""
+    if not tool.asks:
+        return None
+    try:
+        asked = tool.execute(ctx, arguments)
+    except BadArguments:
+        return None
+    return asked if isinstance(asked, Asked) else None

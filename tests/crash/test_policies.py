@@ -1,0 +1,141 @@
+"""A worker is killed where a policy acts; another one goes on, and the policy has acted once."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from runs import inbox, invariants
+from runs.folding import differences
+from runs.models import AgentRun, AgentRunMessage, RunCommand
+from runs.statuses import RunStatus
+from tests.crash.rig import Stage, check, events, eventually
+
+#: Ends each model call of a script with an answer, or with asking for tools; the policies come to that.
+SILENT: list[list[str]] = []
+
+
+def run_with(stage: Stage, calls: list[list[str]], *, tools: list[str] | None = None, **policies: Any) -> AgentRun:
+    """A queued run whose agent has policies. No worker may be there yet."""
+    assert not stage.workers
+    run = stage.run(calls)
+    run.agent_config["policies"] = policies
+    run.agent_config["tools"] = [*run.agent_config["tools"], *(tools or [])]
+    run.save(update_fields=["agent_config"])
+    return run
+
+
+def lineage(run: AgentRun) -> list[AgentRun]:
+    return list(AgentRun.objects.filter(root_run=run.root_run_id).order_by("pk"))
+
+
+def in_order(run: AgentRun) -> None:
+    for each in lineage(run):
+        check(each)
+        assert differences(each.pk) == []
+    assert [v for v in invariants.check() if not v.warning_only] == []
+
+
+def types(run: AgentRun) -> list[str]:
+    return [event.type for event in events(run)]
+
+
+def successor(stage: Stage, run: AgentRun) -> AgentRun:
+    return eventually(
+        lambda: AgentRun.objects.filter(resumed_from=run).first(), within_s=20, why="the policy resumes it"
+    )
+
+
+def test_it_is_resumed_though_its_worker_is_killed_in_the_cooldown(stage: Stage) -> None:
+    """S-111, S-114: nobody holds it while it waits, so nobody's death matters."""
+    run = run_with(stage, [["ledger_read"]], on_dead={"action": "resume", "cooldown": "2s"})
+    stage.worker(chaos="CP17:1").killed()
+    second = stage.worker()
+    stage.reaches(run, RunStatus.WAITING)
+    assert run.status_reason == "on_dead"
+    second.signal(stage.KILL)
+    second.killed()
+    assert lineage(run) == [run]
+    third = stage.worker()
+
+    new = successor(stage, run)
+    stage.reaches(new, RunStatus.COMPLETED)
+    assert third.alive
+    assert [each.status for each in lineage(run)] == [RunStatus.RESUMED, RunStatus.COMPLETED]
+    in_order(run)
+
+
+@pytest.mark.parametrize("point", ["CP29", "CP30"])
+def test_it_is_resumed_once_though_the_sweep_is_killed_over_it(stage: Stage, point: str) -> None:
+    """In its transaction nothing has happened; after it the new run is queued, though nobody was told."""
+    run = run_with(stage, [["ledger_read"]], on_dead={"action": "resume", "cooldown": "1s"})
+    stage.worker(chaos="CP17:1").killed()
+    stage.worker(chaos=f"{point}:1").killed()
+    run.refresh_from_db()
+    assert (run.status, len(lineage(run))) == {
+        "CP29": (RunStatus.WAITING, 1), "CP30": (RunStatus.RESUMED, 2),
+    }[point]  # fmt: skip
+    in_order(run)
+    stage.worker()
+    stage.worker()
+
+    stage.reaches(successor(stage, run), RunStatus.COMPLETED)
+    assert len(lineage(run)) == 2
+    in_order(run)
+
+
+@pytest.mark.parametrize("point", ["CP06:2", "CP07:2", "CP10:2"])
+def test_a_nudge_is_delivered_once(stage: Stage, point: str) -> None:
+    """Killed between the nudge's commit and the answer to it."""
+    run = run_with(stage, SILENT, tools=["done"], on_idle={"action": "nudge", "message": "Go on."})
+    stage.worker(chaos=point).killed()
+    assert RunCommand.objects.filter(run=run).count() == 1
+    stage.worker()
+
+    stage.reaches(run, RunStatus.PAUSED)
+    assert run.status_reason == "escalated"
+    said = AgentRunMessage.objects.filter(run=run, role="user").order_by("position")
+    assert [row.content["parts"][0]["content"] for row in said] == ["Go.", "Go on."]
+    assert types(run).count("policy.applied") == 2
+    assert types(run).count("command.received") == 1
+    in_order(run)
+
+
+@pytest.mark.parametrize("point", ["CP17", "CP18", "CP25", "CP26"])
+def test_a_gate_is_asked_again(stage: Stage, point: str) -> None:
+    """S-113: killed before, in or after the gate, and before its verdict was committed."""
+    asked = stage.home / "asked"
+    code = f"open('{asked}', 'a').write('x')"
+    run = run_with(stage, SILENT, tools=["done"], on_idle={"action": "gate", "run": f'{sys.executable} -c "{code}"'})
+    allowed = {"AGENTOPS_GATE_COMMANDS": sys.executable}
+    stage.worker(chaos=f"{point}:1", **allowed).killed()
+    run.refresh_from_db()
+    assert run.status == RunStatus.RUNNING
+    assert "policy.applied" not in types(run)
+    stage.worker(**allowed)
+
+    stage.reaches(run, RunStatus.COMPLETED)
+    assert asked.read_text() == ("x" if point == "CP17" else "xx")
+    assert types(run).count("policy.applied") == 1
+    in_order(run)
+
+
+def test_a_question_outlives_every_worker(stage: Stage) -> None:
+    """The worker is killed while the run waits, and the next one when the answer is there."""
+    run = run_with(stage, [["ledger_read", "ask_user"]], tools=["ask_user"])
+    first = stage.worker()
+    stage.reaches(run, RunStatus.WAITING)
+    assert run.status_reason == "input"
+    first.signal(stage.KILL)
+    first.killed()
+    in_order(run)
+    inbox.reply(run.pk, "The blue one.", by="user:ann")
+    stage.worker(chaos="CP03:1").killed()
+    stage.worker()
+
+    stage.reaches(run, RunStatus.COMPLETED)
+    results = AgentRunMessage.objects.filter(run=run, role="tool_result").order_by("position")
+    assert [row.content["parts"][0]["content"] for row in results] == ["did 10", "The blue one."]
+    in_order(run)

@@ -1,0 +1,165 @@
+"""Gates: what a command or a tool says about a run, and that nothing of it is left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from runs import gates
+from runs.gates import Asked, Verdict
+from runs.tools.base import ToolContext
+
+
+class Enough(Exception):
+    """Whoever waits has something else to do."""
+
+
+@pytest.fixture(autouse=True)
+def commands(settings: Settings) -> None:
+    settings.AGENTOPS_GATE_COMMANDS = ["true", "false", "cat", "printf", sys.executable, "/no/such/program"]
+
+
+def context(**settings: Any) -> ToolContext:
+    return ToolContext(
+        run_id="the-run", call_id="gate", tool_call_pk="gate", idempotency_key="gate", attempt=0, epoch=1,
+        model_call=3, settings=settings, cancelled=lambda: False,
+    )  # fmt: skip
+
+
+def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None, **settings: Any) -> Verdict:
+    return gates.ask(run, Asked(context(**settings), "on_idle", answer), watch)
+
+
+def python(code: str) -> str:
+    return f'{sys.executable} -c "{code}"'
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+
+
+def test_exit_0_passes() -> None:
+    """S-113"""
+    assert ask("true") == Verdict(True, "exit 0")
+    assert ask("false") == Verdict(False, "exit 1")
+    assert ask(python("raise SystemExit(7)")) == Verdict(False, "exit 7")
+
+
+def test_a_signal_is_no_pass() -> None:
+    assert ask(python("import os; os.kill(os.getpid(), 9)")) == Verdict(False, "ended by signal 9")
+
+
+@pytest.mark.parametrize("text", ["$(id)", "`id`", "a; false", "a && false", "a\nb", "*", "🙂", "> /tmp/x"])
+def test_no_shell_reads_it(text: str) -> None:
+    """S-104: nothing in a command is special but quotes and white space."""
+    assert ask(f"printf %s '{text}'") == Verdict(True, "exit 0", text)
+
+
+def test_the_answer_is_its_input() -> None:
+    assert ask("cat", answer="It is 42.").output == "It is 42."
+    assert ask("true", answer="x" * 1_000_000).passed  # one that does not read is not waited for
+
+
+def test_it_gets_nothing_of_the_sites_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_KEY", "not for you")
+    found = ask(python("import os; print(sorted(os.environ))")).output
+
+    assert "SECRET" not in found
+    assert "DATABASE_URL" not in found
+    assert "AGENTOPS_RUN_ID" in found
+
+
+def test_it_runs_in_the_agents_root(tmp_path: Path) -> None:
+    code = python("import os; print(os.getcwd())")
+
+    assert ask(code, root=str(tmp_path)).output == str(tmp_path)
+    elsewhere = ask(code).output
+    assert elsewhere not in (str(tmp_path), str(Path.cwd()))
+    assert not Path(elsewhere).exists()
+
+
+def test_the_end_of_what_it_says_is_kept() -> None:
+    verdict = ask(python("print('a' * 300000); print('the last line'); raise SystemExit(1)"))
+
+    assert verdict.output.startswith("…a")
+    assert verdict.output.endswith("a\nthe last line")
+    assert len(verdict.output) <= gates.TAIL + 1
+
+
+def test_bytes_that_are_no_text_are_kept_readable() -> None:
+    assert ask(python("import sys; sys.stdout.buffer.write(bytes([65, 255, 66]))")).output == "A\ufffdB"
+
+
+def test_one_that_does_not_end_is_ended_with_all_it_started(settings: Settings, tmp_path: Path) -> None:
+    settings.AGENTOPS_GATE_TIMEOUT_S = 1.0
+    child = tmp_path / "child"
+    code = (
+        f"import subprocess; c = subprocess.Popen(['sleep', '600']); open('{child}', 'w').write(str(c.pid)); c.wait()"
+    )
+
+    verdict = ask(python(code))
+
+    assert (verdict.passed, verdict.why) == (False, "no answer within 1 s")
+    assert gone(int(child.read_text()))
+
+
+def test_what_it_leaves_behind_is_ended_too(tmp_path: Path) -> None:
+    """It has passed, and something that it started holds its output open."""
+    child = tmp_path / "child"
+    code = f"import subprocess; c = subprocess.Popen(['sleep', '600']); open('{child}', 'w').write(str(c.pid))"
+    began = time.monotonic()
+
+    assert ask(python(code)).passed
+
+    assert time.monotonic() - began < 60
+    assert gone(int(child.read_text()))
+
+
+def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    code = f"import os, time; open('{started}', 'w').write(str(os.getpid())); time.sleep(600)"
+
+    def watch() -> None:
+        if started.exists() and started.read_text():
+            raise Enough
+
+    with pytest.raises(Enough):
+        ask(python(code), watch=watch)
+    assert gone(int(started.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ("rm -rf /", "refused: 'rm' is neither a tool"),
+        ("/usr/bin/true", "refused: '/usr/bin/true' is neither a tool"),
+        ("/no/such/program", "there is no program"),
+        ("ask_user", "refused: the tool 'ask_user' waits"),
+    ],
+)
+def test_what_is_no_gate_does_not_pass(run: str, why: str) -> None:
+    """The site may have changed its mind since the agent was applied."""
+    verdict = ask(run)
+
+    assert not verdict.passed
+    assert why in verdict.why
+
+
+def test_a_tool_decides(tmp_path: Path) -> None:
+    (tmp_path / "ready").write_text("yes")
+
+    assert ask('read_file {"path": "ready"}', root=str(tmp_path)) == Verdict(True, "the tool succeeded", "yes")
+    assert not ask('read_file {"path": "gone"}', root=str(tmp_path)).passed
+    assert ask("read_file", root=str(tmp_path)).why == "the tool answered with an error"
+    assert ask('http_fetch {"url": "https://example.org"}').why == "the tool failed"

@@ -1,0 +1,59 @@
+"""The calls by which an agent speaks to people: that it is done, and what it wants to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runs.tools.base import BadArguments, ToolContext
+from runs.tools.catalogue import TOOLS
+from runs.tools.speaking import ASK_USER, DONE, Asked, asked_by
+
+CONTEXT = ToolContext(
+    run_id="r", call_id="c", tool_call_pk="p", idempotency_key="p", attempt=0, epoch=1, model_call=1, settings={},
+    cancelled=lambda: False,
+)  # fmt: skip
+
+
+def test_agents_may_name_them() -> None:
+    assert TOOLS.tool("done") is DONE
+    assert TOOLS.tool("ask_user") is ASK_USER
+    assert (DONE.ends, DONE.asks, ASK_USER.ends, ASK_USER.asks) == (True, False, False, True)
+    assert all(tool.definition.description for tool in (DONE, ASK_USER))
+
+
+def test_done_gives_its_result() -> None:
+    assert DONE.run(CONTEXT, '{"result": "It is 42."}').output == "It is 42."
+    assert DONE.run(CONTEXT, {}).is_error
+
+
+@pytest.mark.parametrize(
+    "given", ['{"question": "Which?"}', {"question": "Which?"}, {"question": "Which?", "choices": None}]
+)
+def test_a_question_is_read(given: Any) -> None:
+    assert asked_by(ASK_USER, CONTEXT, given) == Asked("Which?", [])
+
+
+def test_choices_are_read() -> None:
+    assert asked_by(ASK_USER, CONTEXT, {"question": "Which?", "choices": ["a", "b"]}) == Asked("Which?", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {}, "", "nonsense", "[]", {"question": ""}, {"question": " \n"}, {"question": 5}, {"question": "x" * 20_001},
+        {"question": "Which?", "choices": "a"}, {"question": "Which?", "choices": [" "]},
+        {"question": "Which?", "choices": ["a"] * 21}, {"question": "Which?", "choices": ["a" * 501]},
+        {"question": "Which?", "more": 1},
+    ],
+    ids=range(13),
+)  # fmt: skip
+def test_what_asks_nothing_is_no_question(given: Any) -> None:
+    assert asked_by(ASK_USER, CONTEXT, given) is None
+    with pytest.raises(BadArguments):
+        ASK_USER.execute(CONTEXT, given)
+
+
+def test_another_tool_asks_nobody() -> None:
+    assert asked_by(DONE, CONTEXT, {"question": "Which?", "result": "x"}) is None
