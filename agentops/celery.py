@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.fixups.django import DjangoWorkerFixup
+from django.db import connections
 from kombu.transport.redis import QoS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
@@ -16,3 +19,12 @@ app.autodiscover_tasks()
 # A task is a hint, so one that was not acknowledged need not be put back; and putting it back over a connection that
 # has just broken raises an AttributeError in kombu, which ends the worker.
 QoS.restore_at_shutdown = False
+
+
+def _close_own_connections(*_: Any, **__: Any) -> None:
+    connections.close_all()
+
+
+# Before and after each task Celery closes the pool of a forked child, which the threads that drive runs there use too.
+# The task's own connection is what is to be closed. A fork drops what it has inherited by another way than this one.
+DjangoWorkerFixup.close_database = _close_own_connections

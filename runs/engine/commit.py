@@ -1,6 +1,7 @@
 """A commit whose outcome is never guessed: after a broken connection the rows are looked up, then written again.
 
-May import state and parts. Ids are made before the transaction, so a row that landed can be recognised.
+May import state and parts, and the engine's lease and storage. Ids are made before the transaction, so a row that
+landed can be recognised.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from runs.engine.lease import Lease
+from runs.engine.storage import STORAGE, pass_others_on
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,7 +32,8 @@ def durably(write: Callable[[], T], *, landed: Callable[[], bool], found: Callab
     lease.check()
     try:
         return write()
-    except (OperationalError, InterfaceError) as error:
+    except STORAGE as error:
+        pass_others_on(error)
         log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
     while True:
         connection.close()
@@ -39,8 +42,8 @@ def durably(write: Callable[[], T], *, landed: Callable[[], bool], found: Callab
         lease.check()
         try:
             return found() if landed() else write()
-        except (OperationalError, InterfaceError):
-            continue
+        except STORAGE as error:
+            pass_others_on(error)
 
 
 def nothing() -> None:

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 from pydantic_ai.messages import ToolReturnPart
 
 from runs import chaos, commits, inbox, lifecycle, transcript
@@ -128,7 +127,7 @@ def _let_run_again(call: AgentRunToolCall, told: Entry) -> None:
 def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, said: str, told: Entry) -> None:
     """Give the call its result, as a worker would have."""
     believed, call.status = call.status, status.value
-    call.attempts, call.finished_at = max(call.attempts, 1), timezone.now()
+    call.attempts, call.finished_at = max(call.attempts, 1), transcript.end_of(call)
     limit = (run.agent_config.get("settings") or {}).get("tool_output_limit", MODEL_LIMIT)
     shown, cut = cut_for_model(said, limit)
     if cut:

@@ -8,27 +8,28 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import Error, connection, transaction
 from django.utils import timezone
 from pydantic_ai.messages import UserPromptPart
 
 from runs import chaos, decisions, inbox, lifecycle, repeats, transcript
 from runs.decisions import Next
-from runs.engine import ending, model_turn, rollback, tool_turn
-from runs.engine.drive import Drive, LetGo, Stopping, open_drive
+from runs.engine import ending, model_turn, policy_acts, rollback, tool_turn
+from runs.engine.drive import Drive, LetGo, StopAsked, Stopping, open_drive
 from runs.engine.lease import Keeper, Lease, clock
 from runs.engine.loop import LoopThread
 from runs.engine.model_turn import Cooldown, GaveUp
+from runs.engine.storage import STORAGE, pass_others_on
 from runs.lifecycle import Claimed
 from runs.messages import content_of, request
 from runs.models import AgentRun, AgentRunMessage, Checkpoint, RunCommand
+from runs.statuses import RunStatus
 from timeline.errors import LeaseLost
-from timeline.log import Entry
+from timeline.log import Entry, hold
 
 log = logging.getLogger(__name__)
 MAX_DEATHS = 3
@@ -42,32 +43,45 @@ def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stoppi
     if claimed is None:
         return False
     with keeper.keep(run_id, claimed.epoch, began) as lease:
+        lease.after_death = claimed.died
         try:
             while not _drive(claimed, lease, loop, stopping):
                 _wait_for_storage(lease)
+            return True
         except LeaseLost:
             log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
-            _note_fenced(run_id, claimed.epoch)
+    # Out of the hands of the keeper, who would renew what was given up.
+    _note_fenced(run_id, claimed.epoch, stopping)
     return True
 
 
-def _note_fenced(run_id: UUID, epoch: int) -> None:
-    """What took the run away may have broken the connection too. Untold, its attempt counts as a death."""
-    try:
-        lifecycle.note_fenced(run_id, epoch)
-    except (OperationalError, InterfaceError):
-        connection.close()
-        with suppress(OperationalError, InterfaceError):
-            lifecycle.note_fenced(run_id, epoch)
+def _note_fenced(run_id: UUID, epoch: int, stopping: Stopping) -> None:
+    """Untold, its attempt counts as a death. Where it was storage that took the run away, this waits for storage."""
+    while True:
+        try:
+            return lifecycle.note_fenced(run_id, epoch)
+        except STORAGE as error:
+            pass_others_on(error)
+            connection.close()
+        if stopping.asked.wait(STORAGE_WAIT_S):
+            return None
 
 
 def _claim(run_id: UUID, owner: str) -> Claimed | None:
     """The claim; one whose answer was cut off is looked up, or the run would lie idle for a whole lease."""
     try:
         return lifecycle.claim(run_id, owner)
-    except (OperationalError, InterfaceError):
+    except STORAGE as error:
+        pass_others_on(error)
         connection.close()
+    try:
         return lifecycle.held_by(run_id, owner)
+    except STORAGE as error:
+        pass_others_on(error)
+        # Should it be ours all the same, its lease runs out.
+        connection.close()
+        log.warning("storage failed in a claim: %s", type(error).__name__, extra={"run_id": str(run_id)})
+        return None
 
 
 def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping) -> bool:
@@ -79,17 +93,19 @@ def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping)
         drive = _open(claimed, run, lease, loop, stopping)
     except (LookupError, ValueError, TypeError) as error:
         # Its provider, model or tools are gone since it was created: no worker could drive it.
-        ending.fail_unopened(run, lease, str(error))
-        return True
-    except (OperationalError, InterfaceError) as error:
+        return _unopened(run, lease, error)
+    except STORAGE as error:
         return _storage_failed(lease, error)
     try:
-        ending.abandon_open_turn(drive)
+        ending.abandon_open_turn(lease)
+        if lease.after_death and policy_acts.on_dead(drive):
+            return True
+        lease.after_death = False
         if claimed.deaths >= MAX_DEATHS:
             ending.fail(drive, "poison_step", f"step {drive.run.step_count + 1} ended {claimed.deaths} workers")
         else:
             _loop(drive)
-    except (OperationalError, InterfaceError) as error:
+    except STORAGE as error:
         return _storage_failed(lease, error)
     return True
 
@@ -106,7 +122,17 @@ def _open(claimed: Claimed, run: AgentRun, lease: Lease, loop: LoopThread, stopp
     return open_drive(run, lease, loop, stopping)
 
 
-def _storage_failed(lease: Lease, error: Exception) -> bool:
+def _unopened(run: AgentRun, lease: Lease, error: Exception) -> bool:
+    try:
+        ending.abandon_open_turn(lease)
+        policy_acts.on_unopened(run, lease, str(error))
+    except STORAGE as failed:
+        return _storage_failed(lease, failed)
+    return True
+
+
+def _storage_failed(lease: Lease, error: Error) -> bool:
+    pass_others_on(error)
     log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
     return False
 
@@ -134,10 +160,9 @@ def _act_safely(drive: Drive) -> bool:
         ending.hand_back(drive, "worker_ending")
         return False
     except Cooldown as wait:
-        return not _left(partial(ending.cool_down, drive, wait))
+        return not _left(drive, partial(ending.cool_down, drive, wait))
     except GaveUp as error:
-        ending.fail(drive, error.failure.error_type, error.failure.message)
-        return False
+        return not _left(drive, partial(policy_acts.on_error, drive, error.failure))
     return True
 
 
@@ -154,19 +179,23 @@ def _act(drive: Drive, action: Next) -> bool:
         case Next.TAKE_MESSAGES:
             _checkpoint_if_missing(drive)
             _take_messages(drive, inbox.pending(drive.run.pk))
+        case Next.WAIT_FOR_INPUT:
+            return not _left(drive, partial(policy_acts.on_prompt, drive))
         case _:
             _checkpoint_if_missing(drive)
-            return not _left(partial(ending.leave, drive, action))
+            leave = {Next.IDLE: policy_acts.on_idle, Next.PAUSE_MAX_STEPS: policy_acts.on_max_steps}.get(action)
+            return not _left(drive, partial(leave, drive) if leave else partial(ending.leave, drive, action))
     return True
 
 
-def _left(leave: Callable[[], None]) -> bool:
-    """Whether the run has left our hands: a command that came just now may have changed that."""
+def _left(drive: Drive, leave: Callable[[], None]) -> bool:
+    """Whether the run has left our hands: a command that came just now may have changed that, and a policy may only
+    have said something to the agent."""
     try:
         leave()
-    except ending.DecideAgain:
+    except (ending.DecideAgain, StopAsked):
         return False
-    return True
+    return drive.run.state is not RunStatus.RUNNING
 
 
 def _decide(drive: Drive) -> Next:
@@ -190,6 +219,9 @@ def _view(drive: Drive, pending: set[str], *, answered: bool, open_calls: bool |
         let_go=drive.let_go(),
         repeated=bool(drive.open_calls) and drive.streak(drive.open_calls[0]) >= repeats.STOP_AT,
         over_budget=bool(drive.spending.used_up()),
+        asks=tool_turn.asked(drive) is not None,
+        done=drive.ending_call() is not None,
+        on_idle=drive.idles and drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT,
     )
 
 
@@ -215,7 +247,7 @@ def _closing(drive: Drive) -> tuple[Checkpoint, Entry | None]:
     drive.checkpointed = drive.run.step_count
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
     view = _view(drive, set(), answered=follow_up.end, open_calls=False)
-    asks = decisions.next_action(view) is Next.ASK_MODEL
+    asks = decisions.next_action(view) is Next.ASK_MODEL and not drive.says_done()
     return checkpoint, model_turn.turn_start(drive, 0) if asks else None
 
 
@@ -237,6 +269,8 @@ def _take_messages(drive: Drive, commands: list[RunCommand]) -> None:
     turns = [request(UserPromptPart(content_of(c.payload["message"]), timestamp=timezone.now())) for c in taken]
     run = drive.run
     with transaction.atomic():
+        # Before the rows: a worker that was taken over must hear that, not of a position that is taken.
+        hold(run.pk, drive.epoch)
         made = transcript.add_requests(
             run, [(AgentRunMessage.Role.USER, turn) for turn in turns],
             step=run.step_count + 1, epoch=drive.epoch, position=drive.conversation.position,

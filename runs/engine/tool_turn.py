@@ -15,6 +15,7 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
 from runs import chaos, commits, inbox, repeats, transcript
+from runs.engine import late
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, StopAsked
 from runs.fixtures.format import UNKNOWN_OUTCOME
@@ -24,7 +25,9 @@ from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.deadline import run_with_deadline
 from runs.tools.output import MODEL_LIMIT, cut_for_model
+from runs.tools.speaking import Asked, asked_by
 from timeline import log
+from timeline.errors import LeaseLost
 from timeline.events.hook import HookDecided, SafetyBlock
 from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
@@ -56,7 +59,7 @@ def finish(drive: Drive, closing: Closing) -> None:
     """Run what the last answer asked for and has no result yet. The last result brings `closing()` along.
 
     Returns before the end where a stop was asked for, and at a call whose outcome is unknown where the agent's
-    policy is to wait for someone who knows.
+    policy is to wait for someone who knows. Nor does it pass a call that asks a person.
     """
     while drive.open_calls:
         call = drive.open_calls[0]
@@ -64,6 +67,8 @@ def finish(drive: Drive, closing: Closing) -> None:
             return  # the decision that follows stops the run
         if call.pk not in drive.dispatchable and "stop" in inbox.waiting(drive.run.pk):
             return  # the decision that follows stops the run, which closes what is open
+        if asked(drive) is not None:
+            return  # the decision that follows waits for an answer
         chaos.point("CP13")
         try:
             outcome = _outcome(drive, call)
@@ -73,12 +78,28 @@ def finish(drive: Drive, closing: Closing) -> None:
             drive.unknown_call = call
             return
         last = len(drive.open_calls) == 1
-        _commit(drive, call, outcome, *(closing() if last else (None, None)))
+        try:
+            _commit(drive, call, outcome, *(closing() if last else (None, None)))
+        except LeaseLost:
+            if outcome.duration_ms is not None:  # the tool has run, and whoever has the run now does not know
+                late.keep(call, outcome.output)
+            raise
         drive.open_calls.pop(0)
         chaos.point("CP20")
         if not last:
             chaos.point("CP21")
         drive.check()
+
+
+def asked(drive: Drive) -> Asked | None:
+    """What the next call asks a person; None where it is another one."""
+    if not drive.open_calls:
+        return None
+    call = drive.open_calls[0]
+    tool = drive.toolset.get(call.tool_name)
+    if tool is None or not tool.asks or _index(drive, call) >= MAX_CALLS:
+        return None
+    return asked_by(tool, _context(drive, call, 0), _arguments(drive, call))
 
 
 def _outcome(drive: Drive, call: AgentRunToolCall) -> Outcome:
@@ -110,8 +131,9 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Outcome:
         try:
             chaos.point("CP17")
             result = run_with_deadline(
-                tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop
-            )
+                tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop,
+                partial(late.keep_and_close, call),
+            )  # fmt: skip
         except OutcomeUnknown:
             return _unknown(call, attempt + 1)
         except ToolDenied as error:
@@ -171,7 +193,7 @@ def _commit(
     drive: Drive, call: AgentRunToolCall, outcome: Outcome, checkpoint: Checkpoint | None, then: Entry | None
 ) -> None:
     believed, call.status = call.status, outcome.status.value
-    call.attempts, call.duration_ms, call.finished_at = outcome.attempts, outcome.duration_ms, timezone.now()
+    call.attempts, call.duration_ms, call.finished_at = outcome.attempts, outcome.duration_ms, transcript.end_of(call)
     limit = drive.settings.get("tool_output_limit", MODEL_LIMIT)
     shown, cut = cut_for_model(outcome.output, limit)
     if cut:
@@ -230,6 +252,22 @@ def _context(drive: Drive, call: AgentRunToolCall, attempt: int) -> ToolContext:
         attempt=attempt,
         epoch=drive.epoch,
         model_call=call.step_number,
+        settings=drive.settings,
+        cancelled=lambda: drive.lease.lost.is_set() or drive.stopping.over,
+    )
+
+
+def context_of_gate(drive: Drive, name: str) -> ToolContext:
+    """For a tool that no model asked for: the same for every time that this gate is asked."""
+    run = drive.run
+    return ToolContext(
+        run_id=str(run.pk),
+        call_id=name,
+        tool_call_pk=name,
+        idempotency_key=f"{run.pk}:{name}",
+        attempt=0,
+        epoch=drive.epoch,
+        model_call=run.step_count,
         settings=drive.settings,
         cancelled=lambda: drive.lease.lost.is_set() or drive.stopping.over,
     )

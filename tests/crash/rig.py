@@ -144,10 +144,10 @@ class Celeried:
 class OwnRedis:
     """A Redis server that a test may kill."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int | None = None) -> None:
         self._directory = directory
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind(("127.0.0.1", port or 0))
             self.port = free.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
@@ -446,14 +446,15 @@ def transcript(run: AgentRun) -> dict[str, Any]:
     messages = AgentRunMessage.objects.filter(run=run).order_by("position")
     calls = AgentRunToolCall.objects.filter(run=run).order_by("step_number", "id")
     return {
-        "messages": [(m.position, m.role, m.step_number, _plain(m.content)) for m in messages],
+        "messages": [(m.position, m.role, m.step_number, plain(m.content)) for m in messages],
         "calls": [(c.step_number, c.call_id, c.tool_name, c.input, c.status) for c in calls],
         "checkpoints": [(c.step_number, c.last_message_position) for c in run.checkpoints.order_by("step_number")],
         "run": (run.status, run.step_count, run.result, run.input_tokens, run.output_tokens),
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A message's content without what differs from run to run."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items() if name not in ("timestamp", "id", "run_id")}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {name: plain(each) for name, each in value.items() if name not in ("timestamp", "id", "run_id")}
+    return [plain(each) for each in value] if isinstance(value, list) else value

@@ -134,7 +134,8 @@ def by_the_script(call: ModelCall) -> Iterable[Move]:
         yield float(call.settings.get("pause_s", 0.0))
         yield f"{number}: {PIECE}"
     for place, name in enumerate(asked):
-        yield ToolCallPart(name, {"n": call.number * 10 + place}, tool_call_id=f"call-{call.number}-{place}")
+        given = {"question": "Which one?"} if name == "ask_user" else {"n": call.number * 10 + place}
+        yield ToolCallPart(name, given, tool_call_id=f"call-{call.number}-{place}")
 
 
 # --- The tools --------------------------------------------------------------------------------------------------

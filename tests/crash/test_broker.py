@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
+import httpx
 import pytest
+import redis
+from celery.fixups.django import DjangoWorkerFixup
+from django.conf import settings
+from django.db import connection
 
+from agentops import celery_app
+from agentops.projects.keys import create_key
+from agentops.projects.models import Role
+from runs import inbox
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.crash.rig import OwnRedis, Stage, check, events, eventually
+from tests.web.fixtures import MakeWeb
+from tests.web.people import make_person, session_of
 
 pytestmark = pytest.mark.redis
 
@@ -94,6 +106,7 @@ def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> 
 
 
 def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: OwnRedis) -> None:
+    """S-504: each of ten hints but one leaves without a trace."""
     runs = [stage.run(SLOW, tool_sleep_s=0.2) for _ in range(4)]
     for run in runs:
         own_redis.hint(run.pk, times=10)
@@ -109,3 +122,74 @@ def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: O
         assert Attempt.objects.filter(run=run).count() == 1
         assert len([effect for effect in stage.effects() if effect.run == str(run.pk)]) == 3
     assert all(worker.alive for worker in workers)
+
+
+def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, own_redis: OwnRedis) -> None:
+    """P11: what Redis forgets is found in the database."""
+    workers = [stage.worker(), stage.worker()]
+    runs = [stage.run(SLOW, tool_sleep_s=0.5) for _ in range(6)]
+    for run in runs:
+        own_redis.hint(run.pk)
+    eventually(lambda: len(stage.effects()) >= 2, within_s=20, why="runs are under way")
+    for _ in range(5):
+        own_redis.kill()
+        runs.append(stage.run())  # queued while nobody could be told
+        own_redis.start()
+        runs.append(stage.run())
+        own_redis.hint(runs[-1].pk)
+        with redis.Redis.from_url(own_redis.url) as client:
+            client.flushall()
+
+    all_well(stage, runs)
+    assert all(worker.alive for worker in workers), [worker.said() for worker in workers]
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
+def test_a_click_on_resume_counts_without_redis(
+    stage: Stage, own_redis: OwnRedis, web_process: MakeWeb, silent: bool
+) -> None:
+    """P12: accepted by the page and by the API, and acted on by the sweep; Redis is not waited for."""
+    web = web_process()
+    stage.worker()
+    by_page, by_api = stage.run(), stage.run()
+    for run in (by_page, by_api):
+        inbox.pause(run.pk, by="test")
+    if silent:
+        own_redis.suspend()
+    else:
+        own_redis.kill()
+    key = create_key(by_api.project, name="robot", scopes=["write"], actor="test")
+    session = session_of(make_person(by_page.project, Role.OPERATOR))
+    cookies = {settings.SESSION_COOKIE_NAME: session, settings.CSRF_COOKIE_NAME: "a" * 32}
+
+    with (
+        httpx.Client(base_url=web.url, timeout=20, cookies=cookies) as browser,
+        httpx.Client(base_url=web.url, timeout=20) as caller,
+    ):
+        path = f"/api/projects/{by_api.project.slug}/agent-runs/{by_api.pk}/resume"
+        answer = caller.post(path, json={}, headers={"Authorization": f"Bearer {key.plain}"})
+        assert answer.status_code == 201, answer.text
+        form = {"csrfmiddlewaretoken": "a" * 32}
+        click = browser.post(f"/runs/{by_page.pk}/resume", data=form, headers={"Origin": web.url})
+        assert click.status_code in (302, 303), click.text
+    for old in (by_page, by_api):
+        stage.reaches(AgentRun.objects.get(resumed_from=old), RunStatus.COMPLETED, within_s=10)
+    if silent:
+        own_redis.go_on()
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+def test_a_hint_leaves_the_pool_of_a_fork_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery would close it before and after each task, while threads of the same process drive runs by it."""
+    fixup = DjangoWorkerFixup(celery_app)
+    monkeypatch.setattr(fixup, "_is_prefork", lambda: True)
+    connection.ensure_connection()
+    pool = connection.pool
+    hint = SimpleNamespace(request=SimpleNamespace(is_eager=False))
+    fixup.on_task_prerun(hint)
+    fixup.on_task_postrun(hint)
+
+    assert connection.connection is None, "the task's own connection is given back"
+    assert connection.pool is pool
+    assert not pool.closed

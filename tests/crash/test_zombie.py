@@ -12,6 +12,8 @@ from tests.crash.rig import CALLS, Celeried, Stage, check, events, eventually
 
 READ_FIRST = [["ledger_read", "ledger_idempotent"], ["ledger_once"]]
 ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
+#: Suspended there, it has the answer of a tool in its hands.
+ANSWERED = {"CP18", "CP22"}
 
 
 def suspended(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, Celeried]:
@@ -60,6 +62,7 @@ def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[
 def test_it_writes_nothing_after_it_was_taken_over(
     stage: Stage, point: str, calls: list[list[str]], effects: int
 ) -> None:
+    """S-115, P7: nothing but what a tool of it had answered meanwhile, which says that it came late."""
     run, zombie = suspend_and_wake(stage, point, calls)
 
     check(run)
@@ -67,7 +70,10 @@ def test_it_writes_nothing_after_it_was_taken_over(
     lines = events(run)
     [taken_over] = [event.seq for event in lines if event.type == "run.recovered"]
     assert [event for event in lines if event.epoch == 1 and event.seq > taken_over] == []
-    assert lines[-1].type == "run.completed"
+    told, late = [event for event in lines if not event.late], [event for event in lines if event.late]
+    assert told[-1].type == "run.completed"
+    # What its tool had answered is kept, and is no result.
+    assert [(e.type, e.payload["late"], e.epoch) for e in late] == [("tool.output", True, None)] * (point in ANSWERED)
     # What it had done before it was suspended stays done; after that it has touched nothing.
     mine = [effect for effect in stage.effects() if effect.run == str(run.pk)]
     assert [effect.epoch for effect in mine].count(1) == effects

@@ -200,6 +200,7 @@ def test_the_runs_of_a_project_share_its_day(worker: Worker, ledger: Any) -> Non
     assert other.status == RunStatus.COMPLETED, "another project has its own day"
 
 
+@pytest.mark.breaks_invariants("what a turn has cost is set by hand")
 def test_what_was_used_yesterday_is_over(worker: Worker, ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what another process has used is seen: it is read again now and then."""
     monkeypatch.setattr(spending, "DAY_LOOK_S", 0.0)

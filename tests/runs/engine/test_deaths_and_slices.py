@@ -17,6 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.parametrize("point", ["CP07", "CP12", "CP17"])
 def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_at: DieAt, point: str) -> None:
+    """P13: the run ends, and no worker is lost to it any more."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]])
     for _ in range(3):
         assert die_at(run, point)

@@ -169,6 +169,7 @@ def test_a_worker_dies_before_or_after_it_runs_it_again(
     assert effects().count("call-1-0") == (0 if point == "CP16" else 1)
 
 
+@pytest.mark.breaks_invariants("a call is made unknown by hand")
 def test_it_waits_until_every_call_was_told_of(waiting: AgentRun) -> None:
     started = first(waiting)
     AgentRunToolCall.objects.filter(run=waiting, starts=0).update(

@@ -11,7 +11,7 @@ from django.db import connection, connections
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart
 from pytest_django import Settings
 
-from runs import messages
+from runs import inbox, messages
 from runs.engine.resume import Resumed, resume
 from runs.engine.worker import Worker
 from runs.errors import InvalidMaxSteps, MaxTotalStepsExceeded, MessageEmpty, RunNotPaused
@@ -20,7 +20,7 @@ from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move, Play
-from tests.make import drive
+from tests.make import drive, make_agent, make_run
 from tests.runs.engine.conftest import MakeScripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -208,3 +208,12 @@ def test_a_fresh_budget_of_steps(scripted: MakeScripted, worker: Worker) -> None
 
     assert (later.step_base, later.step_count, later.status) == (2, 6, RunStatus.PAUSED)
     assert not connection.in_atomic_block
+
+
+def test_a_cap_that_was_lowered_lowers_the_budget_too(settings: Settings) -> None:
+    """The old budget is more than a run may have now: that must not keep it paused for ever."""
+    run = make_run(make_agent(max_steps=500))
+    inbox.pause(run.pk, by="test")
+    settings.AGENTOPS_MAX_TOTAL_STEPS = 60
+
+    assert resume(run.pk, by="test").run.max_steps == 60

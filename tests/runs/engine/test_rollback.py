@@ -248,6 +248,7 @@ def tear(run: AgentRun) -> None:
     last.save()
 
 
+@pytest.mark.breaks_invariants("a message is spoilt")
 def test_a_turn_that_cannot_be_read_is_taken_back(
     scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls
 ) -> None:
@@ -265,6 +266,7 @@ def test_a_turn_that_cannot_be_read_is_taken_back(
     assert differences(run.pk) == []
 
 
+@pytest.mark.breaks_invariants("a message is spoilt")
 def test_one_whose_tool_was_started_ends_the_run(scripted: MakeScripted, die_at: DieAt, effects: Effects) -> None:
     """What may have had an effect is never taken back; without its answer nobody can go on."""
     run = scripted(calls=[["ledger_once"]])

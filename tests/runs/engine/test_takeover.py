@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from runs import chaos
+from runs import chaos, inbox
 from runs.engine.worker import Worker
-from runs.models import AgentRun, Attempt
+from runs.models import AgentRun, Attempt, RunCommand
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events, transcript
 from tests.make import drive
@@ -68,4 +69,37 @@ def test_a_worker_that_was_taken_over_does_nothing_more(
     assert list(Attempt.objects.filter(run=run).order_by("epoch").values_list("end_reason", flat=True)) == [
         "fenced", "completed",
     ]  # fmt: skip
+    assert "outside of any rule" not in caplog.text
+
+
+def test_a_worker_that_was_taken_over_does_not_deliver_a_message(
+    scripted: MakeScripted,
+    pair: tuple[Worker, Worker],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """S-507: the one that has the run now has delivered it; the other hears of the fence, not of a position taken."""
+    worker, other = pair
+    run = scripted(calls=[])
+    inbox.send(run.pk, "And one more thing.", by="somebody")
+    pending, left = inbox.pending, [1]
+
+    def take_over(run_id: UUID) -> list[RunCommand]:
+        commands = pending(run_id)
+        if left:
+            left.pop()
+            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+            assert other.drive(run.pk)
+        return commands
+
+    monkeypatch.setattr(inbox, "pending", take_over)
+    assert worker.drive(run.pk)
+    assert not left, "no message was taken"
+
+    check(run)
+    assert run.status == RunStatus.COMPLETED
+    assert [m.content["parts"][0]["content"] for m in run.messages.filter(role="user")].count(
+        "And one more thing."
+    ) == 1
+    assert Attempt.objects.get(run=run, epoch=1).end_reason == "fenced"
     assert "outside of any rule" not in caplog.text

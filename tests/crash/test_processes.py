@@ -1,0 +1,117 @@
+"""What happens to processes: forked children die, parents die first, signals come twice, a clock is wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from runs.models import AgentRun, AgentRunToolCall, Attempt
+from runs.statuses import RunStatus
+from tests.crash.rig import Celeried, Stage, check, events, eventually
+
+pytestmark = pytest.mark.slow
+SLOW = [["ledger_idempotent"], ["ledger_read"]]
+
+
+def forking(stage: Stage) -> Celeried:
+    argv = ["-A", "agentops", "worker", "--pool", "prefork", "-c", "2", "--without-mingle", "--without-gossip"]
+    return stage.spawn([*argv, "-n", f"w{len(stage.workers)}@%h"])
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def holder(run: AgentRun) -> int:
+    """The process that has the run's lease; 0 where none has."""
+    run.refresh_from_db()
+    return int(run.lease_owner.split(":")[1]) if run.lease_owner else 0
+
+
+def test_a_child_that_is_killed_is_replaced(stage: Stage) -> None:
+    """P6, as the system does it that is out of memory: the run goes on in another child, the others are not touched."""
+    run = stage.run(SLOW, tool_sleep_s=1)
+    parent = forking(stage)
+    eventually(stage.effects, within_s=30, why="a child is at work")
+    child = holder(run)
+    assert child in children(parent.pid)
+
+    os.kill(child, signal.SIGKILL)
+
+    stage.reaches(run, RunStatus.COMPLETED, within_s=30)
+    check(run)
+    assert "run.recovered" in [event.type for event in events(run)]
+    assert len({effect.key for effect in stage.effects("call-1-0")}) == 1
+    assert parent.alive, parent.said()
+    eventually(lambda: len(children(parent.pid)) == 2, within_s=20, why="the dead child has been replaced")
+
+
+def test_children_do_not_outlive_their_parent_as_workers(stage: Stage) -> None:
+    """Orphans take nothing up any more: what they had goes on elsewhere, and they end."""
+    run = stage.run(SLOW, tool_sleep_s=1)
+    parent = forking(stage)
+    eventually(stage.effects, within_s=30, why="a child is at work")
+    orphans = children(parent.pid)
+
+    parent.signal(stage.KILL)
+    parent.killed()
+    eventually(lambda: not any(map(alive, orphans)), within_s=20, why="the children end too")
+
+    stage.worker()
+    stage.reaches(run, RunStatus.COMPLETED, within_s=20)
+    check(run)
+
+
+def test_a_second_sigterm_is_no_harm(stage: Stage) -> None:
+    run = stage.run(SLOW, tool_sleep_s=1.5)
+    first = stage.worker()
+    eventually(stage.effects, within_s=20, why="a tool is at work")
+    first.signal(stage.TERM)
+    if first.alive:
+        first.signal(stage.TERM)
+    first.wait(within_s=15, why="ended by SIGTERM")
+    stage.worker()
+
+    stage.reaches(run, RunStatus.COMPLETED)
+    check(run)
+    assert len({effect.key for effect in stage.effects("call-1-0")}) == 1
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_worker_whose_clock_is_wrong_takes_nothing_too_early(stage: Stage, hours: int) -> None:
+    """Leases and waits go by the database's clock: by its own, everything has lapsed an hour ago, or never does."""
+    skew = {"DJANGO_SETTINGS_MODULE": "tests.crash.skewed", "TEST_SKEW_S": str(hours * 3600)}
+    held = stage.run([["ledger_idempotent"]], tool_sleep_s=4)
+    honest = stage.worker()
+    eventually(stage.effects, within_s=20, why="the honest worker is at work")
+    wrong = stage.worker(**skew)
+    own = stage.run(SLOW)
+
+    for run in (held, own):
+        stage.reaches(run, RunStatus.COMPLETED)
+        check(run)
+        assert Attempt.objects.filter(run=run).count() == 1
+    honest.end()
+    last = stage.run([["ledger_once"]], tool_sleep_s=4, on_unknown_tool="tell_model")
+    eventually(lambda: holder(last) == wrong.pid, within_s=20, why="the worker with the wrong clock has a run")
+    eventually(lambda: stage.effects("call-1-0")[-1].run == str(last.pk), within_s=20, why="its tool is at work")
+    wrong.end()
+    stage.worker()
+    # Two clocks on one call: it never ends before it began.
+    stage.reaches(last, RunStatus.COMPLETED)
+    check(last)
+    call = AgentRunToolCall.objects.get(run=last)
+    assert call.started_at is not None
+    assert call.finished_at is not None
+    assert call.started_at <= call.finished_at

@@ -1,0 +1,227 @@
+"""What a step leaves in the rows, and when: before the model is asked again, before and after a tool is run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connections
+from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
+
+from runs import lifecycle
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, RunError
+from runs.providers.base import ModelCall
+from runs.statuses import Effect, RunStatus, ToolStatus
+from runs.tools.base import ToolContext, ToolDenied, ToolFailed
+from runs.tools.catalogue import TOOLS
+from runs.tools.functions import tool
+from tests.crash.rig import check, events
+from tests.crash.scripted import Move
+from tests.make import drive, make_run
+from tests.runs.engine.conftest import DieAt, MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Words = Callable[[], list[str]]
+
+
+def elsewhere(look: Callable[[], Any]) -> Any:
+    """What another connection sees, which sees only what was committed."""
+
+    def act() -> Any:
+        try:
+            return look()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(act).result(20)
+
+
+def test_every_message_is_stored_before_the_model_is_asked_again(scripted: MakeScripted) -> None:
+    """S-302: at each call the rows that anybody else can read are those that the request was built from."""
+    seen: list[tuple[int, list[str]]] = []
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        roles = elsewhere(lambda: list(AgentRunMessage.objects.order_by("position").values_list("role", flat=True)))
+        seen.append((sum(len(m.parts) if isinstance(m, ModelRequest) else 1 for m in call.history), roles))
+        asked = [ToolCallPart("ledger_read", {"n": n}, f"c{call.number}{n}") for n in range(2)]
+        yield from asked if call.number < 3 else ["Done."]
+
+    assert drive(scripted(play)).status == RunStatus.COMPLETED
+
+    turn = ["assistant", "tool_result", "tool_result"]
+    assert [roles for _, roles in seen] == [["system", "user", *turn * n] for n in range(3)]
+    assert [sent for sent, _ in seen] == [len(roles) for _, roles in seen]
+
+
+# --- The rows of tool calls -------------------------------------------------------------------------------------
+
+
+@tool(effect=Effect.READ, timeout_s=20)
+def breaks_once(ctx: ToolContext, n: int) -> str:
+    """Fails hard at its first attempt."""
+    if ctx.attempt == 0:
+        raise ToolFailed("quota", "come again", retryable=True)
+    return f"did {n}"
+
+
+@tool(effect=Effect.READ, timeout_s=20)
+def says_no(ctx: ToolContext, n: int) -> str:
+    """Is not allowed what it was asked for."""
+    raise ToolDenied("path_denied", "not this one")
+
+
+@tool(effect=Effect.READ, timeout_s=20)
+def takes_a_while(ctx: ToolContext, n: int) -> str:
+    """Takes a fifth of a second."""
+    time.sleep(0.2)
+    return f"did {n}"
+
+
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
+def breaks(ctx: ToolContext, n: int) -> str:
+    """Fails hard at every attempt."""
+    raise ToolFailed("quota", "no more", retryable=True)
+
+
+for each in (breaks_once, says_no, takes_a_while, breaks):
+    TOOLS.register(each)
+NAMES = ["breaks_once", "says_no", "takes_a_while", "breaks"]
+
+
+def run_of(scripted: MakeScripted, *names: str, pause_s: float = 0.0, **arguments: Any) -> AgentRun:
+    """A run of two model calls, the first of which asks for these tools."""
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        yield from ["Thinking. ", pause_s]
+        asked = [ToolCallPart(name, {"n": n} | arguments, f"c{n}") for n, name in enumerate(names)]
+        yield from asked if call.number == 1 else ["Done."]
+
+    run = drive(scripted(play, tools=NAMES))
+    assert run.status == RunStatus.COMPLETED
+    check(run)
+    return run
+
+
+def calls_of(run: AgentRun) -> list[AgentRunToolCall]:
+    return list(AgentRunToolCall.objects.filter(run=run).select_related("message").order_by("id"))
+
+
+def told(call: AgentRunToolCall) -> ToolReturnPart:
+    assert call.result_message is not None
+    return call.result_message.content["parts"][0]
+
+
+def test_a_call_tells_what_came_of_it_and_how_long_it_took(scripted: MakeScripted) -> None:
+    """S-304: its duration is the tool's alone, with a model that is ten times as slow; parallel calls have one
+    message, each its own time."""
+    run = run_of(scripted, "takes_a_while", "breaks_once", "takes_a_while", pause_s=2.0)
+
+    one, other, last = calls_of(run)
+    assert [call.status for call in (one, other, last)] == ["completed"] * 3
+    assert all(call.duration_ms is not None and 200 <= call.duration_ms < 2000 for call in (one, last))
+    assert {call.message_id for call in (one, other, last)} == {one.message_id}
+    assert (one.message.role, one.message.step_number) == ("assistant", 1)
+
+
+def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
+    """S-411: a row for each attempt that failed; the tool that may take effect once is not tried again."""
+    run = run_of(scripted, "breaks_once", "breaks")
+
+    again, once = calls_of(run)
+    assert (again.status, again.starts, again.attempts, again.whole_output) == ("completed", 2, 2, "did 0")
+    assert (once.status, once.starts, once.attempts) == ("error", 1, 1)
+    assert "no more" in once.whole_output
+    errors = RunError.objects.filter(run=run).order_by("id")
+    assert list(errors.values_list("context", "attempt", "error_type")) == [
+        ("tool:c0", 0, "quota"), ("tool:c1", 0, "quota"),
+    ]  # fmt: skip
+    assert [e.ref_id for e in events(run) if e.type == "retry.scheduled"] == [again.pk]
+
+
+def test_a_soft_error_is_the_models_to_deal_with(scripted: MakeScripted) -> None:
+    """S-411, S-505: arguments that do not fit are answered, not tried again, and are no failure of the run."""
+    run = run_of(scripted, "takes_a_while", n="many")
+
+    [call] = calls_of(run)
+    assert (call.status, call.starts, told(call)["outcome"]) == ("error", 1, "failed")
+    assert not RunError.objects.filter(run=run).exists()
+
+
+def test_a_call_that_is_refused_or_of_no_tool_has_its_end(scripted: MakeScripted) -> None:
+    """S-413: the model is told, and the log closes what it opened."""
+    run = run_of(scripted, "says_no", "no_such_tool")
+
+    denied, unknown = calls_of(run)
+    assert [call.status for call in (denied, unknown)] == [ToolStatus.ERROR] * 2
+    assert "not this one" in told(denied)["content"]
+    assert "no tool named 'no_such_tool'" in told(unknown)["content"]
+    types = [(event.type, event.ref_id) for event in events(run)]
+    assert types.count(("tool.start", denied.pk)) == types.count(("tool.end", denied.pk)) == 1
+    assert (types.count(("tool.start", unknown.pk)), types.count(("tool.end", unknown.pk))) == (0, 1)
+    assert types.count(("safety.block", denied.pk)) == 1
+
+
+# --- Without checkpoints; and with many workers -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["wait", "tell_model"])
+def test_without_any_checkpoint_everything_is_loaded(scripted: MakeScripted, die_at: DieAt, policy: str) -> None:
+    """S-406, S-301: the conversation is the rows; what dangles is answered or waited for, never run twice."""
+    calls = [["ledger_read"], ["ledger_once", "ledger_idempotent"]]
+    run = scripted(calls=calls, on_unknown_tool=policy)
+    assert die_at(run, "CP18", hit=2)
+    assert Checkpoint.objects.filter(run=run).delete()[0]
+
+    run = drive(run)
+
+    check(run)
+    once, other = AgentRunToolCall.objects.filter(run=run, step_number=2).order_by("id")
+    assert (once.status, once.starts) == ("unknown", 1)
+    if policy == "wait":
+        assert (run.status, run.status_reason, other.status) == (RunStatus.WAITING, "unknown_tool", "planned")
+    else:
+        assert (run.status, run.step_count, other.status) == (RunStatus.COMPLETED, 3, "completed")
+
+
+def test_of_many_workers_one_has_the_run() -> None:
+    """S-504: ten claims at once, again and again; the others leave without a trace."""
+    for _ in range(10):
+        run, together = make_run(), threading.Barrier(10)
+
+        def claim(number: int, run: AgentRun = run, together: threading.Barrier = together) -> Any:
+            try:
+                together.wait(20)
+                return lifecycle.claim(run.pk, f"worker {number}")
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(10) as pool:
+            claims = [claimed for claimed in pool.map(claim, range(10)) if claimed is not None]
+
+        assert [claimed.epoch for claimed in claims] == [1]
+        assert Attempt.objects.filter(run=run).count() == 1
+        assert [event.type for event in events(run)].count("run.started") == 1
+
+
+@tool(effect=Effect.READ, timeout_s=20)
+def takes_all_memory(ctx: ToolContext, n: int) -> str:
+    """Asks the system for more than any has."""
+    return str(len(bytearray(1 << 60)))
+
+
+TOOLS.register(takes_all_memory)
+
+
+def test_a_tool_that_takes_all_memory_fails_by_itself(scripted: MakeScripted) -> None:
+    """What the system refuses is the tool's failure; its worker goes on."""
+    run = drive(scripted(calls=[["takes_all_memory"]], tools=["takes_all_memory"]))
+
+    [call] = calls_of(run)
+    assert (run.status, call.status) == (RunStatus.COMPLETED, "error")
+    assert "MemoryError" in str(call.whole_output) + RunError.objects.filter(run=run)[0].error_type
+    check(run)

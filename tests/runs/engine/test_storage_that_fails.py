@@ -1,0 +1,213 @@
+"""The database takes no writes for a while: the step waits for it and goes on, and nothing is lost, doubled or dead."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from django.db.backends.signals import connection_created
+from django.db.utils import InternalError
+from pytest_django import Settings
+
+from runs import chaos
+from runs.engine.storage import pass_others_on
+from runs.engine.worker import Worker
+from runs.models import AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.crash.rig import check, events
+from tests.crash.rig import transcript as transcript_of
+from tests.make import drive
+from tests.runs.engine.conftest import MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]
+Words = Callable[[], list[str]]
+#: What makes a connection of SQLite one that cannot write; really, by the database itself.
+FAULTS = {
+    "read_only": "PRAGMA query_only = ON",
+    "full": "PRAGMA max_page_count = 1",  # as many as there are, and no more
+}
+
+
+class Outage:
+    """From `begin` on nobody can write, for as long as it says."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._on = False
+        self._timer: threading.Timer | None = None
+
+    def begin(self, for_s: float) -> None:
+        self._on = True
+        if connection.vendor == "sqlite":
+            self._spoil(connection)
+        else:
+            self._tell_the_server("SET default_transaction_read_only = on")
+        self._timer = threading.Timer(for_s, self.end)
+        self._timer.start()
+
+    def end(self) -> None:
+        self._on = False
+        if connection.vendor == "postgresql":
+            self._tell_the_server("RESET default_transaction_read_only")
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.join()
+        if connection.vendor == "postgresql":
+            connection.close()
+            connection.close_pool()
+
+    def created(self, connection: Any, **_: Any) -> None:
+        if self._on and connection.vendor == "sqlite":
+            self._spoil(connection)
+
+    def _spoil(self, connection: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(FAULTS[self._kind])
+
+    def _tell_the_server(self, what: str) -> None:
+        """As a primary that becomes a standby, and the other way round: with every connection cut."""
+        name = connection.settings_dict["NAME"]
+        writing = {"options": "-c default_transaction_read_only=off"}
+        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True, **writing) as server:
+            server.execute(f'ALTER DATABASE "{name}" {what}')
+            server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+
+
+def use_up_free_pages() -> None:
+    """A file that has grown once is full only when what was emptied in it is used again."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS ballast (bytes BLOB)")
+        while cursor.execute("PRAGMA freelist_count").fetchone()[0]:
+            cursor.execute("INSERT INTO ballast VALUES (zeroblob(4000))")
+
+
+@pytest.fixture
+def outage(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Outage]:
+    outage = Outage(getattr(request, "param", "read_only"))
+    connection_created.connect(outage.created)
+    yield outage
+    connection_created.disconnect(outage.created)
+    outage.close()
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS ballast")
+
+
+def driven_beside(run: AgentRun) -> None:
+    """On a thread of its own, as a worker's are: this one's connection stays whole."""
+    worker = Worker(concurrency=1)
+    thread = threading.Thread(target=worker._drive_and_close, args=[run.pk])
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    worker.close(5)
+    connection.close()
+    run.refresh_from_db()
+
+
+def at_first(point: str, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    left = [point]
+
+    def look(name: str) -> None:
+        if name in left:
+            left.remove(name)
+            act()
+
+    monkeypatch.setattr(chaos, "point", look)
+    return left
+
+
+@pytest.mark.parametrize("point", ["CP06", "CP12", "CP15", "CP16", "CP18", "CP20", "CP22", "CP25"])
+def test_the_step_stops_and_goes_on_when_storage_is_back(
+    *,
+    scripted: MakeScripted,
+    effects: Words,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    outage: Outage,
+    point: str,
+) -> None:
+    """S-417: no death, no other worker, no tool run twice."""
+    undisturbed = transcript_of(drive(scripted(calls=CALLS)))
+    done = effects()
+    run = scripted(calls=CALLS)
+    left = at_first(point, lambda: outage.begin(0.5), monkeypatch)
+
+    driven_beside(run)
+
+    assert not left, "the point was never met"
+    assert "storage failed in a step" in caplog.text
+    assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 1)
+    assert transcript_of(run) == undisturbed
+    assert effects() == done * 2
+    assert "run.recovered" not in [event.type for event in events(run)]
+    check(run)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="a server's disk is not the test's to fill")
+@pytest.mark.parametrize("outage", ["full"], indirect=True)
+def test_a_full_disk_is_waited_out(
+    *,
+    scripted: MakeScripted,
+    effects: Words,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    outage: Outage,
+) -> None:
+    """S-417: an answer longer than a page finds no room, and is there once there is some."""
+    long = {"calls": CALLS, "chunks": 200}
+    undisturbed = transcript_of(drive(scripted(**long)))
+    done = effects()
+    run = scripted(**long)
+    use_up_free_pages()
+    at_first("CP06", lambda: outage.begin(0.5), monkeypatch)
+
+    driven_beside(run)
+
+    assert "storage failed in a step" in caplog.text
+    assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 1)
+    assert transcript_of(run) == undisturbed
+    assert effects() == done * 2
+    check(run)
+
+
+def test_an_outage_that_outlasts_the_lease_is_no_death(
+    scripted: MakeScripted, settings: Settings, monkeypatch: pytest.MonkeyPatch, outage: Outage
+) -> None:
+    """P13: who cannot renew gives the run up, and says so once it can: or three outages would be poison."""
+    settings.AGENTOPS_LEASE_S = 3
+    run = scripted(calls=CALLS)
+    left = at_first("CP12", lambda: outage.begin(5), monkeypatch)
+
+    driven_beside(run)
+
+    assert not left
+    assert list(Attempt.objects.filter(run=run).values_list("end_reason", flat=True)) == ["fenced"]
+    settings.AGENTOPS_LEASE_S = 60
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    run = drive(run)
+    assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 2)
+    assert not Attempt.objects.filter(run=run, end_reason="died").exists()
+    check(run)
+
+
+def test_an_internal_error_of_another_kind_is_not_waited_out() -> None:
+    with pytest.raises(InternalError, match="a page is broken"):
+        pass_others_on(InternalError("a page is broken"))
+
+
+@pytest.mark.postgres
+def test_a_server_that_takes_no_writes_is_waited_for() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION READ ONLY")
+        with pytest.raises(InternalError) as refusal, transaction.atomic():
+            AgentRun.objects.update(title="")
+
+    pass_others_on(refusal.value)
