@@ -20,6 +20,7 @@ from django_htmx.middleware import HtmxDetails
 
 from agentops.projects.access import Action, Principal
 from agentops.projects.requests import principal_of
+from runs import questions
 from runs.access import run_for
 from runs.engine import steering
 from runs.engine.outcomes import Choice
@@ -99,6 +100,18 @@ def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     now = steering.send(principal, run, typed.text(request.POST.get("message", "")), key=_key(request)).run
     heard = "when the run is resumed" if now.state is RunStatus.PAUSED else "before its next model call"
     messages.success(request, f"Sent. The agent hears it {heard}.")
+    return run
+
+
+@_action("Not answered")
+def answer(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
+    """What the agent asks. Where somebody was faster, it is a message like any other."""
+    waited = questions.waits(run)
+    now = steering.reply(principal, run, typed.text(request.POST.get("message", "")), key=_key(request)).run
+    if waited and now.status_reason == questions.REASON:
+        messages.success(request, "Answered. The run goes on with that.")
+    else:
+        messages.info(request, "It did not ask any more: the agent hears it as a message, before its next model call.")
     return run
 
 

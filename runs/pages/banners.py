@@ -1,31 +1,25 @@
 """What a reader of a run should know before anything else: why it stands still, who has to act, what was lost.
 
 A door's part: may import the record, runs' models, state and the engine's outcomes. At most four queries, of which each
-status needs one, and a wait for somebody's word two.
+status needs one, a wait up to three, and a model call that is tried again two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
-from uuid import UUID
+from collections.abc import Callable
+from datetime import timedelta
 
 from django.urls import reverse
 from django.utils import timezone
 
 from runs import inbox
-from runs.engine import outcomes
 from runs.models import AgentRun, Attempt, RunCommand
-from runs.pages.cards import LINE
+from runs.pages import waits
+from runs.pages.banner import Banner, last, moment, place_of, who, words
 from runs.pages.facts import LOST, Loaded, unresolved
-from runs.pages.filling import one_line
 from runs.pages.lineage import Lineage
-from runs.statuses import Effect, PauseReason, RunStatus, WaitReason
-from timeline import log
+from runs.statuses import PauseReason, RunStatus, WaitReason
 from timeline.events import EventType
-from timeline.models import Event
 from timeline.rows import payload_of
 from timeline.shown import clean, clip
 
@@ -34,42 +28,6 @@ WORKER_EXPECTED_S = 15
 SILENT_S = 30
 #: Of an error's text; the run's last row has more.
 ERROR_BYTES = 2048
-#: A turn waits for one after the other.
-MOST_CALLS = 20
-
-
-@dataclass(frozen=True)
-class OpenCall:
-    """A call that somebody has to say something about."""
-
-    id: UUID
-    name: str
-    step: int
-    #: Its arguments in a line.
-    summary: str
-    #: Whether to run it again may do twice what may be done once.
-    once: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Banner:
-    level: str  # info, warn, error
-    icon: str
-    head: str
-    text: str = ""
-    #: When it happened, since when it lasts, until when.
-    at: datetime | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    #: Where to go, and what that is called.
-    href: str = ""
-    label: str = ""
-    #: A command that helps.
-    command: str = ""
-    #: Somebody else's words.
-    quote: str = ""
-    #: What it asks about.
-    calls: Sequence[OpenCall] = ()
 
 
 def banners_of(found: Loaded, lineage: Lineage, wishes: list[RunCommand]) -> list[Banner]:
@@ -101,7 +59,7 @@ def _queued(found: Loaded, lineage: Lineage) -> list[Banner]:
     waiting = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
     ahead = waiting.count()
     place = f"{ahead} of this project's runs {'is' if ahead == 1 else 'are'} queued before it." if ahead else ""
-    why = f"Handed back: {_words(run.status_reason)}. " if run.status_reason else ""
+    why = f"Handed back: {words(run.status_reason)}. " if run.status_reason else ""
     if timezone.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
         return [Banner(level="info", icon="queued", head="Queued", text=why + place, since=run.queued_at)]
     text = f"{why}{place or 'Nothing of this project is queued before it'}: is a worker running?"
@@ -115,7 +73,7 @@ def _running(found: Loaded, lineage: Lineage) -> list[Banner]:
     if run.lease_expires_at is not None and run.lease_expires_at < now:
         text = "Another worker goes on with the run as soon as it finds it."
         return [Banner(level="warn", icon="retry", head="Worker lost", text=text, at=seen, since=run.lease_expires_at)]
-    banners = _recovered(found) if found.recoveries else []
+    banners = [*(_recovered(found) if found.recoveries else []), *waits.retrying(found)]
     if found.budgeted:
         banners += _running_out(found)
     if seen is not None and now - seen > timedelta(seconds=SILENT_S):
@@ -127,68 +85,44 @@ def _running(found: Loaded, lineage: Lineage) -> list[Banner]:
 def _recovered(found: Loaded) -> list[Banner]:
     """While the worker that took it over holds it; afterwards the row in the timeline says so."""
     lost = Attempt.objects.filter(run=found.run, epoch=found.run.lease_epoch - 1, end_reason__in=LOST).exists()
-    event = _last(found.run.pk, EventType.RUN_RECOVERED) if lost else None
+    event = last(found.run.pk, EventType.RUN_RECOVERED) if lost else None
     if event is None:
         return []
-    seen = _moment(payload_of(event).get("last_event_at"))
+    seen = moment(payload_of(event).get("last_event_at"))
     text = f"Continued by another worker (recovery {found.recoveries})."
-    href = _place_of(event)
+    href = place_of(event)
     return [Banner(level="info", icon="retry", head="Worker lost", text=text, at=seen, href=href, label="Show where")]
 
 
 def _running_out(found: Loaded) -> list[Banner]:
-    event = _last(found.run.pk, EventType.BUDGET_WARNING)
+    event = last(found.run.pk, EventType.BUDGET_WARNING)
     if event is None:
         return []
     text = clean(str(payload_of(event).get("message") or ""))
     head = "A budget runs out" if payload_of(event).get("used") else "A budget without prices"
-    href = _place_of(event)
+    href = place_of(event)
     return [Banner(level="warn", icon="clock", head=head, text=text, at=event.ts, href=href, label="Show where")]
 
 
-def _waiting(found: Loaded, lineage: Lineage) -> list[Banner]:
-    run = found.run
-    event = _last(run.pk, EventType.RUN_WAITING)
-    href = _place_of(event) if event is not None and event.ref_id else ""
-    head, text = _WAITS.get(run.status_reason, ("Waiting", ""))
-    since = event.ts if event is not None else None
-    return [
-        Banner(
-            level="info" if run.not_before is not None else "warn", icon="waiting", head=head, text=text,
-            since=since, until=run.not_before, href=href, label="Show the call",
-            calls=_open_calls(run) if run.status_reason == WaitReason.UNKNOWN_TOOL else (),
-        )
-    ]  # fmt: skip
-
-
-def _open_calls(run: AgentRun) -> list[OpenCall]:
-    calls = outcomes.unresolved(run)[:MOST_CALLS]
-    return [
-        OpenCall(
-            call.pk, clip(call.tool_name, LINE).text, call.step_number, one_line(call.input),
-            call.effect == Effect.AT_MOST_ONCE,
-        )
-        for call in calls
-    ]  # fmt: skip
-
-
 def _paused(found: Loaded, lineage: Lineage) -> list[Banner]:
-    run, event = found.run, _last(found.run.pk, EventType.RUN_PAUSED)
+    run, event = found.run, last(found.run.pk, EventType.RUN_PAUSED)
     payload = payload_of(event) if event is not None else {}
-    by = clean(str(payload.get("by") or ""))
+    by = who(payload.get("by"))
     text = _PAUSES.get(run.status_reason, "")
     if run.status_reason == PauseReason.MAX_STEPS:
         made = run.step_count - run.step_base
         text = f"It has used its budget: {made} of {run.max_steps} steps, {run.step_count} in the lineage."
     detail = "" if run.status_reason == PauseReason.MAX_STEPS else clean(str(payload.get("detail") or ""))
     head = f"Paused by {by}" if by else "Paused"
+    if run.status_reason == PauseReason.ESCALATED:
+        head = f"Escalated by {by}" if by else "Escalated"
     at = event.ts if event is not None else None
     return [Banner(level="warn", icon="paused", head=head, text=text, at=at, quote=detail)]
 
 
 def _resumed(found: Loaded, lineage: Lineage) -> list[Banner]:
-    event = _last(found.run.pk, EventType.RUN_RESUMED)
-    by = clean(str(payload_of(event).get("by") or "")) if event is not None else ""
+    event = last(found.run.pk, EventType.RUN_RESUMED)
+    by = who(payload_of(event).get("by")) if event is not None else ""
     href = reverse("runs:detail", args=[lineage.resumed_as]) if lineage.resumed_as else ""
     head = f"Resumed by {by}" if by else "Resumed"
     text = "This run is over; it goes on as another one."
@@ -202,18 +136,18 @@ def _resumed(found: Loaded, lineage: Lineage) -> list[Banner]:
 
 def _failed(found: Loaded, lineage: Lineage) -> list[Banner]:
     run = found.run
-    head = f"Failed: {_words(run.error_type)}" if run.error_type else "Failed"
+    head = f"Failed: {words(run.error_type)}" if run.error_type else "Failed"
     quote = clip(run.error_message, ERROR_BYTES).text
     return [Banner(level="error", icon="failed", head=head, at=run.completed_at, quote=quote)]
 
 
 def _stopped(found: Loaded, lineage: Lineage) -> list[Banner]:
-    event = _last(found.run.pk, EventType.RUN_STOPPED)
+    event = last(found.run.pk, EventType.RUN_STOPPED)
     payload = payload_of(event) if event is not None else {}
-    by = clean(str(payload.get("by") or ""))
+    by = who(payload.get("by"))
     head = f"Stopped by {by}" if by else "Stopped"
     reason = found.run.status_reason
-    text = "" if reason in ("", "operator") else f"{_words(reason).capitalize()}."
+    text = "" if reason in ("", "operator") else f"{words(reason).capitalize()}."
     quote = clean(str(payload.get("message") or "")) if reason == "repeated_calls" else ""
     return [Banner(level="info", icon="stopped", head=head, text=text, at=found.run.completed_at, quote=quote)]
 
@@ -221,26 +155,15 @@ def _stopped(found: Loaded, lineage: Lineage) -> list[Banner]:
 _OF_STATUS: dict[RunStatus, Callable[[Loaded, Lineage], list[Banner]]] = {
     RunStatus.QUEUED: _queued,
     RunStatus.RUNNING: _running,
-    RunStatus.WAITING: _waiting,
+    RunStatus.WAITING: waits.waiting,
     RunStatus.PAUSED: _paused,
     RunStatus.RESUMED: _resumed,
     RunStatus.FAILED: _failed,
     RunStatus.STOPPED: _stopped,
 }
-_WAITS: dict[str, tuple[str, str]] = {
-    WaitReason.APPROVAL: ("Waiting for an approval", "The call goes on when somebody has approved or denied it."),
-    WaitReason.UNKNOWN_TOOL: (
-        "Unknown outcome of a tool call",
-        "Its worker was lost, or it did not answer in time. Find out whether it took effect and say so: the run goes "
-        "on with that. Paused and resumed, it goes on too, and the model is told that nobody knows.",
-    ),
-    WaitReason.INPUT: ("Waiting for an answer", "Send a message: the run goes on with it."),
-    WaitReason.CHILDREN: ("Waiting for its child runs", "It goes on by itself when they have ended."),
-    WaitReason.COOLDOWN: ("Cooling down", "It goes on by itself; no worker is held meanwhile."),
-}
 _PAUSES: dict[str, str] = {
     PauseReason.OPERATOR: "It stays so until somebody resumes or stops it.",
-    PauseReason.ESCALATED: "A policy handed it to people.",
+    PauseReason.ESCALATED: "Somebody has to decide: resume it, with a message perhaps, or stop it.",
     PauseReason.LOG_LIMIT: "Its log has reached the limit of events.",
     PauseReason.BUDGET: "A budget is used up. Resumed, the run goes on with the same budget, counted from zero; what a "
     "project may use in a day is counted over all its runs.",
@@ -264,26 +187,3 @@ def _unknown_calls(found: Loaded) -> Banner:
     href = f"{reverse('runs:detail', args=[found.run.pk])}?show=errors"
     text = "Nobody knows whether it took effect."
     return Banner(level="warn", icon="unknown", head=head, text=text, href=href, label="Show errors")
-
-
-# --- Reading ----------------------------------------------------------------------------------------------------------
-
-
-def _last(run_id: UUID, type_: EventType) -> Event | None:
-    """The event that moved the run to where it stands: near the end of its log, and found from there."""
-    return log.events_of(run_id).filter(type=type_).order_by("-seq").first()
-
-
-def _place_of(event: Event) -> str:
-    return f"{reverse('runs:detail', args=[event.log_id])}?event={event.seq}#target"
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-
-
-def _words(machine_word: str) -> str:
-    return clean(machine_word.replace("_", " "))

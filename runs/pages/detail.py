@@ -96,7 +96,8 @@ def head(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """The inside of the page's head, as this reader may see it now."""
     principal = principal_of(request)
     found = _found(principal, run_id)
-    return render(request, "runs/_head.html", {"head": head_of(request, principal, found)})
+    context = {"project": found.run.project, "head": head_of(request, principal, found)}
+    return render(request, "runs/_head_changes.html", context)
 
 
 # Changes nothing, so it asks for no token; otherwise a POST would be told of the token and not of the method.

@@ -17,7 +17,8 @@ from uuid_utils.compat import uuid7
 from agentops.projects.access import Action, Principal, may
 from runs import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
-from runs.pages.banners import Banner, banners_of, wishes_of
+from runs.pages.banner import Banner
+from runs.pages.banners import banners_of, wishes_of
 from runs.pages.facts import Loaded, has_errors
 from runs.pages.lineage import Lineage, lineage_of
 from runs.statuses import LIVE, RunStatus, WaitReason

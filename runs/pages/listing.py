@@ -35,19 +35,21 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
     asked = ListQuery.parse(request.GET)
-    page = asked.page(owner)
+    page, operates = asked.page(owner), may(principal, Action.OPERATE, owner.pk)
     shown = rows_of(page.runs, timezone.now())
     context = {
         "project": owner,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
         "rows": shown,
-        "rows_url": _rows_url(owner, asked, page, shown),
+        "rows_url": _rows_url(owner, asked, page, shown, boxes=operates),
+        "pairs": asked.filters.pairs(),
         "page": page,
         "on_top": page.since is not None,
         "top": _top(owner, asked.filters),
         "clear": _top(owner, Filters()),
         "filters": asked.filters,
-        "may_start": may(principal, Action.OPERATE, owner.pk),
+        "may_operate": operates,
+        "may_take": operates and may(principal, Action.KILL, owner.pk),
         "commands": commands.first_run(owner),
         **_choices(owner, asked.filters),
     }
@@ -64,9 +66,12 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
     found = AgentRun.objects.filter(project=owner, pk__in=ids).for_list() if ids else []
     new = asked.new_since(owner, Place.parse(since, "since")) if since else 0
     context = {
+        "project": owner,
         "rows": rows_of(found, timezone.now()),
         "new": f"{MAX_NEW}+" if new > MAX_NEW else new,
         "top": _top(owner, asked.filters),
+        # As the page had them; whoever ticks one is asked what they may do.
+        "boxes": bool(request.GET.get("boxes")),
     }
     return render(request, "runs/_list_changes.html", context)
 
@@ -98,11 +103,11 @@ def _top(project: Project, filters: Filters) -> str:
     return reverse("runs:list", args=[project.slug]) + ListQuery(filters).address()
 
 
-def _rows_url(project: Project, asked: ListQuery, page: Page, shown: list[Row]) -> str:
+def _rows_url(project: Project, asked: ListQuery, page: Page, shown: list[Row], *, boxes: bool) -> str:
     """Where the page gets its changes; empty where there can be none. A run that is over changes no more."""
     ids = ",".join(str(row.id) for row in shown if not row.over)
     places = [(name, str(value)) for name, value in (("ids", ids), ("since", page.since)) if value]
     if not places:
         return ""
-    query = urlencode(asked.filters.pairs() + places, safe=",")
+    query = urlencode(asked.filters.pairs() + places + [("boxes", "1")] * boxes, safe=",")
     return f"{reverse('runs:list-rows', args=[project.slug])}?{query}"

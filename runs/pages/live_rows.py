@@ -19,6 +19,7 @@ from timeline import log, replay
 from timeline.events import EventType
 from timeline.live.rendering import Piece, Rendering
 from timeline.models import Event
+from timeline.rows import payload_of
 
 #: Calls that a step may have open, with the answer that asked for them; see tool_turn.MAX_CALLS.
 CONTEXT = 72
@@ -54,9 +55,15 @@ def _piece(event: Event, rows: str, status: str) -> Piece:
     piece = {"rows": rows} if rows else {}
     if event.type.startswith("run."):
         piece["status"] = _status_after(event) or status
-    elif event.type == EventType.COMMAND_RECEIVED:
-        piece["status"] = status  # a wish is shown until the worker has heard of it
+    elif event.type == EventType.COMMAND_RECEIVED or _is_of_a_retry(event):
+        # A wish is shown until the worker has heard of it, a try that comes until the model has answered.
+        piece["status"] = status
     return piece
+
+
+def _is_of_a_retry(event: Event) -> bool:
+    tries = event.type in (EventType.LLM_TURN_START, EventType.LLM_TURN_END) and bool(payload_of(event).get("attempt"))
+    return tries or event.type == EventType.RETRY_SCHEDULED
 
 
 def _status_after(event: Event) -> str:

@@ -2,10 +2,12 @@
 //   <time datetime="…" data-time>12:03:07</time>         the same shape, in the chosen zone; the title says all
 //   <time datetime="…" data-time="ago">…</time>          "3 min ago", renewed while the page is shown
 //   <span class="tick" data-since="…">12 s</span>        counts up
+//   <span class="tick" data-until="…">in 12 s</span>     counts down
 "use strict";
 (() => {
   const KEY = "agentops.utc";
   const ALL = "time[data-time]";
+  const TICKS = ".tick[data-since], .tick[data-until]";
   let utc = read();
   // The clock of a browser may be minutes off; the server says in the page when it made it.
   const made = Date.parse(document.body.dataset.now);
@@ -66,13 +68,16 @@
   }
 
   function showTick(element) {
+    const until = Date.parse(element.dataset.until);
+    const left = Math.ceil((until - now()) / 1000);
+    if (!Number.isNaN(until)) element.textContent = left > 0 ? `in ${lasting(left)}` : "now";
     const since = Date.parse(element.dataset.since);
     if (!Number.isNaN(since)) element.textContent = lasting(Math.max(0, Math.floor((now() - since) / 1000)));
   }
 
   function showAll(root) {
     root.querySelectorAll(ALL).forEach(showTime);
-    root.querySelectorAll(".tick[data-since]").forEach(showTick);
+    root.querySelectorAll(TICKS).forEach(showTick);
   }
 
   // New rows are put right before they are painted.
@@ -82,13 +87,13 @@
   }).observe(document.body, { childList: true, subtree: true });
 
   // querySelectorAll does not find the element itself; and setting its text adds a text node, not an element.
-  const around = (node) => (node.matches(`${ALL}, .tick[data-since]`) && node.parentElement) || node;
+  const around = (node) => (node.matches(`${ALL}, ${TICKS}`) && node.parentElement) || node;
 
   // --- One timer, only while somebody looks ------------------------------------------------------------------------
 
   let beat = 0;
   function turn() {
-    document.querySelectorAll(".tick[data-since]").forEach(showTick);
+    document.querySelectorAll(TICKS).forEach(showTick);
     // Seconds ago are told by the second, minutes by the minute: enough to renew them every ten.
     beat = (beat + 1) % 10;
     if (beat === 0) document.querySelectorAll("time[data-time='ago']").forEach(showTime);

@@ -202,6 +202,7 @@ def test_a_refusal_comes_back_to_the_run(
     assert not trail()
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_the_cap_of_a_lineage_is_named(run: AgentRun, operator: Client, settings: Any) -> None:
     inbox.pause(run.pk, by="test")
     AgentRun.objects.filter(pk=run.pk).update(step_count=500)

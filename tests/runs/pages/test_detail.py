@@ -308,6 +308,7 @@ def test_what_was_asked_for_is_not_asked_again(run: AgentRun) -> None:
     assert any("Stop asked for by bob" in banner for banner in banners(run))
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_a_resume_says_what_it_will_do(run: AgentRun, settings: Any) -> None:
     paused(run, by="ada")
     AgentRun.objects.filter(pk=run.pk).update(step_count=45, max_steps=50)
@@ -416,7 +417,7 @@ def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
 
     [banner] = banners(run)
 
-    assert banner.startswith(("Waiting for", "Unknown outcome", "Cooling down"))
+    assert banner.startswith(("Waiting for", "Unknown outcome", "Cooling down", "Resumes by itself"))
     assert ("until" in banner) is (until is not None)
 
 
@@ -426,10 +427,11 @@ def test_paused_says_why_and_by_whom(run: AgentRun, reason: PauseReason) -> None
 
     [banner] = banners(run)
 
-    assert banner.startswith("Paused by ada")
+    assert banner.startswith("Escalated by ada" if reason is PauseReason.ESCALATED else "Paused by ada")
     assert len(banner) > 50
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_paused_at_its_limit_says_how_much_was_used(run: AgentRun) -> None:
     AgentRun.objects.filter(pk=run.pk).update(step_base=40, step_count=45, max_steps=5)
     paused(run, reason=PauseReason.MAX_STEPS, detail="45 steps made")
@@ -470,6 +472,7 @@ def test_messages_that_wait_are_counted(run: AgentRun) -> None:
     assert any(banner.startswith("2 messages wait") for banner in banners(run))
 
 
+@pytest.mark.breaks_invariants("only the status of its call is set")
 def test_unknown_outcomes_are_pointed_at() -> None:
     run = drive(recorded("claude-code-5c"))
     AgentRunToolCall.objects.filter(pk=run.tool_calls.order_by("pk")[0].pk).update(status="unknown")
@@ -545,6 +548,7 @@ def test_titles_and_names_are_text(text: str) -> None:
     assert page_of(run)._known["head"][0].words.count(text) >= 5
 
 
+@pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 def test_it_costs_the_same_for_every_length(run: AgentRun) -> None:
     client = client_of(run)
 
@@ -563,4 +567,4 @@ def test_it_costs_the_same_for_every_length(run: AgentRun) -> None:
 
     # Of the newest rows alone nothing may be said by a message: then there is less to look up.
     assert queries() <= few
-    assert few <= 16
+    assert few <= 17

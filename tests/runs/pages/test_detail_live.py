@@ -118,6 +118,7 @@ def test_an_open_answer_shows_what_has_come_and_goes_on_from_there() -> None:
         assert followed(run, cut).seen() == wanted, f"painted up to {cut}"
 
 
+@pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut() -> None:
     run = scripted(lambda _: [])
     told(run, "llm.turn.start", step=1)
@@ -156,6 +157,7 @@ def test_facts_come_once_with_a_batch_and_the_head_is_called_by_moves_of_the_run
     assert told_status == ["queued", "running", "completed"]
 
 
+@pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 def test_a_command_calls_for_the_head_too() -> None:
     run = recorded("claude-code-5c")
     told(run, "command.received", {"type": "pause", "by": "ada"})

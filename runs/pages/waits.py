@@ -1,0 +1,148 @@
+"""What a run waits for, and when it goes on: an answer, a word about a call, its policy's time, the next try.
+
+A door's part: may import the record, runs' models, state and the engine's outcomes. Two or three queries for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from runs import questions
+from runs.engine import outcomes
+from runs.models import AgentRun
+from runs.pages.banner import AskedPerson, Banner, OpenCall, last, place_of, words
+from runs.pages.cards import LINE
+from runs.pages.facts import Loaded
+from runs.pages.filling import one_line, whole_number
+from runs.pages.lineage import Lineage
+from runs.statuses import POLICY_WAITS, Effect, WaitReason
+from timeline.events import EventType
+from timeline.models import Event
+from timeline.rows import payload_of, until_of
+from timeline.shown import clean, clip
+
+#: A turn waits for one after the other.
+MOST_CALLS = 20
+MOST_CHOICES = 20
+#: Of somebody's text; the timeline has more.
+TEXT_BYTES = 2048
+
+_OTHERS: dict[str, tuple[str, str]] = {
+    WaitReason.APPROVAL: ("Waiting for an approval", "The call goes on when somebody has approved or denied it."),
+    WaitReason.CHILDREN: ("Waiting for its child runs", "It goes on by itself when they have ended."),
+    WaitReason.ON_ERROR: ("Resumes by itself after an error", ""),
+    WaitReason.ON_DEAD: ("Resumes by itself after its worker was lost", ""),
+}
+
+
+def waiting(found: Loaded, lineage: Lineage) -> list[Banner]:
+    run = found.run
+    event = last(run.pk, EventType.RUN_WAITING)
+    head, text = _OTHERS.get(run.status_reason, ("Waiting", ""))
+    level = "info" if run.not_before is not None else "warn"
+    banner = Banner(
+        level=level, icon="waiting", head=head, text=text, since=event.ts if event else None, until=run.not_before
+    )
+    if event is not None and event.ref_id:
+        banner = replace(banner, href=place_of(event), label="Show the call")
+    more = _MORE.get(run.status_reason)
+    return [banner if more is None else more(run, banner)]
+
+
+# --- For somebody's word ----------------------------------------------------------------------------------------------
+
+
+def _unknown_tool(run: AgentRun, banner: Banner) -> Banner:
+    text = (
+        "Its worker was lost, or it did not answer in time. Find out whether it took effect and say so: the run goes "
+        "on with that. Paused and resumed, it goes on too, and the model is told that nobody knows."
+    )
+    return replace(banner, head="Unknown outcome of a tool call", text=text, calls=_open_calls(run))
+
+
+def _open_calls(run: AgentRun) -> list[OpenCall]:
+    calls = outcomes.unresolved(run)[:MOST_CALLS]
+    return [
+        OpenCall(
+            call.pk, clip(call.tool_name, LINE).text, call.step_number, one_line(call.input),
+            call.effect == Effect.AT_MOST_ONCE,
+        )
+        for call in calls
+    ]  # fmt: skip
+
+
+def _input(run: AgentRun, banner: Banner) -> Banner:
+    asked = questions.open_question(run)
+    if asked is None:
+        return replace(banner, head="Waiting for an answer", text="Send a message: the run goes on with it.")
+    choices = [(choice, clip(choice, LINE).text) for choice in asked.choices[:MOST_CHOICES] if choice.strip()]
+    question = AskedPerson(clip(asked.text, TEXT_BYTES).text, choices)
+    return replace(banner, head="The agent asks", text="", label="Show where", question=question)
+
+
+# --- For its time -----------------------------------------------------------------------------------------------------
+
+
+def _policy(run: AgentRun, banner: Banner) -> Banner:
+    """Which try it is, and what went wrong."""
+    event = last(run.pk, EventType.POLICY_APPLIED)
+    payload = payload_of(event) if event is not None else {}
+    attempt, attempts = whole_number(payload.get("attempt")), whole_number(payload.get("attempts"))
+    counted = f" It is attempt {attempt}{f' of {attempts}' if attempts else ''}." if attempt else ""
+    text = f"Its policy resumes it as a new run when the time has come.{counted}"
+    quote = clip(run.error_message, TEXT_BYTES).text
+    return replace(banner, text=text, icon="retry", since=None, until_word="at", quote=quote)
+
+
+def _cooldown(run: AgentRun, banner: Banner) -> Banner:
+    banner = replace(banner, head="Cooling down", text="It goes on by itself; no worker is held meanwhile.")
+    event = last(run.pk, EventType.RETRY_SCHEDULED, EventType.LLM_TURN_END)
+    if event is None or event.type != EventType.RETRY_SCHEDULED:
+        return banner
+    failed, quote = _failed(event)
+    return replace(banner, text=f"{failed} {banner.text}", icon="retry", quote=quote)
+
+
+_MORE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
+    WaitReason.UNKNOWN_TOOL: _unknown_tool,
+    WaitReason.INPUT: _input,
+    WaitReason.COOLDOWN: _cooldown,
+    **dict.fromkeys(POLICY_WAITS, _policy),
+}
+
+
+def retrying(found: Loaded) -> list[Banner]:
+    """While a model call is tried again: which try comes when, or is at work; until the model has answered."""
+    run = found.run
+    types = (EventType.RETRY_SCHEDULED, EventType.LLM_TURN_START, EventType.LLM_TURN_END)
+    event = last(run.pk, *types) if found.failures else None
+    if event is None or event.type == EventType.LLM_TURN_END:
+        return []
+    again = event.type == EventType.LLM_TURN_START
+    if again and not whole_number(payload_of(event).get("attempt")):
+        return []
+    scheduled = last(run.pk, EventType.RETRY_SCHEDULED) if again else event
+    if scheduled is None or payload_of(scheduled).get("what") != "llm":
+        return []
+    failed, quote = _failed(scheduled)
+    number = (whole_number(payload_of(scheduled).get("attempt")) or 0) + 1
+    of = whole_number(payload_of(scheduled).get("max_attempts"))
+    head = f"Attempt {number}{f' of {of}' if of else ''} {'is at work' if again else 'comes'}"
+    until: datetime | None = None if again else until_of(scheduled)
+    return [
+        Banner(
+            level="warn", icon="retry", head=head, text=failed, quote=quote, until=until, until_word="at",
+            since=event.ts if again else None,
+        )
+    ]  # fmt: skip
+
+
+def _failed(scheduled: Event) -> tuple[str, str]:
+    """What became of the last try, and its error."""
+    payload = payload_of(scheduled)
+    number, of = whole_number(payload.get("attempt")), whole_number(payload.get("max_attempts"))
+    which = f"Attempt {number}{f' of {of}' if of else ''}" if number else "The last attempt"
+    kind = words(str(payload.get("error_type") or ""))
+    return f"{which} to ask the model failed{f': {kind}' if kind else ''}.", clean(str(payload.get("error") or ""))

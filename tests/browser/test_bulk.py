@@ -1,0 +1,137 @@
+"""Resuming many runs of the list in a browser: in a dialog with scripts, on pages of their own without."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Project, Role
+from runs import inbox
+from runs.models import AgentRun
+from runs.statuses import RunStatus
+from tests.browser.conftest import Tabs
+from tests.make import make_agent, make_project, make_run
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser]
+
+
+@pytest.fixture
+def project(web: WebThread) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def runs(project: Project) -> list[AgentRun]:
+    """Three that are paused, and one that is queued."""
+    agent = make_agent(project)
+    made = [make_run(agent, f"Task number {number}") for number in range(4)]
+    for run in made[:3]:
+        inbox.pause(run.pk, by="test")
+    return made
+
+
+def open_list(tabs: Tabs, web: WebThread, project: Project, role: Role = Role.OPERATOR, **options: object) -> Page:
+    page = tabs.open(web.url, make_person(project, role), **options)
+    page.goto(f"/p/{project.slug}/runs")
+    return page
+
+
+def pick(page: Page, *runs: AgentRun) -> None:
+    for run in runs:
+        page.locator(f"#run-{run.pk} .pick input").check()
+
+
+def test_the_chosen_ones_are_resumed_from_a_dialog(
+    tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]
+) -> None:
+    page = open_list(tabs, web, project)
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(page.get_by_role("button", name="Resume the chosen…")).to_be_disabled()
+    pick(page, runs[0], runs[3])
+    page.get_by_role("button", name="Resume 2 chosen…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Resume 1 run?")
+    expect(dialog).to_contain_text("Only paused runs can be resumed; this one is queued.")
+    dialog.get_by_label("Message").fill("Carry on, all of you.")
+    dialog.get_by_role("button", name="Resume 1 run").click()
+    expect(dialog).to_contain_text("Resumed 1 run")
+
+    new = AgentRun.objects.get(resumed_from=runs[0])
+    assert new.prompt == "Carry on, all of you."
+    expect(dialog.get_by_role("link", name="Task number 0")).to_have_attribute("href", f"/runs/{new.pk}")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    # The list has gone on meanwhile, and nothing is chosen any more.
+    expect(page.locator(f"#run-{runs[0].pk} .status")).to_have_text("resumed")
+    expect(page.get_by_role("button", name="Resume the chosen…")).to_be_disabled()
+
+
+def test_a_row_that_changes_stays_chosen(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, project)
+    expect(page.locator("#connection")).to_have_text("Live")
+    page.get_by_label("Choose all on this page").check()
+    expect(page.get_by_role("button", name="Resume 4 chosen…")).to_be_enabled()
+    inbox.pause(runs[3].pk, by="test")
+    expect(page.locator(f"#run-{runs[3].pk} .status")).to_have_text("paused")
+
+    expect(page.locator(f"#run-{runs[3].pk} .pick input")).to_be_checked()
+    page.get_by_role("button", name="Resume 4 chosen…").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Resume 4 runs?")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    # Only looked at: nothing is forgotten.
+    expect(page.get_by_role("button", name="Resume 4 chosen…")).to_be_enabled()
+
+
+def test_a_double_click_resumes_once(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, project)
+    pick(page, *runs[:3])
+    page.get_by_role("button", name="Resume 3 chosen…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume 3 runs").dblclick()
+    expect(page.get_by_role("dialog").locator("[data-done]")).to_be_visible()
+
+    assert AgentRun.objects.filter(resumed_from__isnull=False).count() == 3
+
+
+def test_an_admin_takes_live_ones_too(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, project, Role.ADMIN)
+    pick(page, runs[0], runs[3])
+    page.get_by_role("button", name="Resume 2 chosen…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Also the live one…").click()
+    expect(dialog).to_contain_text("1 live run is taken from its worker")
+    dialog.get_by_role("button", name="Resume 2 runs").click()
+    expect(dialog).to_contain_text("Resumed 2 runs")
+
+    assert AgentRun.objects.get(pk=runs[3].pk).state is RunStatus.RESUMED
+
+
+def test_it_works_without_scripts(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, project, Role.ADMIN, javascript=False)
+    page.get_by_role("button", name="Resume all paused that match…").click()
+    expect(page.locator("main")).to_contain_text("Resume 3 runs?")
+    page.get_by_role("button", name="Resume 3 runs").click()
+    expect(page.locator("main")).to_contain_text("Resumed 3 runs")
+    page.get_by_role("link", name="Task number 1").click()
+    expect(page.locator("h1")).to_have_text("Task number 1")
+
+    assert AgentRun.objects.filter(resumed_from__isnull=False).count() == 3
+    page.goto(f"/p/{project.slug}/runs")
+    pick(page, runs[3])
+    page.get_by_role("button", name="Resume the chosen…").click()
+    expect(page.locator("main")).to_contain_text("Resume 0 runs?")
+
+
+def test_the_keyboard_is_enough(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
+    page = open_list(tabs, web, project)
+    page.locator(f"#run-{runs[1].pk} .pick input").focus()
+    page.keyboard.press("Space")
+    page.get_by_role("button", name="Resume 1 chosen…").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("Resume 1 run?")
+    page.get_by_role("dialog").get_by_role("button", name="Resume 1 run").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("Resumed 1 run")
+
+    assert AgentRun.objects.filter(resumed_from=runs[1]).exists()

@@ -1,0 +1,46 @@
+"""A worker is killed while somebody looks on: the page says so, and goes on with the run, without being loaded anew."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from agentops.projects.models import Role
+from runs.statuses import RunStatus
+from tests.browser.conftest import Tabs
+from tests.browser.pages import assert_each_once, live, open_run, status
+from tests.crash.rig import Stage, eventually
+from tests.web.fixtures import MakeWeb
+from tests.web.people import make_person
+
+pytestmark = [pytest.mark.browser]
+#: Three steps, each of some seconds: there is time for a worker to be lost in them.
+CALLS = [["ledger_read"], ["ledger_read"], ["ledger_read"]]
+#: The page asks by itself every fifteen seconds: nobody is there to tell it that a worker is gone.
+PATIENCE_MS = 40_000
+
+
+def test_a_killed_worker_is_told_and_the_run_goes_on(tabs: Tabs, stage: Stage, web_process: MakeWeb) -> None:
+    run = stage.run(CALLS, chunks=40, pause_s=0.1)
+    server = web_process()
+    page = tabs.open(server.url, make_person(run.project, Role.VIEWER))
+    open_run(page, run)
+    live(page)
+    page.evaluate("document.body.dataset.same = 'yes'")
+    worker = stage.worker()
+    status(page, "running", timeout=PATIENCE_MS)
+    expect(page.locator(".card-assistant.is-streaming .text")).not_to_be_empty(timeout=PATIENCE_MS)
+
+    worker.signal(Stage.KILL)
+    banner = page.locator("#head .banner", has_text="Worker lost")
+    expect(banner).to_contain_text("Another worker goes on with the run", timeout=PATIENCE_MS)
+    stage.worker()
+    expect(banner).to_contain_text("Continued by another worker (recovery 1)", timeout=PATIENCE_MS)
+    expect(page.locator(".card-assistant.is-abandoned")).to_be_visible()
+    eventually(lambda: stage.reaches(run, RunStatus.COMPLETED, within_s=60), within_s=60, why="the run has ended")
+    status(page, "completed", timeout=PATIENCE_MS)
+
+    expect(page.locator("#head .banner", has_text="Worker lost")).to_have_count(0)
+    expect(page.locator("#timeline")).to_contain_text("Recovered by another worker")
+    assert_each_once(page)
+    assert page.evaluate("document.body.dataset.same") == "yes", "the page was loaded anew"

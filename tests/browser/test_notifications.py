@@ -1,0 +1,87 @@
+"""The bell and the inbox in a browser: told while somebody looks on, read with scripts and without."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects import notifications
+from agentops.projects.models import Role
+from agentops.projects.notifications import notify
+from runs import inbox
+from runs.models import AgentRun
+from tests.browser.conftest import Tabs
+from tests.browser.pages import live, open_run, status
+from tests.make import make_agent, make_run
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser]
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def run(web: WebThread) -> AgentRun:
+    return make_run(make_agent(), "Look into it.")
+
+
+def tell(run: AgentRun, title: str = "Escalated: Look into it.", text: str = "") -> None:
+    notify(run.project_id, kind="escalated", title=title, text=text, run_id=run.pk)
+
+
+def bell(page: Page, words: str) -> None:
+    expect(page.locator("#bell")).to_have_attribute("title", words)
+
+
+def test_the_bell_rings_on_open_pages(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    person = make_person(run.project, Role.VIEWER)
+    listed, shown = tabs.open(web.url, person), tabs.open(web.url, person)
+    listed.goto(f"/p/{run.project.slug}/runs")
+    open_run(shown, run)
+    for page in (listed, shown):
+        live(page)
+        bell(page, "Notifications")
+    tell(run)
+    inbox.pause(run.pk, by="test")  # what makes pages look again
+
+    for page in (listed, shown):
+        bell(page, "Notifications: 1 unread")
+    status(shown, "paused")
+    assert shown.locator("#bell").count() == 1
+    shown.locator("#bell").click()
+    shown.get_by_role("link", name="Escalated: Look into it.").click()
+    expect(shown.locator("h1")).to_have_text("Look into it.")
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
+def test_they_are_read_one_by_one_or_all_at_once(tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool) -> None:
+    for number in range(3):
+        tell(run, f"Escalated: {number}", text=HOSTILE)
+    person = make_person(run.project, Role.OPERATOR)
+    page = tabs.open(web.url, person, javascript=javascript)
+    page.goto(f"/p/{run.project.slug}/notifications")
+    expect(page.locator(".notice.unread")).to_have_count(3)
+    page.get_by_role("button", name="Mark as read: Escalated: 1").click()
+    expect(page.locator(".notice.unread")).to_have_count(2)
+    bell(page, "Notifications: 2 unread")
+    page.get_by_role("button", name="Mark all as read").click()
+
+    expect(page.get_by_text("2 marked as read.")).to_be_visible()
+    expect(page.locator(".notice.unread")).to_have_count(0)
+    bell(page, "Notifications")
+    expect(page.get_by_role("button", name="Mark all as read")).to_have_count(0)
+    assert notifications.unread_count(run.project_id, person.pk) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_narrow_screen(tabs: Tabs, web: WebThread, run: AgentRun, scheme: str) -> None:
+    tell(run, "Superkalifragilistisch" * 9, text="Wort" * 400)
+    page = tabs.open(
+        web.url,
+        make_person(run.project, Role.VIEWER),
+        viewport={"width": 390, "height": 800},
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    page.goto(f"/p/{run.project.slug}/notifications")
+
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

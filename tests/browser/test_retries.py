@@ -1,0 +1,103 @@
+"""A model call that fails and is tried again, while somebody looks on; and a question that is answered on the page."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable
+
+import pytest
+from playwright.sync_api import expect
+
+from agentops.projects.models import Role
+from runs import retries
+from runs.models import AgentRun
+from runs.providers.base import ModelCall
+from runs.statuses import RunStatus
+from tests.browser.acting import driven
+from tests.browser.conftest import Tabs
+from tests.browser.pages import assert_each_once, live, open_run, status
+from tests.crash.scripted import PIECE, PLAYS, Move, Play
+from tests.make import drive, make_agent, make_run
+from tests.runs.engine.occasions import TOOLS, asks, saying
+from tests.web.people import make_person
+from tests.web.serving import WebThread
+
+pytestmark = [pytest.mark.browser]
+PATIENCE_S = 60.0
+
+
+def playing(play: Play) -> AgentRun:
+    PLAYS["in-a-browser"] = play
+    settings = {"play": "in-a-browser"}
+    return make_run(make_agent(provider="scripted", model="scripted-model", settings=settings, tools=TOOLS), "Go.")
+
+
+def test_each_try_is_told_live(tabs: Tabs, web: WebThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-410: a stream breaks in the middle: what came is struck, the next try is told, and the notice goes with it."""
+    monkeypatch.setattr(retries, "BASE_DELAY_S", 7.0)
+    goes_on = threading.Event()
+    tries: list[int] = []
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        tries.append(call.number)
+        if len(tries) == 1:
+            # So much that some of it is told before the line breaks: the newest words are held back, for secrets.
+            yield from [PIECE * 10, 1.5]
+            yield ConnectionError("the line went dead")
+        yield lambda: goes_on.wait(PATIENCE_S) and None
+        yield "A whole thought."
+
+    run = playing(play)
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    open_run(page, run)
+    live(page)
+    with driven(run):
+        banner = page.locator("#head .banner", has_text="Attempt 2 of 4")
+        expect(banner).to_contain_text("Attempt 2 of 4 comes")
+        expect(banner).to_contain_text("the line went dead")
+        expect(banner.locator("[data-until]")).to_have_text(re.compile(r"^in [1-4] s$"))  # it counts down from more
+        expect(page.locator(".card-assistant.is-abandoned .text")).to_contain_text(PIECE.strip())
+        expect(banner).to_contain_text("Attempt 2 of 4 is at work")
+        # Who comes only now sees the same.
+        other = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+        open_run(other, run)
+        expect(other.locator("#head .banner")).to_contain_text("Attempt 2 of 4 is at work")
+        goes_on.set()
+        expect(page.locator("#timeline")).to_contain_text("A whole thought.")
+        expect(banner).to_have_count(0)
+    status(page, "completed")
+    assert_each_once(page)
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
+def test_a_question_is_answered_on_the_page(tabs: Tabs, web: WebThread, javascript: bool) -> None:
+    run = drive(playing(saying([asks("Blue or green?", choices=["blue", "green"])], ["Thanks."])))
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=javascript)
+    open_run(page, run)
+    question = page.locator("#head .question")
+    expect(question).to_contain_text("Blue or green?")
+    question.get_by_label("Or in your own words").fill("Neither: take red.")
+    question.get_by_role("button", name="Answer").click()
+    expect(page.get_by_text("Answered. The run goes on with that.")).to_be_visible()
+    expect(question).to_have_count(0)
+
+    assert drive(run).state is RunStatus.COMPLETED
+    page.reload()
+    expect(page.locator("#timeline")).to_contain_text("Neither: take red.")
+
+
+def test_a_choice_is_one_click_and_the_others_see_it(tabs: Tabs, web: WebThread) -> None:
+    run = drive(playing(saying([asks("Blue or green?", choices=["blue", "green"])], ["Thanks."])))
+    viewer = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    open_run(viewer, run)
+    live(viewer)
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+    open_run(page, run)
+    page.locator("#head .question").get_by_role("button", name="green").click()
+
+    expect(page.get_by_text("Answered. The run goes on with that.")).to_be_visible()
+    status(viewer, "queued")
+    expect(viewer.locator("#head .question")).to_have_count(0)
+    assert drive(run).state is RunStatus.COMPLETED
+    status(viewer, "completed")

@@ -1,0 +1,301 @@
+"""Resuming many runs of the list: what would become of each, and what became of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import AuditEntry, Project, Role
+from runs import inbox
+from runs.engine import steering
+from runs.models import AgentRun
+from runs.pages import bulk
+from runs.statuses import RunStatus
+from tests.make import make_agent, make_project, make_run
+from tests.web.people import make_person
+
+URL = "/p/alpha/runs/resume"
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+def client_of(project: Project, role: Role = Role.OPERATOR) -> Client:
+    client = Client()
+    client.force_login(make_person(project, role))
+    return client
+
+
+def paused(project: Project, title: str = "Paused", **fields: Any) -> AgentRun:
+    run = make_run(make_agent(project), title=title)
+    steering.pause("test", run)
+    AgentRun.objects.filter(pk=run.pk).update(**fields)
+    return AgentRun.objects.get(pk=run.pk)
+
+
+def queued(project: Project, title: str = "Queued") -> AgentRun:
+    return make_run(make_agent(project), title=title)
+
+
+def send(client: Client, *runs: AgentRun, **form: Any) -> str:
+    answer = client.post(URL, {"id": [str(run.pk) for run in runs], **form})
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def heading(html: str) -> str:
+    found = re.search(r'<h2 class="bulk-title"[^>]*>([^<]*)</h2>', html)
+    assert found is not None
+    return found[1]
+
+
+def hidden(html: str, name: str) -> list[str]:
+    return re.findall(rf'type="hidden" name="{name}" value="([^"]*)"', html)
+
+
+def confirmed(client: Client, html: str, **form: Any) -> str:
+    """The preview's form, sent."""
+    given = {name: hidden(html, name) for name in ("id", "left", "kill")}
+    answer = client.post(URL, {**{name: values for name, values in given.items() if values}, "do": "resume", **form})
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+# --- Preview ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.breaks_invariants("a run is said to have made steps")
+def test_it_says_what_would_be_resumed_and_why_others_are_not(project: Project, settings: Any) -> None:
+    settings.AGENTOPS_MAX_TOTAL_STEPS = 60
+    one, capped, live = paused(project, "One"), paused(project, "Capped", step_count=60), queued(project, "Live")
+    gone_on = paused(project, "Gone on")
+    new = steering.resume("test", gone_on).run
+    before = AgentRun.objects.count()
+    html = send(client_of(project), one, capped, live, gone_on)
+
+    assert heading(html) == "Resume 1 run?"
+    assert hidden(html, "id") == [str(one.pk)]
+    assert set(hidden(html, "left")) == {str(run.pk) for run in (capped, live, gone_on)}
+    assert "The maximum total steps of 60 are used up." in html
+    assert "Only paused runs can be resumed; this one is queued." in html
+    assert f'href="/runs/{new.pk}"' in html
+    # Nothing was done.
+    assert AgentRun.objects.count() == before
+    assert AgentRun.objects.get(pk=one.pk).state is RunStatus.PAUSED
+    assert AuditEntry.objects.filter(action="run.resumed").count() == 1
+
+
+def test_nothing_chosen_is_said(project: Project) -> None:
+    html = send(client_of(project))
+
+    assert heading(html) == "Resume 0 runs?"
+    assert "tick some of those in the list" in html
+    assert "<button" not in html.partition('class="bulk-title"')[2].partition("</main>")[0]
+
+
+def test_the_same_stands_in_a_dialog(project: Project) -> None:
+    one = paused(project)
+    answer = client_of(project).post(URL, {"id": str(one.pk)}, headers={"HX-Request": "true"})
+    html = answer.content.decode()
+
+    assert heading(html) == "Resume 1 run?"
+    assert "<html" not in html
+
+
+def test_titles_stay_text(project: Project) -> None:
+    client = client_of(project)
+    html = send(client, paused(project, HOSTILE))
+
+    assert HOSTILE not in html
+    assert HOSTILE not in confirmed(client, html)
+    assert HOSTILE not in client.get("/p/alpha/runs").content.decode()
+
+
+# --- Doing it -----------------------------------------------------------------------------------------------------
+
+
+def test_it_resumes_what_was_promised(project: Project) -> None:
+    one, two, live = paused(project, "One"), paused(project, "Two"), queued(project, "Live")
+    client = client_of(project)
+    html = confirmed(client, send(client, one, two, live), message="Go on.\r\nPlease.")
+
+    assert heading(html) == "Resumed 2 runs"
+    for run in (one, two):
+        new = AgentRun.objects.get(resumed_from=run)
+        assert new.prompt == "Go on.\nPlease."
+        assert f'href="/runs/{new.pk}"' in html
+    assert "Only paused runs can be resumed; this one is queued." in html
+    entries = AuditEntry.objects.filter(action="run.resumed")
+    assert {entry.actor[:5] for entry in entries} == {"user:"}
+    assert entries.count() == 2
+
+
+def test_sent_twice_it_is_done_once(project: Project) -> None:
+    one = paused(project)
+    client = client_of(project)
+    preview = send(client, one)
+    first, second = (confirmed(client, preview, message="Once.") for _ in range(2))
+
+    new = AgentRun.objects.get(resumed_from=one)
+    assert heading(first) == "Resumed 1 run"
+    assert heading(second) == "No run was resumed"
+    assert "Went on before this" in second
+    assert f'href="/runs/{new.pk}"' in second
+    assert AuditEntry.objects.filter(action="run.resumed").count() == 1
+
+
+def test_one_that_fails_stops_no_other(project: Project) -> None:
+    one, ended, two = paused(project, "One"), paused(project, "Ended"), paused(project, "Two")
+    client = client_of(project)
+    preview = send(client, one, ended, two)
+    steering.stop("test", ended)
+    html = confirmed(client, preview)
+
+    assert heading(html) == "Resumed 2 runs"
+    assert "Only paused runs can be resumed; this one is stopped." in html
+
+
+def test_what_was_skipped_before_is_not_resumed_now(project: Project) -> None:
+    """What nobody was shown is not done."""
+    one, late = paused(project, "One"), queued(project, "Late")
+    client = client_of(project)
+    preview = send(client, one, late)
+    steering.pause("test", late)
+    html = confirmed(client, preview)
+
+    assert heading(html) == "Resumed 1 run"
+    assert "could not be resumed when you looked" in html
+    assert AgentRun.objects.get(pk=late.pk).state is RunStatus.PAUSED
+
+
+@pytest.mark.parametrize("message", ["  ", "x" * (inbox.MAX_MESSAGE + 1)], ids=["spaces", "too long"])
+def test_a_message_that_none_could_have_is_refused_for_all(message: str, project: Project) -> None:
+    one = paused(project)
+    client = client_of(project)
+    html = confirmed(client, send(client, one), message=message)
+
+    assert 'role="alert"' in html
+    assert hidden(html, "id") == [str(one.pk)]
+    assert AgentRun.objects.get(pk=one.pk).state is RunStatus.PAUSED
+
+
+# --- Live ones ----------------------------------------------------------------------------------------------------
+
+
+def test_live_ones_are_taken_where_that_was_asked(project: Project) -> None:
+    one, live = paused(project, "One"), queued(project, "Live")
+    client = client_of(project, Role.ADMIN)
+    html = send(client, one, live)
+    assert "Also the live one…" in html
+
+    html = send(client, one, live, kill="1", do="preview")
+    assert heading(html) == "Resume 2 runs?"
+    assert "1 live run is taken from its worker" in html
+    html = confirmed(client, html)
+
+    assert heading(html) == "Resumed 2 runs"
+    assert AgentRun.objects.get(pk=live.pk).state is RunStatus.RESUMED
+    assert AuditEntry.objects.filter(action="run.killed").count() == 1
+
+
+def test_only_admins_take_live_ones(project: Project) -> None:
+    """SECURITY 5.1"""
+    live = queued(project)
+    client = client_of(project)
+
+    assert "Also the live" not in send(client, live)
+    for do in ("preview", "resume"):
+        assert client.post(URL, {"id": str(live.pk), "kill": "1", "do": do}).status_code == 403
+    assert AgentRun.objects.get(pk=live.pk).state is RunStatus.QUEUED
+
+
+# --- All that match -------------------------------------------------------------------------------------------------
+
+
+def test_all_that_match_the_filters_are_the_paused_ones(project: Project) -> None:
+    mine, other = paused(project, "Fix the bug"), paused(project, "Something else")
+    queued(project, "Fix it later")
+    done = queued(project, "Fixed")
+    steering.stop("test", done)
+    client = client_of(project, Role.ADMIN)
+
+    html = client.post(URL, {"every": "1", "q": "fix"}).content.decode()
+    assert hidden(html, "id") == [str(mine.pk)]
+    html = client.post(URL, {"every": "1"}).content.decode()
+    assert hidden(html, "id") == [str(mine.pk), str(other.pk)]
+    html = client.post(URL, {"every": "1", "status": "completed"}).content.decode()
+    assert hidden(html, "id") == []
+
+
+def test_all_that_match_are_for_admins(project: Project) -> None:
+    """SECURITY 5.1"""
+    paused(project)
+    client = client_of(project)
+
+    assert client.post(URL, {"every": "1"}).status_code == 403
+    assert "Resume all paused" not in client.get("/p/alpha/runs").content.decode()
+    assert "Resume all paused" in client_of(project, Role.ADMIN).get("/p/alpha/runs").content.decode()
+
+
+def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MOST", 2)
+    runs = [paused(project, str(number)) for number in range(3)]
+    client = client_of(project, Role.ADMIN)
+    html = client.post(URL, {"every": "1"}).content.decode()
+
+    assert hidden(html, "id") == [str(run.pk) for run in runs[:2]]
+    assert "These are the first 2 that match" in html
+    assert client.post(URL, {"id": [str(run.pk) for run in runs]}).status_code == 400
+
+
+# --- Isolation, bad input, cost -----------------------------------------------------------------------------------
+
+
+def test_a_foreign_run_is_one_that_is_not_there(project: Project) -> None:
+    """S2"""
+    theirs, ours = paused(make_project("beta"), "secret"), paused(project)
+    client = client_of(project)
+    html = send(client, theirs, ours)
+
+    assert "secret" not in html
+    assert "1 of them is not there any more." in html
+    confirmed(client, html, id=[str(theirs.pk), str(ours.pk)])
+    assert AgentRun.objects.get(pk=theirs.pk).state is RunStatus.PAUSED
+
+
+@pytest.mark.parametrize("form", [{"id": "x"}, {"id": "\0"}, {"left": "1"}], ids=["id", "nul", "left"])
+def test_an_id_that_is_none_is_refused(form: dict[str, str], project: Project) -> None:
+    assert client_of(project).post(URL, form).status_code == 400
+
+
+def test_viewers_see_no_boxes(project: Project) -> None:
+    paused(project)
+
+    assert 'form="bulk"' not in client_of(project, Role.VIEWER).get("/p/alpha/runs").content.decode()
+    html = client_of(project).get("/p/alpha/runs").content.decode()
+    assert 'form="bulk"' in html
+    rows = re.search(r'hx-get="([^"]*rows[^"]*)"', html)
+    assert rows is not None
+    assert "boxes=1" in rows[1]
+
+
+def test_the_list_costs_the_same_with_boxes(project: Project) -> None:
+    def queries(client: Client) -> int:
+        with CaptureQueriesContext(connection) as asked:
+            assert client.get("/p/alpha/runs").status_code == 200
+        return len(asked)
+
+    client = client_of(project, Role.ADMIN)
+    few = queries(client)
+    for _ in range(5):
+        paused(project)
+
+    assert queries(client) == few

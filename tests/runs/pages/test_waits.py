@@ -1,0 +1,293 @@
+"""What a run waits for, on its page: an answer, its policy's time, the next try; with the form that ends it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.db import connection, connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Role
+from runs import retries, wake
+from runs.engine.worker import Worker
+from runs.models import AgentRun, RunCommand
+from runs.pages import live_rows
+from runs.providers.base import ModelCall
+from runs.statuses import RunStatus
+from tests.crash.scripted import PLAYS, Move, Play
+from tests.make import drive, make_agent, make_run
+from tests.runs.engine.occasions import TOOLS, asks, http, saying, with_policies
+from tests.runs.pages.dom import Element, Page
+from tests.web.people import make_person
+from timeline import log
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOSTILE = "<script>alert(1)</script>\n{{ 7|add:7 }}"
+SECRET = "sk-ant-api03-" + "Ab1" * 30
+
+
+@pytest.fixture(autouse=True)
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+
+
+def playing(play: Play, **agent: Any) -> AgentRun:
+    PLAYS["of-the-page"] = play
+    settings = {"play": "of-the-page"}
+    made = make_agent(provider="scripted", model="scripted-model", settings=settings, tools=TOOLS, **agent)
+    return make_run(made, "Go.")
+
+
+def client_of(run: AgentRun, role: Role = Role.OPERATOR) -> Client:
+    client = Client()
+    client.force_login(make_person(run.project, role))
+    return client
+
+
+def page_of(answer: Any) -> Page:
+    assert answer.status_code == 200
+    return Page(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+
+
+def head(client: Client, run: AgentRun) -> Element:
+    found = page_of(client.get(f"/runs/{run.pk}"))._known["head"][0]
+    assert isinstance(found, Element)
+    return found
+
+
+def banners(run: AgentRun, client: Client | None = None) -> list[str]:
+    return [banner.words for banner in head(client or client_of(run), run).all("banner")]
+
+
+def ticks(banner: Element) -> list[str]:
+    return [str(tick.children[0]) for tick in banner.all("tick")]
+
+
+def fields(element: Element, name: str) -> list[str]:
+    return [each.attributes.get("value", "") for each in element.walk() if each.attributes.get("name") == name]
+
+
+def queries(client: Client, run: AgentRun) -> int:
+    with CaptureQueriesContext(connection) as asked:
+        assert client.get(f"/runs/{run.pk}").status_code == 200
+    return len(asked)
+
+
+# --- A question ---------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_shown_with_its_choices_and_a_form() -> None:
+    run = drive(playing(saying([asks("Blue or green?\nPlease say.", choices=["blue", "green"])], ["Thanks."])))
+    client = client_of(run)
+    [banner] = head(client, run).all("banner")
+
+    assert "The agent asks" in banner.words
+    assert banner.all("question-text")[0].text.strip() == "Blue or green?\nPlease say."
+    assert fields(banner, "message") == ["blue", "green", ""]
+    answer = client.post(f"/runs/{run.pk}/answer", {"message": "green", "key": fields(banner, "key")[0]})
+
+    assert answer.status_code == 303
+    assert [str(each) for each in get_messages(answer.wsgi_request)] == ["Answered. The run goes on with that."]
+    assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
+    assert drive(run).state is RunStatus.COMPLETED
+    assert "The agent asks" not in head(client, run).words
+
+
+def test_the_second_answer_is_a_message() -> None:
+    run = drive(playing(saying([asks("Which?")], ["Thanks."])))
+    client = client_of(run)
+    keys = fields(head(client, run), "key")
+    client.post(f"/runs/{run.pk}/answer", {"message": "This one.", "key": keys[0]})
+    again = client.post(f"/runs/{run.pk}/answer", {"message": "This one.", "key": keys[0]})
+    late = client.post(f"/runs/{run.pk}/answer", {"message": "No, that one."})
+
+    assert again.status_code == late.status_code == 303
+    assert RunCommand.objects.filter(run=run).count() == 2
+    assert "It did not ask any more" in str(list(get_messages(late.wsgi_request))[-1])
+
+
+def test_an_empty_answer_is_none() -> None:
+    run = drive(playing(saying([asks("Which?")], ["Thanks."])))
+    answer = client_of(run).post(f"/runs/{run.pk}/answer", {"message": "  "})
+
+    assert str(list(get_messages(answer.wsgi_request))[-1]).startswith("Not answered")
+    assert AgentRun.objects.get(pk=run.pk).state is RunStatus.WAITING
+
+
+def test_who_only_looks_sees_the_question_alone() -> None:
+    run = drive(playing(saying([asks("Which?", choices=["a"])], ["Thanks."])))
+    [banner] = head(client_of(run, Role.VIEWER), run).all("banner")
+
+    assert "Which?" in banner.words
+    assert "This needs the role operator or admin." in banner.words
+    assert fields(banner, "message") == []
+
+
+def test_what_an_agent_asks_is_text_without_secrets() -> None:
+    question = f"{HOSTILE} {SECRET}"
+    run = drive(playing(saying([asks(question, choices=[HOSTILE, "x" * 500])], ["Thanks."])))
+    html = client_of(run).get(f"/runs/{run.pk}").content.decode()
+
+    assert "<script>alert(1)" not in html
+    assert SECRET not in html
+    assert "{{ 7|add:7 }}" in html
+    [banner] = head(client_of(run), run).all("banner")
+    assert "x" * 400 not in banner.words
+
+
+# --- Its policy's time ----------------------------------------------------------------------------------------------
+
+
+def test_a_wait_of_a_policy_says_when_and_which_try_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-111, as people see it."""
+    monkeypatch.setattr(retries, "MAX_RETRIES", 0)
+    policy = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}
+    run = drive(with_policies(playing(saying([http(429, "slow down please")])), on_error=[policy]))
+    [banner] = head(client_of(run), run).all("banner")
+
+    assert banner.words.startswith("Resumes by itself after an error at 20")
+    assert ticks(banner)[0].startswith("in ")
+    assert "It is attempt 1 of 2." in banner.words
+    assert "slow down please" in banner.words
+    [row] = [words for words in rows(run) if "its policy resumes it" in words]
+    assert "(rate limited)" in row
+
+
+def test_an_escalated_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "MAX_RETRIES", 0)
+    run = drive(with_policies(playing(saying([http(401, "no such key")])), on_error={"action": "escalate"}))
+    [banner] = banners(run)
+
+    assert run.state is RunStatus.PAUSED
+    assert banner.startswith("Escalated by its policy (on error)")
+    assert "Somebody has to decide" in banner
+    client = client_of(run)
+    html = client.get(f"/p/{run.project.slug}/notifications").content.decode()
+    assert f'href="/runs/{run.pk}"' in html
+    assert "Notifications: 1 unread" in client.get(f"/runs/{run.pk}").content.decode()
+    assert "Notifications: 1 unread" in client.get(f"/runs/{run.pk}/head").content.decode()
+
+
+def rows(run: AgentRun) -> list[str]:
+    return [row.words for row in page_of(client_of(run).get(f"/runs/{run.pk}")).rows]
+
+
+# --- The next try -------------------------------------------------------------------------------------------------
+
+
+def looking(run: AgentRun, client: Client, seen: list[list[str]]) -> Callable[[], None]:
+    """A move of a play: what the page says at this moment, read by somebody else."""
+
+    def look() -> None:
+        def work() -> None:
+            try:
+                seen.append(banners(run, client))
+            finally:
+                connections.close_all()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(60)
+
+    return look
+
+
+def test_a_try_at_work_is_told_until_the_model_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "BASE_DELAY_S", 0.01)
+    seen: list[list[str]] = []
+    looks: list[Callable[[], None]] = []
+    tries: list[int] = []
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        tries.append(call.number)
+        if len(tries) == 1:
+            yield "Half a th"
+            yield 0.5
+            yield ConnectionError("the line went dead")
+        yield looks[0]
+        yield "A whole thought."
+
+    run = playing(play)
+    client = client_of(run)
+    looks.append(looking(run, client, seen))
+    drive(run)
+
+    [[banner]] = seen
+    assert banner.startswith("Attempt 2 of 4 is at work")
+    assert "Attempt 1 of 4 to ask the model failed: no internet." in banner
+    assert "the line went dead" in banner
+    assert banners(run, client) == []
+    page = "\n".join(rows(run))
+    assert "abandoned: no_internet" in page
+    assert "attempt 2 of 4" in page
+
+
+def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-410: the worker sleeps until then."""
+    monkeypatch.setattr(retries, "BASE_DELAY_S", 600.0)
+    monkeypatch.setattr(retries, "HOLD_WORKER_S", 3600.0)
+    run = playing(saying([ConnectionError("the line went dead")], ["Back again."]))
+    worker = Worker(concurrency=1)
+
+    def work() -> None:
+        try:
+            worker.drive(run.pk)
+        finally:
+            connections.close_all()
+
+    driver = threading.Thread(target=work)
+    driver.start()
+    try:
+        waited = threading.Event()
+        while not log.events_of(run.pk).filter(type="retry.scheduled").exists():
+            assert driver.is_alive()
+            waited.wait(0.05)
+        [banner] = head(client_of(run), run).all("banner")
+    finally:
+        worker.stopping.ask(0)
+        driver.join(60)
+        worker.close(5)
+
+    assert banner.words.startswith("Attempt 2 of 4 comes at 20")
+    assert ticks(banner)[0].startswith("in ")
+    assert "the line went dead" in banner.words
+
+
+def test_a_long_wait_says_which_try_comes_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = drive(playing(saying([http(429, "slow down please", **{"retry-after": "300"})])))
+    [banner] = head(client_of(run), run).all("banner")
+
+    assert (run.state, run.status_reason) == (RunStatus.WAITING, "cooldown")
+    assert banner.words.startswith("Cooling down")
+    assert ticks(banner)[1].startswith(("in 4 min", "in 5 min"))
+    assert "Attempt 1 of 4 to ask the model failed: rate limited." in banner.words
+    assert "slow down please" in banner.words
+
+
+def test_open_pages_look_again_at_each_turn_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The head is asked for when a try is announced, begins and ends; not at every turn of the model."""
+    monkeypatch.setattr(retries, "BASE_DELAY_S", 0.01)
+    run = drive(playing(saying(["One. ", asks()], [ConnectionError("gone")], ["Two."])))
+    client_of(run).post(f"/runs/{run.pk}/answer", {"message": "Go on."})
+    drive(run)
+    events = log.read(run.pk)
+    pieces = live_rows.render(run.pk, events)
+    told = [event.type for event, piece in zip(events, pieces, strict=True) if "status" in piece]
+
+    assert [each for each in told if not each.startswith(("run.", "command."))] == [
+        "retry.scheduled",
+        "llm.turn.start",
+        "llm.turn.end",
+    ]
+
+
+def test_what_a_wait_costs() -> None:
+    """A question costs one query more than other waits, whatever it says."""
+    run = drive(playing(saying([asks("Which?", choices=["a"] * 5)], ["Thanks."])))
+
+    assert queries(client_of(run), run) <= 19
