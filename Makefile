@@ -44,6 +44,9 @@ help:
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
 	@echo 'make test    the whole suite: on SQLite, then on PostgreSQL and Redis if they answer'
 	@echo 'make scale   hundreds of stream clients, on PostgreSQL and Redis'
+	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
+	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
+	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
 	@echo 'make bench-check   the benchmarks in small, as tests'
 	@echo 'make check   style, types, migrations, deployment settings, import floors'
 	@echo 'make bench   the measurements'
@@ -155,6 +158,33 @@ test-services: $(ENV_STAMP)
 scale: $(ENV_STAMP)
 	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
 		$(BIN)/python -m pytest -m scale -s tests/scale $(PYTEST_ARGS)
+
+# Schedules of crashes, in processes of their own: a PostgreSQL server that is made for them, brokers, workers. Each
+# failure is told with the command that plays it again.
+CHAOS := $(BIN)/python -m tests.chaos
+SEEDS ?=
+FIRST ?= 1
+SEED ?=
+# More arguments: CHAOS_ARGS="--engine sqlite --jobs 2 --logs /tmp/chaos"
+CHAOS_ARGS ?=
+
+# All of them on both databases, within ten minutes.
+.PHONY: chaos
+chaos: $(ENV_STAMP)
+	$(CHAOS) all --first $(FIRST) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+.PHONY: chaos-check
+chaos-check: $(ENV_STAMP)
+	$(CHAOS) check --first $(FIRST) $(CHAOS_ARGS)
+
+.PHONY: chaos-long
+chaos-long: $(ENV_STAMP)
+	$(CHAOS) long --first $(FIRST) --seeds $(or $(SEEDS),200) $(CHAOS_ARGS)
+
+# Every crash point at its first, second and last hit, by every action; and every step of a run of twelve.
+.PHONY: chaos-points chaos-steps
+chaos-points chaos-steps: $(ENV_STAMP)
+	$(CHAOS) $(@:chaos-%=%) $(CHAOS_ARGS)
 
 # The benchmarks themselves, in small: that they run through, and that what they compare is the same.
 .PHONY: bench-check

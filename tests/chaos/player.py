@@ -1,0 +1,107 @@
+"""A process that plays schedules, one after the other, on one kind of database: `python -m tests.chaos.player ENGINE`.
+
+One order as JSON comes in on each line, one result goes out. Several players work side by side; each has a server, a
+broker and processes of its own, so that they share nothing but the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.chaos.cluster import OwnPostgres
+
+if TYPE_CHECKING:
+    from tests.chaos.place import Place
+    from tests.chaos.result import Result
+
+
+@contextmanager
+def prepared(engine: str) -> Iterator[Place]:
+    """A place to play at; Django is set up for it, so there is one in each process."""
+    with ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        cluster = None
+        if engine == "postgres":
+            cluster = OwnPostgres()
+            stack.callback(cluster.stop)
+            cluster.start()
+        set_up(directory, cluster.url if cluster else f"sqlite:///{directory}/unused.sqlite3")
+        from tests.chaos.place import Place
+        from tests.crash.rig import Databases, Nursery, OwnRedis
+
+        nursery = Nursery()
+        stack.callback(nursery.close)
+        databases = Databases(engine, directory)
+        stack.callback(databases.close)
+        redis = OwnRedis(directory, int(os.environ["REDIS_URL"].rpartition(":")[2].partition("/")[0]))
+        stack.callback(redis.kill)
+        yield Place(engine, directory, nursery, databases, redis, cluster)
+
+
+def set_up(directory: Path, database_url: str) -> None:
+    """What tests/conftest.py does for the suite. The broker's port is chosen here: the settings name it."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name in [name for name in os.environ if name.startswith(("AGENTOPS_", "CHAOS_"))]:
+        del os.environ[name]
+    os.environ |= {
+        "AGENTOPS_HOME": str(directory),
+        "AGENTOPS_TESTING": "1",
+        "AGENTOPS_PROCESS_NAME": "chaos-player",
+        "DATABASE_URL": database_url,
+        "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
+        "LOG_LEVEL": "ERROR",
+        "REDIS_URL": f"redis://127.0.0.1:{port}/0",
+        "SECRET_KEY": "for-the-chaos-rig-and-nothing-else-0123456789-abcdef",
+    }
+    import django
+    import pydantic_ai.models
+
+    django.setup()
+    pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
+
+
+def obey(place: Place, order: dict[str, Any]) -> Result:
+    from tests.chaos.orders import play
+    from tests.chaos.result import Result
+
+    began = time.monotonic()
+    try:
+        return play(place, order)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # pytest's failures are no Exceptions
+        result = Result(str(order.get("name", order)), place.engine, json.dumps(order))
+        result.wrong("rig", "".join(traceback.format_exception(error))[-4000:])
+        result.seconds = round(time.monotonic() - began, 1)
+        return result
+
+
+def main() -> None:
+    # What the product or a library prints must not stand among the results.
+    results = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with prepared(sys.argv[1]) as place:
+        print(json.dumps("ready"), file=results)
+        for line in sys.stdin:
+            print(json.dumps(obey(place, json.loads(line)).as_json()), file=results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The proof that the rig sees: for each sabotage a schedule that is green without it and must be red with it.
+
+May import the rig. Being red is not enough: the check that is named here, or one of them, must have found something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tests.chaos import points
+from tests.chaos.catalogue import Action
+from tests.chaos.place import Place, Program
+from tests.chaos.points import Case
+from tests.chaos.result import Result
+
+#: No liveness to wait for longer than that where a run shall hang.
+HANGS_S = 12.0
+#: A program whose first call is one that may happen once, and so is that of the hundredth after it: found by trying.
+PAYS_FIRST = 4
+#: A schedule that could not be played proves nothing.
+BROKEN = {"rig", "processes"}
+
+
+@dataclass(frozen=True)
+class Proof:
+    case: Case
+    #: Checks, one of which must find something.
+    seen_by: frozenset[str]
+    #: Databases on which it can be shown.
+    engines: tuple[str, ...] = ("postgres", "sqlite")
+
+
+def proofs(engine: str) -> dict[str, Proof]:
+    """By the name of the sabotage; those that can be shown on this database."""
+
+    def at(point: str, action: Action = "KILL", *, hit: int = 1, seed: int = PAYS_FIRST, **more: object) -> Case:
+        made = points.case(engine, point, hit, action)
+        programs = tuple(Program(seed + n, length=3, **more) for n in (0, 100))  # type: ignore[arg-type]
+        return replace(made, programs=programs)
+
+    made = {
+        "no-fencing": Proof(
+            replace(at("CP08", "STOP"), lively_s=2 * HANGS_S), frozenset({"invariants", "effects", "logs"})
+        ),
+        "no-persist-before-act": Proof(at("CP18"), frozenset({"effects"})),
+        "acknowledge-then-lose": Proof(replace(at("CP12"), hinted=True, lively_s=HANGS_S), frozenset({"liveness"})),
+        "hint-inside-the-transaction": Proof(replace(at("CP29", max_steps=1), with_redis=True), frozenset({"hints"})),
+        "delete-instead-of-roll-back": Proof(at("CP12", roll_back=True), frozenset({"invariants"})),
+        "lease-never-expires": Proof(replace(at("CP12"), lively_s=HANGS_S), frozenset({"liveness"})),
+        "at-most-once-retried": Proof(at("CP18"), frozenset({"effects", "invariants"})),
+        "seq-not-locked": Proof(at("CP26"), frozenset({"invariants"})),
+        "resume-not-unique": Proof(
+            replace(at("CP12", max_steps=1), web=True), frozenset({"history", "invariants"}), ("postgres",)
+        ),
+    }
+    return {name: proof for name, proof in made.items() if engine in proof.engines}
+
+
+def play(place: Place, name: str) -> Result:
+    """The schedule with its sabotage; green means that the rig is blind, and is the finding."""
+    proof = proofs(place.engine)[name]
+    seen = points.play(place, replace(proof.case, sabotage=name))
+    result = Result(
+        f"sabotage {name}", place.engine, f"--engine {place.engine} --sabotage {name}", seconds=seen.seconds
+    )
+    if not seen.checks & proof.seen_by or seen.checks & BROKEN:
+        found = "; ".join(seen.problems) or "nothing"
+        result.wrong("blind", f"with {name} the rig has found {found}: wanted {', '.join(sorted(proof.seen_by))}")
+    result.faults = {f"sabotage {name}": 1}
+    result.logs = seen.logs if result.problems else ""
+    return result
+
+
+def control(place: Place, name: str) -> Result:
+    """The same schedule by the product as it is."""
+    result = points.play(place, proofs(place.engine)[name].case)
+    result.name = f"without {name}"
+    return result

@@ -1,0 +1,123 @@
+"""The checks of the rig, each shown something that is wrong: a check that cannot fail proves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.chaos import checks, report, story
+from tests.chaos.history import NOTHING, History, violations
+from tests.chaos.result import Result
+from tests.chaos.story import Story
+
+TWIN = Story("completed", "Done.", [["assistant", 1, "a"], ["assistant", 2, "b"]], [[1, "call"]], {1: ["m", 5, 6]}, [])
+
+
+def operated(*told: tuple[str, str]) -> History:
+    """Operations that ask for the same thing."""
+    history = History()
+    for outcome, answer in told:
+        with history.invoke("create", "it") as operation:
+            operation.end(outcome, answer)  # type: ignore[arg-type]
+    return history
+
+
+@pytest.mark.parametrize(
+    ("told", "times", "wrong"),
+    [
+        ([("ok", "")], 1, False),
+        ([("ok", "")], 0, True),
+        ([("ok", "")], 2, True),
+        ([("fail", "")], 0, False),
+        ([("fail", "")], 1, True),
+        ([("info", "")], 0, False),
+        ([("info", "")], 1, False),
+        ([("info", "")], 2, True),
+        ([("info", ""), ("ok", "")], 1, False),
+        ([("info", ""), ("fail", "")], 1, False),
+        ([("ok", "a"), ("ok", "b")], 1, True),
+    ],
+)
+def test_what_clients_were_told_is_held_against_what_is_there(
+    told: list[tuple[str, str]], times: int, *, wrong: bool
+) -> None:
+    assert bool(violations(operated(*told).operations, {("create", "it"): times})) is wrong
+
+
+def test_an_operation_without_an_end_is_one_without_an_answer() -> None:
+    history = History()
+    with pytest.raises(ZeroDivisionError), history.invoke("create", "it"):
+        raise ZeroDivisionError
+    assert history.operations[0].outcome == "info"
+
+
+def test_a_wish_that_was_granted_before_is_not_looked_for() -> None:
+    history = operated(("ok", ""))
+    history.operations[0].kind = NOTHING
+    assert violations(history.operations, {}) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": "failed"},
+        {"result": "Done otherwise."},
+        {"messages": [["assistant", 1, "a"]]},
+        {"messages": [["assistant", 1, "a"], ["assistant", 2, "c"]]},
+        {"messages": [*TWIN.messages, ["assistant", 3, "c"]]},
+        {"messages": [*TWIN.messages, ["tool_result", 3, "c"]], "notes": ["note 1"]},
+        {"calls": []},
+        {"calls": [[1, "other"]]},
+        {"turns": {1: ["m", 5, 7]}},
+        {"turns": {}},
+    ],
+)
+def test_a_story_that_is_not_that_of_its_twin_is_seen(changes: dict[str, Any]) -> None:
+    assert story.differences(dataclasses.replace(TWIN, **changes), TWIN)
+
+
+def test_equal_stories_are_equal() -> None:
+    assert story.differences(dataclasses.replace(TWIN), TWIN) == []
+    answered = dataclasses.replace(
+        TWIN, messages=[*TWIN.messages, ["assistant", 3, "c"]], notes=["note 1"], result="Done again."
+    )
+    assert story.differences(answered, TWIN) == []
+
+
+def arrival(epoch: int, fate: str = "looked") -> dict[str, Any]:
+    return {"run": "r", "epoch": epoch, "fate": fate}
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "wrong"),
+    [
+        ([arrival(1, "happened"), arrival(2, "happened")], 0),
+        ([arrival(2), arrival(1, "replayed")], 0),
+        ([arrival(2), arrival(1, "happened")], 1),
+        ([arrival(2), arrival(1), arrival(1)], 1),
+        ([arrival(3), arrival(1), arrival(2)], 0),
+    ],
+)
+def test_whoever_was_taken_over_does_nothing_more(arrivals: list[dict[str, Any]], wrong: int) -> None:
+    """One request may be on its way when its sender is taken over; it brings nothing new, and no other follows."""
+    result = Result("it", "sqlite", "")
+    checks.check_epochs(arrivals, result)
+    assert len(result.problems) == wrong
+
+
+def test_a_report_without_schedules_or_with_a_point_left_out_is_a_failure() -> None:
+    good = Result("CP12:1:KILL", "sqlite", "", struck={"CP12": 1})
+    assert report.failures([good], [("sqlite", "CP12")]) == []
+    assert report.failures([good], [("sqlite", "CP12"), ("postgres", "CP12")])
+    assert report.failures([], [])
+
+
+def test_a_finding_is_told_with_the_way_to_have_it_again() -> None:
+    bad = Result("seed 3", "sqlite", "--engine sqlite --seed 3")
+    bad.wrong("parity", "it is another story")
+    [told] = report.failures([bad], [])
+    assert "python -m tests.chaos --engine sqlite --seed 3" in told
+    assert bad.checks == {"parity"}
+    assert report.line(bad, 1, 1).startswith("FAIL")

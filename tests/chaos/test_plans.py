@@ -1,0 +1,63 @@
+"""A seed is a schedule, and the lists of the rig are those of the product."""
+
+from __future__ import annotations
+
+import pytest
+from pytest_django import Settings
+
+from runs import chaos
+from tests.chaos import catalogue, hooks, sabotage
+from tests.chaos.plan import ARMED, STRONG, plan
+from tests.chaos.points import case
+from tests.chaos.proof import proofs
+
+ENGINES = ("postgres", "sqlite")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_seed_is_the_same_schedule(engine: str) -> None:
+    assert [plan(seed, engine) for seed in range(50)] == [plan(seed, engine) for seed in range(50)]
+    assert len({repr(plan(seed, engine)) for seed in range(50)}) == 50
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_schedule_has_one_to_six_faults_one_of_which_meets_a_worker(engine: str) -> None:
+    for seed in range(200):
+        faults = plan(seed, engine).faults
+        assert 1 <= len(faults) <= 6
+        assert {fault.kind for fault in faults} & set(STRONG)
+        assert (plan(seed, engine).armed != "") == any(fault.kind == "armed" for fault in faults)
+
+
+def test_sqlite_is_spared_what_only_a_server_can_suffer() -> None:
+    kinds = {fault.kind for seed in range(200) for fault in plan(seed, "sqlite").faults}
+    assert not kinds & {"cut", "restart postgres"}
+    assert "CUT" not in {plan(seed, "sqlite").action for seed in range(200)}
+
+
+def test_every_crash_point_has_its_schedule() -> None:
+    assert catalogue.points() == list(chaos.POINTS)
+    assert set(ARMED) <= set(chaos.POINTS)
+    for point in chaos.POINTS:
+        made = case("sqlite", point)
+        assert (made.point, made.hit, made.action) == (point, 1, "KILL")
+
+
+def test_s_501_leaves_out_no_point_of_a_worker() -> None:
+    """S-501: what is left to the schedules of single points is the hint in hand, and a person's command."""
+    met = {*catalogue.IN_A_STEP, *catalogue.IN_A_SLICE, *catalogue.AFTER_A_DEATH}
+    assert set(chaos.POINTS) - met == {"CP01", "CP29"}
+
+
+def test_every_sabotage_has_its_proof() -> None:
+    assert set(catalogue.SABOTAGES) == set(sabotage.SABOTAGES) == set(proofs("postgres"))
+    assert set(proofs("sqlite")) == set(catalogue.SABOTAGES) - set(catalogue.ONLY_POSTGRES)
+
+
+def test_hooks_are_refused_outside_of_tests(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.AGENTOPS_TESTING = False
+    with pytest.raises(RuntimeError, match="refused"):
+        sabotage.install("no-fencing")
+    monkeypatch.setenv(hooks.SABOTAGE, "no-fencing")
+    with pytest.raises(hooks.Refused):
+        hooks.install()

@@ -1,0 +1,128 @@
+"""Some schedules of each kind, and the rig's own proof. Each is green, or says what it has found."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from runs.models import Attempt
+from tests.chaos import nemesis, points, proof, steps
+from tests.chaos.place import Place, Program
+from tests.chaos.plan import plan
+from tests.chaos.playing import playing
+from tests.chaos.result import Result
+from tests.crash.rig import eventually
+from timeline.models import Event
+
+
+def green(result: Result) -> Result:
+    assert result.problems == [], f"{result.again}\n{result.logs}"
+    assert result.faults
+    assert result.compared + sum(result.incomparable.values()) > 0
+    return result
+
+
+def test_a_schedule_in_which_nothing_happens_is_a_failure(place: Place) -> None:
+    """S-509: with the kill taken out, everything is in order but that there was no crash."""
+    result = points.play(place, replace(points.case(place.engine, "CP12"), harmless=True))
+
+    assert result.checks == {"no fault"}, result.problems
+
+
+@pytest.mark.parametrize(("point", "step"), [("CP10", 3), ("CP18", 5), ("CP35", 7)])
+def test_a_long_run_is_crashed_in_a_step(place: Place, point: str, step: int) -> None:
+    """S-501, S-506: the story, the effects and the tokens of twelve steps, and one request more at most."""
+    result = green(steps.play(place, steps.Crash(place.engine, point, step)))
+
+    assert result.struck[point] == 1
+    assert result.requests <= steps.STEPS + 2
+
+
+@pytest.mark.slow
+def test_a_long_run_is_crashed_at_every_restart(place: Place) -> None:
+    """S-501: a worker dies in each step, and the run comes through."""
+    result = green(steps.play(place, steps.Crash(place.engine, "CP12", 0)))
+
+    assert result.struck["CP12"] >= steps.STEPS - 1
+
+
+def test_the_recovery_is_crashed_twice_in_a_row(place: Place) -> None:
+    """S-502: whoever takes over dies as it does, and so does the next."""
+    result = green(points.play(place, points.twice(points.case(place.engine, "CP36"))))
+
+    assert result.struck == {"CP12": 1, "CP36": 2}
+
+
+def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -> None:
+    """S-504: three look at once; each epoch has one owner, and each effect happens once."""
+    result, program = Result("S-504", place.engine, ""), Program(41, length=3)
+    with playing(place, result, [program]) as scene:
+        others = [scene.hands.start() for _ in range(3)]
+        eventually(lambda: all(each.up for each in others), within_s=60, why="all are up")
+        for other in others:
+            other.process.signal(signal.SIGSTOP)
+        scene.create(scene.add(program))
+        scene.attend()
+        first = scene.hands.start("CP17:1")
+        eventually(lambda: first.process.exit_code, within_s=60, why="the first dies while a tool runs")
+        for other in others:
+            other.process.signal(signal.SIGCONT)
+        scene.settle(within_s=60, restart=False)
+        owners = Counter(Attempt.objects.values_list("epoch", flat=True))
+        taken_over = Event.objects.filter(type="run.recovered").count()
+    green(result)
+    assert set(owners.values()) == {1}
+    assert taken_over >= 1
+
+
+@pytest.mark.parametrize("point", ["CP03", "CP20"])
+def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) -> None:
+    """S-507: a message that nobody had read when the worker died is told to the model, and only once."""
+    result, program = Result("S-507", place.engine, ""), Program(43, length=3)
+    with playing(place, result, [program]) as scene:
+        lineage = scene.add(program)
+        scene.create(lineage)
+        scene.attend()
+        hand = scene.hands.start(f"{point}:1", "STOP")
+        eventually(hand.process.suspended, within_s=60, why=f"it stands at {point}")
+        scene.door.send(lineage.runs[0].pk, "note for later")
+        scene.hands.kill(hand)
+        scene.settle(within_s=60)
+    assert result.operations["send ok"] == 1
+    green(result)
+
+
+def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: Place) -> None:
+    """S-508: the runs of a lineage end at the same steps with the same tokens, with a crash and without."""
+    program, shapes = Program(44, length=5, budget=2000), []
+    for crash in ("", "CP12:2", "CP09:1"):
+        result = Result("S-508", place.engine, "")
+        with playing(place, result, [program]) as scene:
+            lineage = scene.add(program)
+            scene.create(lineage)
+            scene.attend()
+            scene.hands.start(crash)
+            scene.settle(within_s=60)
+            shapes.append([(run.step_base, run.step_count, run.input_tokens) for run in lineage.runs])
+        if crash:
+            green(result)
+        else:
+            assert result.checks == {"no fault"}, result.problems
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert len(shapes[0]) > 1, "the budget is met"
+
+
+def test_a_seed_is_played(place: Place) -> None:
+    """Clients, an operator, workers that are killed, asked to end and suspended; with the rig's own server left out."""
+    made = plan(11, place.engine)
+    faults = [fault for fault in made.faults if fault.kind != "restart postgres"]
+    green(nemesis.play(place, replace(made, faults=faults)))
+
+
+@pytest.mark.parametrize("name", ["no-fencing", "at-most-once-retried"])
+def test_the_rig_sees_what_is_broken(place: Place, name: str) -> None:
+    """With a protection switched off the schedule is red, and by the right check."""
+    assert proof.play(place, name).problems == []
