@@ -21,14 +21,14 @@ import pytest
 import redis
 from django.conf import settings as django_settings
 
-pytest_plugins = ["tests.stage", "tests.web.fixtures"]
+pytest_plugins = ["tests.afterwards", "tests.stage", "tests.web.fixtures"]
 ROOT = Path(__file__).resolve().parent.parent
 #: "gw0", "gw1", …; empty where pytest-xdist does not distribute, and in the process that distributes.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 REQUIRE_SERVICES = os.environ.get("REQUIRE_SERVICES") == "1"
 TEST_REDIS_URL = os.environ.get("TEST_REDIS_URL") or "redis://127.0.0.1:6379/15"
 #: Not for a developer's shell to decide.
-OURS = ("AGENTOPS_", "ALLOWED_HOSTS", "DEBUG", "LOG_LEVEL", "SECRET_KEY")
+OURS = ("AGENTOPS_", "ALLOWED_HOSTS", "DEBUG", "DEFAULT_FROM_EMAIL", "EMAIL_URL", "LOG_LEVEL", "SECRET_KEY")
 DOOR = "timeline_maintenancedoor"
 
 

@@ -22,7 +22,7 @@ from tests.test_page_access import addresses, bare, headers_of
 from tests.web.people import make_person, with_key
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
-ANYONE, READ, OPERATE = "anyone", "read", "operate"
+ANYONE, READ, OPERATE, PERSON = "anyone", "read", "operate", "person"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
@@ -31,6 +31,8 @@ API: dict[str, dict[str, str]] = {
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
     "api/projects/<str:project>/agent-runs": {"GET": READ, "POST": OPERATE},
     "api/projects/<str:project>/agent-runs/resume": {"POST": OPERATE},
+    "api/projects/<str:project>/notifications": {"GET": READ},
+    "api/projects/<str:project>/notifications/read": {"POST": PERSON},
     _RUN: {"GET": READ},
     f"{_RUN}/messages": {"GET": READ},
     f"{_RUN}/messages/<uuid:message_id>": {"GET": READ},
@@ -54,12 +56,15 @@ PAGES = {"api/docs"}
 BODIES = {
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
+    "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
     f"{_RUN}/commands": {"type": "stop"},
     f"{_RUN}/fork": {"step": 1},
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},
 }
 READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
 OPERATORS = {"operator", "admin", "superuser", "key:write"}
+PEOPLE = {"viewer", "operator", "admin", "superuser"}
+ALLOWED = {"read": READERS, "operate": OPERATORS, "person": PEOPLE}
 ADMINS = {"admin", "superuser"}
 FOREIGNERS = {"outsider", "outsider's key"}
 CALLERS = ["anonymous", *sorted(FOREIGNERS), *sorted(READERS), "key:ingest"]
@@ -120,10 +125,10 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {200}
     if who in FOREIGNERS:
         return {404}
-    if who not in (READERS if served == READ else OPERATORS):
+    if who not in ALLOWED[served]:
         return {403}
     # The run has ended: what may be asked of it is refused for that alone.
-    return {200} if served == READ else {200, 201, 409}
+    return {200, 201, 409} if served == OPERATE else {200}
 
 
 def test_every_address_is_in_the_table() -> None:

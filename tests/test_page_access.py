@@ -27,9 +27,12 @@ from tests.web.people import make_person, with_key
 #: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act.
 READ, OPERATE = "read", "operate"
 PAGES: dict[str, dict[str, str]] = {
+    "p/<slug:project>/notifications": {"GET": READ},
+    "p/<slug:project>/notifications/read": {"POST": READ},
     "p/<slug:project>/runs": {"GET": READ},
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},
+    "p/<slug:project>/runs/resume": {"POST": OPERATE},
     "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
     "runs/<uuid:run_id>": {"GET": READ},
     "runs/<uuid:run_id>/rows": {"GET": READ},
@@ -43,6 +46,7 @@ PAGES: dict[str, dict[str, str]] = {
     "runs/<uuid:run_id>/pause": {"POST": OPERATE},
     "runs/<uuid:run_id>/stop": {"POST": OPERATE},
     "runs/<uuid:run_id>/send": {"POST": OPERATE},
+    "runs/<uuid:run_id>/answer": {"POST": OPERATE},
     "runs/<uuid:run_id>/fork": {"GET": OPERATE, "POST": OPERATE},
     "compare": {"GET": READ},
 }
@@ -132,8 +136,12 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {403}
     if address.endswith("/new"):
         return {"GET": {302}, "POST": {422}}[method]  # the form has an address of its own
+    if address.endswith("/notifications/read"):
+        return {400}  # it says nowhere which
     if address.endswith("/fork") and method == "POST":
         return {422}  # it says nowhere where
+    if address.endswith("/runs/resume"):
+        return {200}  # it says nowhere which, and so shows none
     return {303} if method == "POST" else {200}
 
 

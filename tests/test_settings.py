@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from agentops.checks import mail_password_is_not_in_the_clear
 from agentops.env import BadSetting
 
 BAD = [
@@ -23,22 +24,72 @@ BAD = [
     ("AGENTOPS_MAX_TOTAL_STEP", "500"),
     ("AGENTOPS_CHAOS", "CP12:1"),
     ("PORT", "65536"),
+    *[
+        ("EMAIL_URL", value)
+        for value in ("localhost:25", "http://h", "smtp://:25", "smtp://u:swordfish@h/p", "smtp://h:x")
+    ],
+    *[("DEFAULT_FROM_EMAIL", value) for value in ("nobody", "a@b.test\nBcc: c@d.test", "swordfish@")],
+    *[("AGENTOPS_BASE_URL", value) for value in ("ops.test", "ftp://h", "https://h/p", "https://u:swordfish@h")],
 ]
 
 
 @pytest.mark.parametrize(("name", "value"), BAD, ids=range(len(BAD)))
 def test_a_bad_one_is_named(name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in [each for each in os.environ if each.startswith("AGENTOPS_")]:
-        monkeypatch.delenv(each)
-    monkeypatch.setenv("AGENTOPS_HOME", str(tmp_path))
-    monkeypatch.setenv(name, value)
-
     with pytest.raises(BadSetting) as refusal:
-        runpy.run_path(str(settings.BASE_DIR / "agentops" / "settings.py"))
+        read_with(monkeypatch, tmp_path, **{name: value})
 
     assert name in str(refusal.value)
     assert len(value) < 4 or value == "*" or value not in str(refusal.value)
     assert "swordfish" not in str(refusal.value)
+
+
+MAIL = {"EMAIL_URL": "smtp+tls://robot:p%40ss@mail.test", "DEFAULT_FROM_EMAIL": "agentops <robot@ops.test>"}
+SITE = {"AGENTOPS_BASE_URL": "https://ops.test/"}
+
+
+def read_with(monkeypatch: pytest.MonkeyPatch, home: Path, **variables: str) -> dict[str, object]:
+    for each in [each for each in os.environ if each.startswith("AGENTOPS_")]:
+        monkeypatch.delenv(each)
+    for name, value in {"AGENTOPS_HOME": str(home), **variables}.items():
+        monkeypatch.setenv(name, value)
+    return runpy.run_path(str(settings.BASE_DIR / "agentops" / "settings.py"))
+
+
+def test_a_mail_server_is_one_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_with(monkeypatch, tmp_path, **MAIL, **SITE)
+
+    assert (found["AGENTOPS_EMAIL"], found["AGENTOPS_BASE_URL"]) == (True, "https://ops.test")
+    assert (found["EMAIL_HOST"], found["EMAIL_PORT"], found["EMAIL_USE_TLS"]) == ("mail.test", 587, True)
+    assert (found["EMAIL_HOST_USER"], found["EMAIL_HOST_PASSWORD"]) == ("robot", "p@ss")
+
+
+def test_without_one_there_is_no_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_with(monkeypatch, tmp_path)["AGENTOPS_EMAIL"] is False
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "doubts"),
+    [("mail.test", False, ["agentops.W003"]), ("mail.test", True, []), ("127.0.0.1", False, [])],
+    ids=["in the clear", "encrypted", "on this machine"],
+)
+def test_a_mail_password_in_the_clear_is_doubted(
+    host: str, tls: bool, doubts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "EMAIL_HOST", host)
+    monkeypatch.setattr(settings, "EMAIL_USE_TLS", tls)
+    monkeypatch.setattr(settings, "EMAIL_HOST_PASSWORD", "swordfish")
+
+    assert [doubt.id for doubt in mail_password_is_not_in_the_clear(None)] == doubts
+
+
+@pytest.mark.parametrize("missing", ["DEFAULT_FROM_EMAIL", "AGENTOPS_BASE_URL"])
+def test_mail_needs_a_sender_and_an_address_to_link_to(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {name: value for name, value in (MAIL | SITE).items() if name != missing}
+
+    with pytest.raises(BadSetting, match=missing):
+        read_with(monkeypatch, tmp_path, **given)
 
 
 def test_the_start_ends_with_78(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def grow(run: AgentRun, count: int = 1, *, size: int = 0) -> int:
 
 def finish(run: AgentRun) -> int:
     """The run is stopped; the seq of its terminal event."""
-    lifecycle.move(run, RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB)
+    lifecycle.move(run, RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
     return last_seq(run)
 
 

@@ -33,7 +33,7 @@ def told(reader: Follower) -> list[str]:
 
 
 def pause(run: AgentRun) -> None:
-    lifecycle.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB)
+    lifecycle.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
 
 
 def test_it_names_runs_that_come_and_move(scene: Scene) -> None:

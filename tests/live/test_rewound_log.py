@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
 from tests.live.logs import grow
@@ -57,6 +59,7 @@ def test_a_page_is_told_to_load_anew(scene: Scene) -> None:
     eventually(lambda: resets(page), within_s=5, why="the page is told")
 
 
+@pytest.mark.breaks_invariants("events are taken out of the log")
 def test_what_is_gone_after_the_cursor_is_not_passed_over(scene: Scene) -> None:
     last = grow(scene.run, 20)
     with open_door("test: a part of the log is gone"):

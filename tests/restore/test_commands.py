@@ -85,6 +85,7 @@ def test_it_takes_no_for_an_answer(answer: str, monkeypatch: pytest.MonkeyPatch)
     assert not Incarnation.objects.exists()
 
 
+@pytest.mark.breaks_invariants("a backup is spoilt")
 @pytest.mark.django_db
 def test_it_ends_with_1_where_the_backup_was_broken() -> None:
     run = drive(make_run())

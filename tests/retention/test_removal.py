@@ -18,7 +18,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection, connections, transaction
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project
+from agentops.projects.models import AuditEntry, Notification, Project
+from agentops.projects.notifications import mark_read, notify
 from runs import folding, inbox, invariants, retention
 from runs.access import run_for
 from runs.engine.resume import resume
@@ -28,6 +29,7 @@ from runs.retention import Outcome
 from tests.live.logs import grow
 from tests.make import drive, make_agent, make_project, make_run
 from tests.retention.conftest import BY, aged, apply, cells_with, paused_half_way, rows_of, there
+from tests.web.people import make_person
 from timeline import log, tombstones
 from timeline.errors import LogNotFound
 from timeline.log import Entry
@@ -281,3 +283,21 @@ def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(each.runs for each in both) == 4
     assert [rows_of(run.pk) for run in runs] == [{}] * 4
     assert not tombstones.unfinished().exists()
+
+
+@pytest.mark.django_db
+def test_what_was_told_of_a_run_goes_with_it(project: Project, agent: Agent) -> None:
+    """S35: a notification quotes the run, and leads to it."""
+    run, stays = aged(make_run(agent), 100), make_run(agent)
+    person = make_person(project)
+    told = notify(project.pk, kind="escalated", title=f"Escalated: {CANARY}", text=CANARY, run_id=run.pk)
+    others = notify(project.pk, kind="escalated", title="Escalated: another", run_id=stays.pk)
+    mark_read(project.pk, person.pk, [told.pk, others.pk])
+    foreseen = retention.preview(project, 90)
+
+    done = apply(project)
+
+    assert cells_with(CANARY) == []
+    assert list(Notification.objects.all()) == [others]
+    assert done.rows[retention.NEWS] == foreseen.rows[retention.NEWS] == 1
+    assert Tombstone.objects.get(pk=run.pk).rows[retention.NEWS] == 1

@@ -321,3 +321,54 @@ def test_preview_leaves_no_lone_surrogate() -> None:
 def test_the_registry_needs_no_django() -> None:
     code = "import sys, timeline.events, timeline.redact; sys.exit('django' in sys.modules or 'runs' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        (
+            {"trigger": "on_error", "action": "resume", "kind": "rate_limited", "attempt": 1, "attempts": 2},
+            "It ran into an error (rate limited): its policy resumes it (attempt 1 of 2)",
+        ),
+        (
+            {"trigger": "on_dead", "action": "resume", "attempt": 7, "reason": "in step 3"},
+            "Its worker was lost: its policy resumes it (attempt 7) (in step 3)",
+        ),
+        (
+            {"trigger": "on_idle", "action": "escalate", "attempts": 2, "exhausted": True},
+            "It answered and did not say that it is done: its policy hands it to people as its attempts are used up",
+        ),
+        (
+            {"trigger": "on_idle", "action": "gate", "gate": "make check", "passed": True, "reason": "exit 0"},
+            "It answered and did not say that it is done: the gate make check passed, so that counts as done (exit 0)",
+        ),
+        (
+            {"trigger": "on_prompt", "action": "gate", "gate": "x", "passed": False, "reason": "Which?: exit 1"},
+            "It asks a question: the gate x did not pass, so people have to decide (Which?: exit 1)",
+        ),
+        ({"trigger": "on_prompt", "action": "fail"}, "It asks a question: its policy lets it fail"),
+        ({"trigger": "on_idle", "action": "done"}, "It answered and did not say that it is done: its policy takes that"
+         " as the end of its work"),
+        # As older records have it.
+        ({"trigger": "on_dead", "action": "Recover"}, "Its worker was lost: its policy resumes it"),
+        ({"trigger": "on_dead", "action": "recover"}, "Its worker was lost: its policy resumes it"),
+        ({"trigger": "on_fire", "action": "run"}, "Policy on_fire: its policy wants run"),
+        ({}, "Policy unnamed: its policy wants no action"),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_what_a_policy_did_is_a_sentence(payload: dict[str, object], says: str) -> None:
+    """S-101: old records of `Recover` still load."""
+    assert events.describe("policy.applied", events.validate("policy.applied", payload)) == says
+
+
+def test_waits_say_what_for() -> None:
+    def said(**payload: object) -> str:
+        return events.describe("run.waiting", events.validate("run.waiting", payload))
+
+    assert said(reason="input", question="Which one?") == "Waiting for an answer: Which one?"
+    assert said(reason="input", question="Which?", choices=["a", "b"]) == "Waiting for an answer: Which? (a / b)"
+    until = "2026-01-02T03:04:05Z"
+    assert said(reason="on_error", until=until) == "Waiting to be resumed after an error until 2026-01-02 03:04:05 UTC"
+    assert said(reason="on_dead") == "Waiting to be resumed after the loss of its worker"
+    assert said(reason="approval") == "Waiting for approval"

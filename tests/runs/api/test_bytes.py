@@ -16,6 +16,8 @@ from tests.make import make_agent, make_project
 from tests.runs.api.rows import NOON, add_events
 from timeline.models import Log
 
+pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
+
 RUN = "/api/projects/alpha/agent-runs"
 FIRST, SECOND = UUID("01a1f86c-1b1a-72f0-b808-000000000001"), UUID("01a1f86c-1b1a-72f0-b808-000000000002")
 ODD = 'q"\\/\b\f\n\r\t\x01\x1f\x7f é 日本 🙂 \u2028 </script>'

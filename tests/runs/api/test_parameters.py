@@ -21,6 +21,8 @@ from tests.runs.api.rows import (
     unknown_id,
 )
 
+pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
+
 RUNS, RUN, PROJECTS = "/agent-runs", "/agent-runs/{run}", ""
 LISTS = [
     *("", "/agents", "/agent-runs"),

@@ -73,6 +73,7 @@ def test_a_resumed_run_has_a_fresh_budget_and_the_steps_count_on(alpha: Program,
     check(new)
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 @COMMITS
 @pytest.mark.parametrize(("at", "made"), [(480, 20), (495, 5), (499, 1), (500, 0), (501, 0)])
 def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int) -> None:
@@ -96,6 +97,7 @@ def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int
     assert counts() == before
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_the_cap_is_a_setting(alpha: Program, paused: AgentRun, settings: Settings) -> None:
     settings.AGENTOPS_MAX_TOTAL_STEPS = 7
     assert refused(alpha.post(f"/{paused.pk}/resume", {"max_steps": 8})) == (422, "invalid_max_steps")
@@ -139,7 +141,8 @@ def test_only_paused_runs_can_be_resumed(alpha: Program, status: str) -> None:
         assert claimed is not None
         ends = {"completed": RunCompleted(), "failed": RunFailed(error_type="boom")}
         if status in ends:
-            lifecycle.move(claimed.run, RunStatus(status), ends[status], source=Source.WORKER, epoch=claimed.epoch)
+            reason = "boom" if status == "failed" else ""
+            lifecycle.move(claimed.run, RunStatus(status), ends[status], source=Source.WORKER, epoch=1, reason=reason)
     before = counts()
 
     for body in ({}, {"kill": True})[: 2 if RunStatus(status).terminal else 1]:
@@ -310,6 +313,7 @@ def test_who_may_kill(alpha: Program, admin: Program) -> None:
     assert admin.post("/resume", {"ids": [str(run.pk)], "kill": True}).json()["resumed"]
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_a_kill_that_is_refused_leaves_the_run_alone(alpha: Program, admin: Program) -> None:
     """All or nothing: with the cap used up the worker keeps its run."""
     run = make_run(make_agent(alpha.project))
@@ -342,7 +346,9 @@ def names(crowd: dict[str, AgentRun], told: list[dict[str, Any]]) -> dict[str, A
     return {known.get(one["id"], one["id"]): one.get("code", "") for one in told}
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_many_are_resumed_each_by_itself(alpha: Program, crowd: dict[str, AgentRun]) -> None:
+    """S-108, S-109: one that refuses keeps no other from it, and none fails for having been asked."""
     wanted = [*(str(run.pk) for run in crowd.values()), UNKNOWN]
     told = alpha.post("/resume", {"ids": wanted, "message": "Go on.", "max_steps": 3}).json()
 
@@ -359,6 +365,7 @@ def test_many_are_resumed_each_by_itself(alpha: Program, crowd: dict[str, AgentR
     assert [(one["code"], one["id"]) for one in again["skipped"]] == [("already_resumed", wanted[0])]
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_all_of_a_project_and_only_of_it(admin: Program, crowd: dict[str, AgentRun]) -> None:
     told = admin.post("/resume", {"all": True}).json()
     assert names(crowd, told["resumed"]).keys() == {"paused", "other"}
@@ -370,6 +377,7 @@ def test_all_of_a_project_and_only_of_it(admin: Program, crowd: dict[str, AgentR
     assert now(crowd["queued"]).status == "resumed"
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_a_filter_chooses(admin: Program, crowd: dict[str, AgentRun]) -> None:
     AgentRun.objects.filter(pk=crowd["other"].pk).update(status_reason="max_steps")
     slug = crowd["paused"].agent_config["agent_id"]
@@ -385,6 +393,7 @@ def test_a_filter_chooses(admin: Program, crowd: dict[str, AgentRun]) -> None:
     assert refused(operator.post("/resume", {"filter": {"agent_id": slug}})) == (403, "role_required")
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_a_dry_run_says_the_same_and_does_nothing(admin: Program, crowd: dict[str, AgentRun]) -> None:
     before = counts(), list(AgentRun.objects.order_by("pk").values())
     for body in ({"all": True}, {"all": True, "kill": True}, {"ids": [str(run.pk) for run in crowd.values()]}):
@@ -416,6 +425,7 @@ def test_many_refuse(alpha: Program, body: dict[str, Any], code: str) -> None:
     assert refused(alpha.post("/resume", body)) == (422, code)
 
 
+@pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_a_message_that_no_run_could_have_refuses_all(alpha: Program, crowd: dict[str, AgentRun]) -> None:
     before = counts()
     assert refused(alpha.post("/resume", {"ids": [str(crowd["paused"].pk)], "message": " "})) == (422, "message_empty")

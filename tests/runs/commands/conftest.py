@@ -18,6 +18,7 @@ from agentops.projects.models import Project
 from runs import agents, creation, lifecycle
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
+from timeline.events import Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunStopped
 from timeline.models import Source
 
@@ -49,14 +50,15 @@ def make_run(project: Project, agent: Agent) -> Callable[..., AgentRun]:
             return run
         claimed = lifecycle.claim(run.pk, "a worker")
         assert claimed is not None
-        moves = {
-            RunStatus.COMPLETED: RunCompleted(),
-            RunStatus.FAILED: RunFailed(error_type="boom"),
-            RunStatus.STOPPED: RunStopped(reason="operator"),
-            RunStatus.PAUSED: RunPaused(reason="operator"),
+        moves: dict[RunStatus, tuple[Payload, str]] = {
+            RunStatus.COMPLETED: (RunCompleted(), ""),
+            RunStatus.FAILED: (RunFailed(error_type="boom"), "boom"),
+            RunStatus.STOPPED: (RunStopped(reason="operator"), "operator"),
+            RunStatus.PAUSED: (RunPaused(reason="operator"), "operator"),
         }
         if status in moves:
-            lifecycle.move(claimed.run, status, moves[status], source=Source.WORKER, epoch=claimed.epoch)
+            payload, reason = moves[status]
+            lifecycle.move(claimed.run, status, payload, source=Source.WORKER, epoch=claimed.epoch, reason=reason)
         return AgentRun.objects.get(pk=run.pk)
 
     return make

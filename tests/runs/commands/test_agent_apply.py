@@ -19,6 +19,7 @@ from agentops.projects.models import AuditEntry, Project
 from runs import agents, policies
 from runs.errors import InvalidAgent
 from runs.models import Agent
+from tests.crash import scripted
 
 DEFINITION: dict[str, Any] = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c"}
 TOML = """
@@ -243,6 +244,38 @@ def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
     assert (refusal.value.code, refusal.value.status) == ("invalid_policy", 422)
     assert refusal.value.data["pointer"] == "/policies/on_idle/action"
     assert not Agent.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        ("make check", "AGENTOPS_GATE_COMMANDS"),
+        ("no_such_tool", "AGENTOPS_GATE_COMMANDS"),
+        ("true 'half a quote", "split into words"),
+        ("ask_user", "waits for somebody"),
+        ("done", "waits for somebody"),
+        ("ledger_once", "may be called once"),
+        ("recorded", "AGENTOPS_GATE_COMMANDS"),
+    ],
+)
+def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: str, says: str) -> None:
+    """S-113: commands are off until the site lists their programs; a gate may be asked twice."""
+    settings.AGENTOPS_GATE_COMMANDS = ["true"]
+    assert scripted.ledger_once.name == "ledger_once"  # registered where it is imported
+    rules = [{"action": "nudge"}, {"action": "gate", "run": run}]
+
+    with pytest.raises(InvalidAgent, match=says) as refusal:
+        agents.apply(project, {**DEFINITION, "policies": {"on_idle": rules}}, by="system")
+
+    assert (refusal.value.code, refusal.value.data["pointer"]) == ("invalid_policy", "/policies/on_idle/1/run")
+
+
+@pytest.mark.parametrize("run", ["true", "true --really 'and so on'", "read_file", 'read_file {"path": "x"}'])
+def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: Any, run: str) -> None:
+    """S-113"""
+    settings.AGENTOPS_GATE_COMMANDS = ["true"]
+
+    agents.apply(project, {**DEFINITION, "policies": {"on_dead": {"action": "gate", "run": run}}}, by="system")
 
 
 def test_recover_is_an_old_word_for_resume(project: Project) -> None:

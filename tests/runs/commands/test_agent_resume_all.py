@@ -24,6 +24,7 @@ def lines(text: str) -> dict[str, tuple[str, str]]:
 
 
 def test_all_paused_runs_go_on_and_the_others_are_named(make_run: Callable[..., AgentRun], command: Command) -> None:
+    """S-108: without --kill, live ones are skipped with a reason."""
     paused, live, _ = (make_run(status) for status in (P, Q, S))
     told = lines(command("agent", "resume", "--all", "--message", "Go on."))
 
@@ -75,7 +76,7 @@ def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], re
 def test_live_runs_are_taken_only_where_that_is_meant(
     make_run: Callable[..., AgentRun], command: Command, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """BI-104: without a terminal it takes --yes; at one it is asked for."""
+    """S-108, BI-104: without a terminal it takes --yes; at one it is asked for."""
     live, running = make_run(Q), make_run(RunStatus.RUNNING)
     before = list(AgentRun.objects.order_by("pk").values())
 

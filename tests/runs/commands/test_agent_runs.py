@@ -262,7 +262,7 @@ def test_ls_shows_the_newest_first(make_run: MakeRun, command: Command) -> None:
     lines = [line.split("\t") for line in command("agent", "ls").splitlines()]
     assert lines == [
         [str(new.pk), "alpha", "player", "queued", "-", "0/50", f"{new.created_at:%Y-%m-%dT%H:%MZ}", "Say hello"],
-        [str(old.pk), "alpha", "player", "paused", "-", "0/50", f"{old.created_at:%Y-%m-%dT%H:%MZ}", "Do this"],
+        [str(old.pk), "alpha", "player", "paused", "operator", "0/50", f"{old.created_at:%Y-%m-%dT%H:%MZ}", "Do this"],
     ]
 
 

@@ -92,6 +92,7 @@ def test_json_is_one_event_a_line_as_it_travels(make_run: MakeRun, stdout: type[
 
 
 # --- For people -------------------------------------------------------------------------------------------------
+@pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 def test_on_a_terminal_text_flows_on(make_run: MakeRun) -> None:
     run = make_run()
     append(
@@ -118,6 +119,7 @@ def test_on_a_terminal_text_flows_on(make_run: MakeRun) -> None:
     assert out.getvalue().endswith("\n")
 
 
+@pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 @pytest.mark.parametrize("stdout", [io.StringIO, Terminal])
 def test_nothing_that_was_written_steers_the_terminal(make_run: MakeRun, stdout: type[io.StringIO]) -> None:
     nasty = "\x1b]0;pwned\x07 clear\x9b2J\r\b\x00"
@@ -167,7 +169,7 @@ def test_an_end_that_is_no_completion_is_exit_1(make_run: MakeRun, status: RunSt
     run, out = make_run(status), io.StringIO()
 
     code, said = tail_of(out, str(run.pk))
-    assert (code, said) == (1, f"the run is {status}")
+    assert (code, said) == (1, f"the run is {status} (operator)")
     assert len(out.getvalue().splitlines()) == len(log.read(run.pk))
 
 

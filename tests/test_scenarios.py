@@ -1,0 +1,69 @@
+"""Every scenario of resume, persistence, checkpoints and crashes is named by a test that proves it, or is for later.
+
+A test names its scenario at the beginning of its docstring: "S-305: …". Reads the tests' text only.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+#: Resume and policies; state, resume, history; checkpoints, retries, hooks, telemetry; crashes.
+NUMBERS = [*range(101, 116), *range(301, 319), *range(401, 424), *range(501, 510)]
+#: What they speak of is not there yet.
+LATER = {
+    "S-106": "sessions of external agents",
+    "S-312": "sub-agents",
+    "S-313": "sub-agents",
+    "S-412": "hooks",
+    "S-414": "telemetry",
+    "S-415": "telemetry",
+    "S-416": "telemetry",
+}
+#: What may happen to a process, a database, a broker or a clock, and the test in which it really happens.
+FAULTS = {
+    "a worker is killed": "crash/test_kill.py::test_it_survives_a_kill",
+    "a child of a forking worker is killed": "crash/test_processes.py::test_a_child_that_is_killed_is_replaced",
+    "a tool takes all memory": "runs/engine/test_rows_of_steps.py::test_a_tool_that_takes_all_memory_fails_by_itself",
+    "a worker's parent is killed": "crash/test_processes.py::test_children_do_not_outlive_their_parent_as_workers",
+    "SIGTERM": "crash/test_term.py::test_it_finishes_the_model_call_and_hands_over",
+    "SIGTERM twice": "crash/test_processes.py::test_a_second_sigterm_is_no_harm",
+    "a worker is suspended": "crash/test_zombie.py::test_it_writes_nothing_after_it_was_taken_over",
+    "hints come ten times": "crash/test_broker.py::test_it_claims_a_run_once_for_any_number_of_hints",
+    "connections are cut": "crash/test_storage.py::test_it_survives_cut_connections",
+    "the database takes no writes": "runs/engine/test_storage_that_fails.py::test_the_step_stops_and_goes_on_when",
+    "the disk is full": "runs/engine/test_storage_that_fails.py::test_a_full_disk_is_waited_out",
+    "Redis restarts and forgets": "crash/test_broker.py::test_it_survives_five_restarts_in_a_row_and_an_emptied_redis",
+    "Redis is away": "crash/test_broker.py::test_it_goes_on_without_redis",
+    "Redis is away at a click": "crash/test_broker.py::test_a_click_on_resume_counts_without_redis",
+    "a clock jumps": "crash/test_processes.py::test_a_worker_whose_clock_is_wrong_takes_nothing_too_early",
+    "a tool never answers": "runs/engine/test_late_outputs.py::test_of_a_call_that_nobody_knows_the_outcome_of",
+    "a step kills its workers": "runs/engine/test_deaths_and_slices.py::test_a_step_that_kills_three_workers_is_poison",
+    "a backup is restored": "restore/test_drill.py::",
+}
+
+
+def named() -> set[str]:
+    texts = (path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__))
+    return {name for text in texts for name in re.findall(r"S-\d{3}", text)}
+
+
+def test_every_scenario_is_proved_by_a_test_that_names_it() -> None:
+    wanted = {f"S-{number}" for number in NUMBERS}
+
+    assert LATER.keys() <= wanted
+    assert sorted(wanted - named() - LATER.keys()) == []
+
+
+def test_what_is_proved_is_not_of_later_work() -> None:
+    assert sorted(named() & LATER.keys()) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_has_its_test(fault: str) -> None:
+    path, _, name = FAULTS[fault].partition("::")
+
+    assert f"def {name or 'test_'}" in (TESTS / path).read_text()
