@@ -48,6 +48,20 @@ def many_processes_share_a_server(app_configs: Any, **_: Any) -> list[CheckMessa
 
 
 @register(deploy=True)
+def mail_password_is_not_in_the_clear(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    encrypted = settings.EMAIL_USE_TLS or settings.EMAIL_USE_SSL
+    if not settings.EMAIL_HOST_PASSWORD or encrypted or settings.EMAIL_HOST in LOOPBACK:
+        return []
+    return [
+        Doubt(
+            "EMAIL_URL has a password, and sends it over the network as it is.",
+            hint="Begin it with smtp+tls:// (STARTTLS) or smtps://, as your mail server has it.",
+            id="agentops.W003",
+        )
+    ]
+
+
+@register(deploy=True)
 def no_door_of_the_tests_is_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
     if not settings.AGENTOPS_TESTING:
         return []

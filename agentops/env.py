@@ -1,6 +1,6 @@
 """Strict readers of the environment: a bad value stops the start and is named, never shown.
 
-May import environs, dj-database-url and Django's exceptions; nothing of ours.
+May import environs, dj-database-url and Django's exceptions and validators; nothing of ours.
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from email.utils import parseaddr
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import dj_database_url
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.core.validators import validate_email
 from environs import Env
 
 T = TypeVar("T")
 PREFIX = "AGENTOPS_"
+MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -91,6 +94,53 @@ class Reader:
             return raw
 
         return self.read(name, "", parse, "a redis://, rediss:// or unix:// URL")
+
+    def site(self, name: str) -> str:
+        """The address under which people open the site, without a path."""
+
+        def parse(raw: str) -> str:
+            parts = urlsplit(raw.removesuffix("/"))
+            if (
+                parts.scheme not in {"http", "https"}
+                or not parts.hostname
+                or parts.geturl() != f"{parts.scheme}://{parts.netloc}"
+            ):
+                raise ValueError
+            if parts.username is not None or parts.port == 0:
+                raise ValueError
+            return parts.geturl()
+
+        return self.read(name, "", parse, "an http:// or https:// address without a path")
+
+    def address(self, name: str) -> str:
+        def parse(raw: str) -> str:
+            try:
+                validate_email(parseaddr(raw)[1])
+            except ValidationError:
+                raise ValueError from None
+            if any(ord(character) < 32 for character in raw):
+                raise ValueError
+            return raw
+
+        return self.read(name, "", parse, "an e-mail address, or `Name <address>`")
+
+    def mail(self, name: str) -> dict[str, Any]:
+        """A mail server: host, port, user, password, and how it speaks TLS, if at all. Empty: none."""
+
+        def parse(raw: str) -> dict[str, Any]:
+            parts = urlsplit(raw)
+            if parts.scheme not in MAIL_PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
+                raise ValueError
+            return {
+                "host": parts.hostname,
+                "port": parts.port or MAIL_PORTS[parts.scheme],
+                "user": unquote(parts.username or ""),
+                "password": unquote(parts.password or ""),
+                "starttls": parts.scheme == "smtp+tls",
+                "tls": parts.scheme == "smtps",
+            }
+
+        return self.read(name, {}, parse, "an smtp://, smtp+tls:// (STARTTLS) or smtps:// URL")
 
     def refuse_unknown(self) -> None:
         """A typing mistake in a variable's name must not silently leave the default in force."""

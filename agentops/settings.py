@@ -131,6 +131,9 @@ AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, h
 AGENTOPS_ALIVE_FILE = env.text("AGENTOPS_ALIVE_FILE")
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
+# Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
+AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
+AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
@@ -254,6 +257,23 @@ STATICFILES_DIRS = [FILES_DIR / "static"]
 # Served from where they lie: there is nothing to collect.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_ALLOW_ALL_ORIGINS = False
+
+# --- E-mail: notifications to whoever operates a project; without it they are on the site alone -------------
+_mail = env.mail("EMAIL_URL")
+DEFAULT_FROM_EMAIL = env.address("DEFAULT_FROM_EMAIL")
+# Under which people open the site: a mail is read elsewhere, so its links say it.
+AGENTOPS_BASE_URL = env.site("AGENTOPS_BASE_URL")
+AGENTOPS_EMAIL = bool(_mail)
+if AGENTOPS_EMAIL:
+    if not DEFAULT_FROM_EMAIL:
+        raise BadSetting("DEFAULT_FROM_EMAIL must be set where EMAIL_URL is")
+    if not AGENTOPS_BASE_URL:
+        raise BadSetting("AGENTOPS_BASE_URL must be set where EMAIL_URL is")
+    EMAIL_HOST, EMAIL_PORT = _mail["host"], _mail["port"]
+    EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail["user"], _mail["password"]
+    EMAIL_USE_TLS, EMAIL_USE_SSL = _mail["starttls"], _mail["tls"]
+# Of one exchange with the server, in seconds.
+EMAIL_TIMEOUT = 10
 
 # --- Transport security: on by default, off for plain HTTP on loopback ------------------------------------
 AGENTOPS_HTTPS = env.boolean("AGENTOPS_HTTPS", default=False)

@@ -8,6 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from agentops import error_pages
 from agentops.csp_report import csp_report
+from agentops.projects import notification_views
 from agentops.projects.views import Login, admin_login, home
 
 handler400 = error_pages.bad_request
@@ -20,6 +21,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("login", Login.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
     path("csp-report", csp_report, name="csp-report"),
+    # /p/{project}/notifications
+    path("p/<slug:project>/notifications", notification_views.index, name="notifications"),
+    path("p/<slug:project>/notifications/read", notification_views.read, name="notifications-read"),
     # /p/{project}/… and /runs/{run}/…
     path("", include("runs.pages.urls")),
     # /api/

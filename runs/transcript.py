@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
@@ -280,6 +281,12 @@ def last_answer(conversation: Conversation) -> str:
     return ""
 
 
+def end_of(call: AgentRunToolCall) -> datetime:
+    """Now; but not before its start, which may stand there by the clock of another machine."""
+    now = timezone.now()
+    return now if call.started_at is None else max(now, call.started_at)
+
+
 def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> None:
     """Give every open call of `run` its end and its result: planned ones are denied, running ones unknown.
 
@@ -296,7 +303,7 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
         believed = call.status
         started = believed != ToolStatus.PLANNED
         call.status = (ToolStatus.UNKNOWN if started else ToolStatus.DENIED).value
-        call.finished_at = timezone.now()
+        call.finished_at = end_of(call)
         part = ToolReturnPart(
             call.tool_name, UNKNOWN_OUTCOME if started else NOT_RUN, call.call_id,
             outcome="interrupted" if started else "denied",

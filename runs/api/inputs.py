@@ -154,7 +154,9 @@ class Said(Body):
 
 class NewCommand(Body):
     type = serializers.ChoiceField(choices=["send", "reply", "pause", "stop", "resume"])
-    message = Message("What to send, to reply or to resume with.")
+    message = Message(
+        "What to send, to reply or to resume with. To a run that waits for an answer, send and reply are the answer."
+    )
     payload = Said(required=False, help_text="The message may stand in here as well.")
     key = Identifier(
         MAX_KEY,

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from runs.api import actions, agents, docs, events, messages, projects, records, runs, streams, tool_calls
+from runs.api import (
+    actions,
+    agents,
+    docs,
+    events,
+    messages,
+    notifications,
+    projects,
+    records,
+    runs,
+    streams,
+    tool_calls,
+)
 
 # projects/{project}/agent-runs/{run}/
 of_run = [
@@ -33,6 +45,8 @@ of_project = [
     path("agent-runs/resume", actions.ResumeMany.as_view(), name="resume-many"),
     path("agent-runs/<uuid:run_id>", runs.RunDetail.as_view(), name="run"),
     path("agent-runs/<uuid:run_id>/", include(of_run)),
+    path("notifications", notifications.Notifications.as_view(), name="notifications"),
+    path("notifications/read", notifications.ReadNotifications.as_view(), name="notifications-read"),
 ]
 
 app_name = "api"

@@ -31,6 +31,12 @@ from runs.statuses import LIVE, RunStatus
 EXIT_NOT_COMPLETED = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 LOOK_EVERY_S = 0.25
+POLICIES = (
+    "A definition's policies say what becomes of a run that nobody watches. on_idle (it answers without calling done): "
+    "nudge, done, fail, escalate, gate. on_dead (its worker is lost): done, fail, resume, escalate, gate. "
+    "on_error (after all retries): fail, resume, escalate, gate. on_prompt (it calls ask_user): done, fail, escalate, "
+    "gate. The README has their options."
+)
 
 
 class Command(Records):
@@ -38,6 +44,7 @@ class Command(Records):
 
     def subcommands(self, add: AddSubcommand) -> None:
         apply = add("apply", self.apply, help="Make or change an agent by its definition.")
+        apply.epilog = POLICIES
         apply.add_argument("file", metavar="FILE", help=f"TOML or JSON; {STDIN} reads standard input")
         apply.add_argument("--project", metavar="SLUG", required=True, help="slug or id")
         _add_run_options(add("run", self.run, help="Start a run and print its id."))
@@ -53,7 +60,7 @@ class Command(Records):
         fork = add("fork", self.fork, help="Begin another run at a checkpoint of a run; prints its id.")
         pause = add("pause", self.pause, help="Pause a run after the tools of its turn.")
         stop = add("stop", self.stop, help="End a run.")
-        send = add("send", self.send, help="Say something to a run, before its next model call.")
+        send = add("send", self.send, help="Say something to a run, or answer what it asks.")
         outcome = add("outcome", self.outcome, help="Say what came of a tool call whose outcome is unknown.")
         for named in (show, tail, fork, pause, stop, send):
             named.add_argument("run", metavar="RUN", help=RUN_HELP)
