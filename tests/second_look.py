@@ -25,6 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     again = len(reporter.stats.get("rerun", ())) if reporter else 0
-    if again > MOST:
+    if reporter and again > MOST:
         reporter.write_line(f"{again} tests had to be looked at twice; {MOST} may.", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -32,8 +32,8 @@ TEXT_BYTES = 2048
 _OTHERS: dict[str, tuple[str, str]] = {
     WaitReason.APPROVAL: ("Waiting for an approval", "The call goes on when somebody has approved or denied it."),
     WaitReason.CHILDREN: ("Waiting for its child runs", "It goes on by itself when they have ended."),
-    WaitReason.ON_ERROR: ("Resumes by itself after an error", ""),
-    WaitReason.ON_DEAD: ("Resumes by itself after its worker was lost", ""),
+    WaitReason.ON_ERROR: ("An error: its policy resumes it", ""),
+    WaitReason.ON_DEAD: ("Its worker was lost: its policy resumes it", ""),
 }
 
 
@@ -90,8 +90,8 @@ def _policy(run: AgentRun, banner: Banner) -> Banner:
     event = last(run.pk, EventType.POLICY_APPLIED)
     payload = payload_of(event) if event is not None else {}
     attempt, attempts = whole_number(payload.get("attempt")), whole_number(payload.get("attempts"))
-    counted = f" It is attempt {attempt}{f' of {attempts}' if attempts else ''}." if attempt else ""
-    text = f"Its policy resumes it as a new run when the time has come.{counted}"
+    counted = f" This is attempt {attempt}{f' of {attempts}' if attempts else ''}." if attempt else ""
+    text = f"It goes on as a new run.{counted}"
     quote = clip(run.error_message, TEXT_BYTES).text
     return replace(banner, text=text, icon="retry", since=None, until_word="at", quote=quote)
 

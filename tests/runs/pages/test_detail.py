@@ -20,7 +20,7 @@ from runs import inbox, lifecycle, wake
 from runs.engine import resume as resuming
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.pages.window import ROWS
-from runs.statuses import PauseReason, RunStatus, WaitReason
+from runs.statuses import POLICY_WAITS, PauseReason, RunStatus, WaitReason
 from tests.make import drive, make_agent, make_project, make_run
 from tests.runs.pages.dom import Element, Page
 from tests.runs.pages.logs import recorded, told
@@ -412,13 +412,15 @@ def test_a_silent_run_says_since_when(run: AgentRun) -> None:
 
 @pytest.mark.parametrize("reason", list(WaitReason))
 def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
-    until = timezone.now() + timedelta(minutes=3) if reason is WaitReason.COOLDOWN else None
+    by_itself = {WaitReason.COOLDOWN} | POLICY_WAITS
+    until = timezone.now() + timedelta(minutes=3) if reason in by_itself else None
     moved(claimed(run), RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until)
 
     [banner] = banners(run)
 
-    assert banner.startswith(("Waiting for", "Unknown outcome", "Cooling down", "Resumes by itself"))
-    assert ("until" in banner) is (until is not None)
+    assert banner.startswith(("Waiting for", "Unknown outcome", "Cooling down", "An error", "Its worker was lost"))
+    assert ("until" in banner) is (reason is WaitReason.COOLDOWN)
+    assert ("its policy resumes it at" in banner) is (reason in POLICY_WAITS)
 
 
 @pytest.mark.parametrize("reason", list(PauseReason))

@@ -150,9 +150,9 @@ def test_a_wait_of_a_policy_says_when_and_which_try_it_is(monkeypatch: pytest.Mo
     run = drive(with_policies(playing(saying([http(429, "slow down please")])), on_error=[policy]))
     [banner] = head(client_of(run), run).all("banner")
 
-    assert banner.words.startswith("Resumes by itself after an error at 20")
+    assert banner.words.startswith("An error: its policy resumes it at 20")
     assert ticks(banner)[0].startswith("in ")
-    assert "It is attempt 1 of 2." in banner.words
+    assert "This is attempt 1 of 2." in banner.words
     assert "slow down please" in banner.words
     [row] = [words for words in rows(run) if "its policy resumes it" in words]
     assert "(rate limited)" in row
