@@ -37,6 +37,7 @@ def say(run: AgentRun, type_: str, **payload: Any) -> None:
         log.append(run.pk, [Entry(payload, type=type_, step=1)], source=Source.INGEST)
 
 
+@pytest.mark.breaks_invariants("events without rows are planted")
 def test_what_a_reader_opened_and_marked_stays(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
     page = visit(tabs, web, run)
