@@ -199,11 +199,11 @@ def _named(lease: Lease, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping) -> Drive:
-    """Load what the run needs, once per claim."""
+    """Load what the run needs, once per claim. Raises `LeaseLost` where somebody else has written meanwhile."""
     config = run.agent_config
     provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
-    return Drive(
+    drive = Drive(
         run=run,
         lease=lease,
         loop=loop,
@@ -220,6 +220,9 @@ def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping
         policies=policies.parse(config.get("policies") or {}),
         attempts_made=RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm").count(),
     )
+    # Suspended between two of these queries, and taken over, it would have calls whose answer it has not read.
+    log.require_epoch(run.pk, lease.epoch)
+    return drive
 
 
 def open_calls(run: AgentRun) -> QuerySet[AgentRunToolCall]:

@@ -183,12 +183,13 @@ def _count(scene: Scene, operation: history.Operation) -> int:
 
 
 def _said(scene: Scene, text: str) -> int:
-    """S-507: how often the model was told it; where somebody stopped the run before that, how often it was asked to."""
+    """S-507: how often the model was told it; where the run stopped or failed before that, whether it was asked to."""
     users = AgentRunMessage.objects.filter(role="user", rolled_back_at=None)
     heard = sum(row.content["parts"][0].get("content") == text for row in users)
     commands = RunCommand.objects.filter(type="send", payload__message=text)
-    ended = commands.filter(run__root_run__in=[each.runs[0].pk for each in scene.lineages if each.stopped])
-    return max(heard, int(ended.exists()))
+    stopped = commands.filter(run__root_run__in=[each.runs[0].pk for each in scene.lineages if each.stopped])
+    failed = commands.filter(run__status=RunStatus.FAILED, applied_at=None)
+    return max(heard, int((stopped | failed).exists()))
 
 
 # --- W4: parity ---------------------------------------------------------------------------------------------------

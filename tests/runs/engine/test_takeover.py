@@ -10,12 +10,14 @@ from uuid import UUID
 import pytest
 
 from runs import chaos, inbox
+from runs import transcript as transcripts
 from runs.engine.worker import Worker
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.statuses import RunStatus
+from runs.transcript import Conversation
 from tests.crash.rig import check, events, transcript
 from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.runs.engine.conftest import Died, MakeScripted
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"]]
@@ -101,5 +103,43 @@ def test_a_worker_that_was_taken_over_does_not_deliver_a_message(
     assert [m.content["parts"][0]["content"] for m in run.messages.filter(role="user")].count(
         "And one more thing."
     ) == 1
+    assert Attempt.objects.get(run=run, epoch=1).end_reason == "fenced"
+    assert "outside of any rule" not in caplog.text
+
+
+def test_a_worker_that_was_taken_over_while_it_read_drops_what_it_has_read(
+    scripted: MakeScripted,
+    pair: tuple[Worker, Worker],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has read the conversation, and then the calls of an answer that was made after that."""
+    worker, other = pair
+    run = scripted(calls=CALLS)
+    load, left = transcripts.load, [1]
+
+    def die_after_the_answer(name: str) -> None:
+        if name == "CP12":
+            raise Died
+
+    def take_over(found: AgentRun) -> Conversation:
+        conversation = load(found)
+        if left:
+            left.pop()
+            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+            with monkeypatch.context() as dying:
+                dying.setattr(chaos, "point", die_after_the_answer)
+                with pytest.raises(Died):
+                    other.drive(run.pk)
+        return conversation
+
+    monkeypatch.setattr(transcripts, "load", take_over)
+    assert worker.drive(run.pk)
+    assert not left, "nothing was loaded"
+
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    run = drive(run, worker)
+    check(run)
+    assert run.status == RunStatus.COMPLETED
     assert Attempt.objects.get(run=run, epoch=1).end_reason == "fenced"
     assert "outside of any rule" not in caplog.text
