@@ -125,13 +125,16 @@ POSTGRES_ANSWERS = $(BIN)/python -c \
 REDIS_ANSWERS = $(BIN)/python -c \
 	'import sys, redis; redis.Redis.from_url(sys.argv[1], socket_connect_timeout=3).ping()' '$(TEST_REDIS_URL)'
 
+# What has a target of its own is left out.
+EVERYDAY := not scale and not browser and not bench and not chaos
+
 .PHONY: test
 test: test-sqlite test-services
 
 .PHONY: test-sqlite
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
-	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m 'not scale and not browser and not bench' $(PYTEST_ARGS)
+	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m '$(EVERYDAY)' $(PYTEST_ARGS)
 	env -u DATABASE_URL -u REDIS_URL $(BROWSERS) -m 'browser and smoke' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 .PHONY: test-services
@@ -149,7 +152,7 @@ test-services: $(ENV_STAMP)
 	if [ "$$skipped" != 2 ]; then \
 		echo "== Suite on PostgreSQL $${redis:+and Redis }=="; \
 		export DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"; \
-		$(PYTEST) $(ONCE) -m 'not scale and not browser and not bench' $(PYTEST_ARGS); \
+		$(PYTEST) $(ONCE) -m '$(EVERYDAY)' $(PYTEST_ARGS); \
 		$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]; \
 	fi
 
@@ -175,6 +178,9 @@ chaos: $(ENV_STAMP)
 
 .PHONY: chaos-check
 chaos-check: $(ENV_STAMP)
+	env -u DATABASE_URL -u REDIS_URL $(BIN)/python -m pytest -n 2 -m chaos tests/chaos $(PYTEST_ARGS)
+	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
+		$(BIN)/python -m pytest -n 2 -m chaos tests/chaos $(PYTEST_ARGS)
 	$(CHAOS) check --first $(FIRST) $(CHAOS_ARGS)
 
 .PHONY: chaos-long

@@ -17,6 +17,8 @@ from tests.chaos.result import Result
 from tests.crash.rig import eventually
 from timeline.models import Event
 
+pytestmark = pytest.mark.chaos
+
 
 def green(result: Result) -> Result:
     assert result.problems == [], f"{result.again}\n{result.logs}"

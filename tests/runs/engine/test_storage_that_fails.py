@@ -124,6 +124,7 @@ def at_first(point: str, act: Callable[[], None], monkeypatch: pytest.MonkeyPatc
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["CP06", "CP12", "CP15", "CP16", "CP18", "CP20", "CP22", "CP25"])
 def test_the_step_stops_and_goes_on_when_storage_is_back(
     *,
