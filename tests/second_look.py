@@ -12,7 +12,9 @@ import pytest
 
 HERE = Path(__file__).parent
 #: Where servers, workers and browsers are processes of their own.
-PROCESSES = {HERE / name for name in ("browser", "chaos", "crash", "deployment", "embedded", "live", "restore", "scale")}
+PROCESSES = {
+    HERE / name for name in ("browser", "chaos", "crash", "deployment", "embedded", "live", "restore", "scale")
+}
 MOST = 3
 
 
