@@ -101,6 +101,7 @@ def obey(order: dict[str, Any], ended: dict[int, int]) -> int | None:
         pid = os.fork()
         if pid == 0:
             become(order)
+        ended.pop(pid, None)  # numbers come again
         return pid
     pid = order["poll"]
     if pid not in ended:
