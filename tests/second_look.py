@@ -20,7 +20,8 @@ MOST = 3
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("slow") or not PROCESSES.isdisjoint(item.path.parents):
+        waits = item.get_closest_marker("slow") or item.get_closest_marker("bench")
+        if waits or not PROCESSES.isdisjoint(item.path.parents):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

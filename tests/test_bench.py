@@ -62,7 +62,7 @@ def bench(*names: str, **variables: str) -> str:
         env=os.environ | {"BENCH_DATABASE_URL": url} | variables,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
