@@ -31,7 +31,7 @@ Arguments = str | Mapping[str, JSON]
 
 
 class ToolFailed(Exception):
-    """A hard error: the tool did not answer. It is recorded, and tried again where its effect allows it."""
+    """A hard error: the tool did not answer. It is recorded, and retried where the tool may be repeated."""
 
     def __init__(self, error_type: str, message: str = "", *, retryable: bool = False) -> None:
         super().__init__(error_type, message)
@@ -77,6 +77,8 @@ class ToolContext:
     settings: Mapping[str, Any]
     #: True once nobody waits for the result any more: the time limit passed, or the run was stopped.
     cancelled: Callable[[], bool]
+    #: Masks the secrets of a part of a text, given what stands before and after it.
+    mask: Callable[[str, str, str], str]
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class ToolResult:
     output: Output
     #: A soft error: the tool answered, and its answer is for the model to deal with.
     is_error: bool = False
+    #: Of a soft error: whether the same call may end otherwise. It is then retried where the tool may be repeated.
+    retryable: bool = True
     #: Only where a recording dictates it; otherwise whoever runs the tool takes the time.
     duration_ms: int | None = None
 
@@ -106,14 +110,19 @@ class Tool:
     asks: bool = False
     #: Its success ends the run when the other calls of the turn have ended; its output is the run's result.
     ends: bool = False
+    #: Reads files below the agent's root, which this site has to allow: see runs.tools.roots.
+    reads_files: bool = False
+    #: Declared by a tool of the effect at_most_once whose errors tell that nothing happened.
+    repeats_after_error: bool = False
 
     def __post_init__(self) -> None:
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ValueError(f"Tool {self.name!r}: timeout_s must be above 0, not {self.timeout_s!r}.")
 
     @property
-    def max_retries(self) -> int:
-        return 0 if self.effect is Effect.AT_MOST_ONCE else 1
+    def may_repeat(self) -> bool:
+        """Whether a call that ended with an error may be made again; how often, the agent's settings say."""
+        return self.effect is not Effect.AT_MOST_ONCE or self.repeats_after_error
 
     @property
     def definition(self) -> ToolDefinition:
@@ -126,7 +135,7 @@ class Tool:
         try:
             value = self.execute(ctx, arguments)
         except BadArguments as error:
-            return ToolResult(f"Nothing was run. {error}", is_error=True)
+            return ToolResult(f"Nothing was run. {error}", is_error=True, retryable=False)
         except (ToolFailed, ToolDenied, OutcomeUnknown, KeyboardInterrupt):
             raise
         except Exception as error:
@@ -149,7 +158,7 @@ def _result(value: object) -> ToolResult:
         return value if kept is value.output else replace(value, output=kept)
     told = value if isinstance(value, ToolResult) else ToolResult("")
     text, readable = as_output(value.output if isinstance(value, ToolResult) else value)
-    return replace(told, output=text, is_error=told.is_error or not readable)
+    return replace(told, output=text, is_error=told.is_error or not readable, retryable=told.retryable and readable)
 
 
 def _said(error: BaseException) -> str:

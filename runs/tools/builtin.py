@@ -3,10 +3,10 @@ May import libraries, the other modules of `runs.tools`, and one Django setting.
 
 from __future__ import annotations
 
-import codecs
 import os
 import stat
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
 
@@ -17,8 +17,8 @@ from runs.tools.base import Effect, ToolContext, ToolDenied, ToolFailed, ToolRes
 from runs.tools.functions import tool
 from runs.tools.guarded_http import HttpAnswer, HttpFailed, HttpRequest, send
 from runs.tools.http_policy import KIB, HttpPolicy, UrlNotAllowed
-from runs.tools.output import as_output
 from runs.tools.rooted_files import NotThere, opened
+from runs.tools.slices import CONTEXT, Slice
 
 MAX_FETCH = 1024 * KIB
 MAX_READ = 1024 * KIB
@@ -36,12 +36,13 @@ def http_fetch(
         max_bytes: How much of the body to read at most.
     """
     try:
-        answer = send(HttpRequest("GET", url), http_policy(ctx, max_bytes))
+        # What follows is read too: a secret that the limit cuts is to be seen as one.
+        answer = send(HttpRequest("GET", url), http_policy(ctx, max_bytes + CONTEXT))
     except UrlNotAllowed as error:
         raise ToolDenied(error.code, f"The URL was refused: {error.reason}.") from error
     except HttpFailed as error:
         raise ToolFailed("network_error", str(error), retryable=True) from error
-    return ToolResult(_told(answer), is_error=answer.status >= 300)
+    return ToolResult(_told(ctx, answer, max_bytes), is_error=answer.status >= 300)
 
 
 @tool(effect=Effect.READ, timeout_s=10)
@@ -58,19 +59,16 @@ def read_file(
         offset: The byte to start at; the end of a partial answer names the next one.
         limit: How many bytes to read at most.
     """
+    first = max(offset - CONTEXT, 0)
     try:
         with opened(ctx.settings.get("root"), path, directory=False) as descriptor:
             size = os.fstat(descriptor).st_size
-            data = os.pread(descriptor, limit, offset)
+            data = os.pread(descriptor, offset - first + limit + CONTEXT, first)
     except NotThere as error:
         return ToolResult(f"{error}.", is_error=True)
-    end = offset + len(data)
-    if end < size:
-        # A character cut in two is left for the next call.
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        decoder.decode(data)
-        end -= len(decoder.getstate()[0])
-    text, _ = as_output(data[: end - offset])
+    part = Slice.of(data, offset - first, limit)
+    text = part.told(ctx.mask)
+    end = first + part.end
     if offset == 0 and end >= size:
         return ToolResult(text)
     return ToolResult(f"{text}\n[bytes {offset} to {end} of {size}]")
@@ -94,7 +92,9 @@ def list_dir(ctx: ToolContext, path: str = ".") -> ToolResult | dict[str, Any]:
     return {"entries": sorted(entries, key=lambda each: str(each["name"])), "left_out": left_out}
 
 
-BUILTIN = (http_fetch, read_file, list_dir)
+READ_FILE = replace(read_file, reads_files=True)
+LIST_DIR = replace(list_dir, reads_files=True)
+BUILTIN = (http_fetch, READ_FILE, LIST_DIR)
 
 
 def http_policy(ctx: ToolContext, max_bytes: int) -> HttpPolicy:
@@ -118,14 +118,14 @@ def _listed(settings: Any, key: str, kind: type) -> Sequence[Any]:
     return value
 
 
-def _told(answer: HttpAnswer) -> str:
+def _told(ctx: ToolContext, answer: HttpAnswer, max_bytes: int) -> str:
     head = f"HTTP {answer.status}, {answer.headers.get('content-type', 'no content type')}"
     if 300 <= answer.status < 400:
         head += f", redirects to {answer.headers.get('location', 'nowhere')!r} (not followed)"
-    if answer.truncated:
-        head += f", only the first {len(answer.body)} bytes"
-    text, _ = as_output(answer.body)
-    return f"{head}\n\n{text}"
+    part = Slice.of(answer.body, 0, max_bytes)
+    if answer.truncated or part.end < len(answer.body):
+        head += f", only the first {part.end} bytes"
+    return f"{head}\n\n{part.told(ctx.mask)}"
 
 
 def _entry(found: os.DirEntry[str]) -> dict[str, str | int | None]:

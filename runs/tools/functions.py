@@ -31,9 +31,11 @@ def tool(
     needs_approval: bool = False,
     name: str | None = None,
     inline: bool = False,
+    repeats_after_error: bool = False,
 ) -> Callable[[Function], Tool]:
     """Make the function a tool: docstring = description, parameters = schema. A leading parameter annotated
-    `ToolContext` is filled by the engine and hidden from the model."""
+    `ToolContext` is filled by the engine and hidden from the model. `repeats_after_error` allows retries of a tool of
+    the effect at_most_once."""
 
     def made(function: Function) -> Tool:
         takes_ctx, visible = _without_context(function)
@@ -47,6 +49,7 @@ def tool(
             timeout_s=timeout_s,
             needs_approval=needs_approval,
             inline=inline,
+            repeats_after_error=repeats_after_error,
         )
 
     return made

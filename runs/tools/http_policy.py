@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -17,39 +17,27 @@ KIB = 1024
 MAX_URL_BYTES = 8 * KIB
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
-# `is_global` is true for several of these, or differs between Python versions: they are named.
-DENIED_NETWORKS = tuple(
-    ipaddress.ip_network(network)
-    for network in (
-        "0.0.0.0/8",
-        "100.64.0.0/10",  # carrier-grade NAT, and one cloud's metadata service
-        "168.63.129.16/32",  # another cloud's, on a public address
-        "169.254.0.0/16",
-        "192.0.0.0/24",
-        "192.88.99.0/24",
-        "198.18.0.0/15",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-        "::/96",  # IPv4-compatible
-        "::ffff:0:0/96",  # IPv4-mapped
-        "64:ff9b::/96",  # NAT64: an IPv4 address inside
-        "64:ff9b:1::/48",
-        "100::/64",
-        "2001::/32",  # Teredo
-        "2002::/16",  # 6to4
-        "fd00:ec2::254/128",
-        "fe80::/10",
-        "fec0::/10",
-        "ff00::/8",
-    )
-)
+
+def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    return tuple(map(ipaddress.ip_network, texts))
+
+
+#: All that IPv6 addresses of the public internet can be. Mapped, translated, compatible and local forms lie outside.
+GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+# IANA's registries of special-purpose addresses, whatever they say of reachability, and multicast. `is_global` alone
+# is true for several of these, and differs between Python versions.
+SPECIAL_PURPOSE = _networks(
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+    "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+    "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+    "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+)  # fmt: skip
+#: Metadata services of clouds: one on a public address, one on a private one.
+METADATA = _networks("168.63.129.16/32", "fd00:ec2::254/128")
 # What `allow_private` opens, and no more: metadata services and multicast stay shut.
-PRIVATE_NETWORKS = tuple(
-    ipaddress.ip_network(network)
-    for network in ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
-)
-# ::/96 holds ::1 too, which a policy may allow.
-_LOOPBACK_6 = ipaddress.IPv6Address("::1")
+PRIVATE_NETWORKS = _networks("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
+#: ISATAP: the lower half of an address that holds an IPv4 address.
+_ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -172,7 +160,19 @@ def _matches(host: str, patterns: Sequence[str]) -> bool:
 
 
 def _reachable(address: Address, policy: HttpPolicy) -> bool:
-    denied = any(address in network for network in DENIED_NETWORKS)
-    if policy.allow_private and any(address in network for network in PRIVATE_NETWORKS):
-        return not denied or address == _LOOPBACK_6
-    return address.is_global and not denied
+    if _in(address, METADATA):
+        return False
+    return _is_public(address) or (policy.allow_private and _in(address, PRIVATE_NETWORKS))
+
+
+def _is_public(address: Address) -> bool:
+    """Allowed is what is known to be public; all else is not."""
+    if not address.is_global or _in(address, SPECIAL_PURPOSE):
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return True
+    return address in GLOBAL_UNICAST and (int(address) >> 32) & 0xFFFF_FFFF not in _ISATAP
+
+
+def _in(address: Address, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    return any(address in network for network in networks)

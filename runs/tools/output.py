@@ -104,10 +104,14 @@ def _decoded(data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         text = data.decode(errors="replace")
-    # More than one unreadable byte in ten, or a NUL, is not text in another encoding.
-    if "\0" in text or text.count("\ufffd") * 10 > len(text):
+    if not is_text(text):
         return f"[{len(data)} bytes that are not text, sha256 {hashlib.sha256(data).hexdigest()}]"
     return text
+
+
+def is_text(decoded: str) -> bool:
+    """More than one unreadable byte in ten, or a NUL, is not text in another encoding."""
+    return "\0" not in decoded and decoded.count("\ufffd") * 10 <= len(decoded)
 
 
 def _json(value: object) -> str:

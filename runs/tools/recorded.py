@@ -73,7 +73,8 @@ class RecordedTools:
             _sleep(found.duration_ms / 1000 / self._pace, ctx.cancelled)
         if found.unknown:
             raise OutcomeUnknown(f"The recording ends before call {ctx.call_id!r} did.")
-        return ToolResult(found.output, is_error=found.error, duration_ms=found.duration_ms)
+        # However often it is played, a recording answers the same.
+        return ToolResult(found.output, is_error=found.error, retryable=not found.error, duration_ms=found.duration_ms)
 
 
 def _sleep(seconds: float, cancelled: Callable[[], bool]) -> None:

@@ -19,11 +19,12 @@ Choice = Annotated[str, Field(pattern=r"\S", max_length=MAX_CHOICE)]
 
 
 @tool(effect=Effect.READ, inline=True)
-def done(result: str) -> str:
+def done(result: str, summary: str | None = None) -> str:
     """Say that the task is done. Call it once, when everything is finished: the run ends with it.
 
     Args:
         result: What came of the task: the answer, or a summary of what was done.
+        summary: One or two sentences for the list of runs, where the result is long.
     """
     return result
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from runs.tools.base import ToolContext
+from timeline.windows import mask
 
 MakeContext = Callable[..., ToolContext]
 
@@ -25,6 +26,7 @@ def make_ctx() -> MakeContext:
             "epoch": 1,
             "model_call": 1,
             "cancelled": lambda: False,
+            "mask": mask,
         }
         return ToolContext(**{**fields, **changes}, settings=settings)
 

@@ -148,3 +148,12 @@ def test_it_refuses_a_size_out_of_range(make_ctx, max_bytes):
 
     assert result.is_error
     assert "max_bytes: " in result.output
+
+
+@pytest.mark.parametrize("size", [11, 14, 30, 31])
+def test_a_secret_that_the_limit_cuts_is_masked(make_ctx, size):
+    with serving(answer(b"password=hunter2hunter2hunter2 and more")) as server:
+        result = http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server), "max_bytes": size})
+
+    assert "password=[REDACTED:password:" in result.output
+    assert "hunter" not in result.output

@@ -42,7 +42,7 @@ def answer(make_ctx, call_id: str, arguments="{}", **options) -> ToolResult:
 def test_it_answers_by_call_id(make_ctx):
     assert answer(make_ctx, "call-1") == ToolResult("plain", duration_ms=1500)
     assert answer(make_ctx, "call-2") == ToolResult(["text", {"kind": "image"}])
-    assert answer(make_ctx, "call-3") == ToolResult("it broke", is_error=True)
+    assert answer(make_ctx, "call-3") == ToolResult("it broke", is_error=True, retryable=False)
 
 
 def test_it_answers_whatever_the_arguments_were(make_ctx):

@@ -3,13 +3,18 @@ May import runs.tools."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import random
+import re
 import socket
+import stat
 import threading
 from pathlib import Path
 
 import pytest
+from pytest_django import Settings
 
 from runs.tools.base import ToolContext, ToolDenied
 from runs.tools.builtin import list_dir, read_file
@@ -19,8 +24,9 @@ OUTSIDE = "outside the root"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, settings: Settings) -> Path:
     root = tmp_path / "root"
+    settings.AGENTOPS_TOOL_ROOTS = [str(root)]
     (root / "docs" / "deep").mkdir(parents=True)
     (root / "docs" / "a.txt").write_text("alpha")
     (root / "docs" / "deep" / "b.txt").write_text("beta")
@@ -174,17 +180,23 @@ def test_it_refuses_pipes_sockets_and_devices_without_waiting_for_them(ctx, root
             read_file.run(ctx, {"path": name})
 
 
-def test_it_refuses_devices(make_ctx):
+def test_it_refuses_devices(ctx, root):
+    try:
+        os.mknod(root / "zero", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("this user may make no devices")
+
     with pytest.raises(ToolDenied, match="not a plain file"):
-        read_file.run(make_ctx(settings={"root": "/dev"}), {"path": "zero"})
+        read_file.run(ctx, {"path": "zero"})
 
 
 @pytest.mark.parametrize("root", [None, "", "relative", 5, ["/"], "/no/such/directory", "/etc/passwd", "/a\0b"])
-def test_it_refuses_everything_without_a_root(make_ctx, root):
-    settings = {} if root is None else {"root": root}
+def test_it_refuses_everything_without_a_root(make_ctx, settings, tmp_path, root):
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
+    given = {} if root is None else {"root": root}
 
-    with pytest.raises(ToolDenied, match="file root") as caught:
-        read_file.run(make_ctx(settings=settings), {"path": "docs/a.txt"})
+    with pytest.raises(ToolDenied, match="root") as caught:
+        read_file.run(make_ctx(settings=given), {"path": "docs/a.txt"})
 
     assert caught.value.code == "path_denied"
 
@@ -282,3 +294,46 @@ def test_no_descriptor_is_left_open(ctx, root):
                 continue
 
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- Secrets at the borders of windows ------------------------------------------------------------------------------
+
+SECRET = "q8vX2-LrT5kWz1Nc-J7bYh4"
+URL = f"postgresql://agentops:{SECRET}@db:5432/agentops"
+
+
+@pytest.mark.parametrize("between", ["\n", "\0"], ids=["lines", "NUL, as in environ"])
+def test_windows_of_a_file_show_nothing_of_a_secret(ctx, root, between):
+    """Every offset, with the smallest window: whatever is shown beside marks is no part of the secret."""
+    variables = [
+        "LANG=C.UTF-8",
+        f"DATABASE_URL={URL}",
+        "ümläut=größer",
+        f"API_TOKEN={SECRET}",
+        "PATH=/usr/bin",
+        "x" * 60,
+    ]
+    content = between.join(variables).encode()
+    (root / "f").write_bytes(content)
+
+    for at in range(len(content)):
+        answer = read_file.run(ctx, {"path": "f", "offset": at, "limit": 16}).output
+        text = re.sub(r"\[REDACTED:[a-z_]+:[0-9a-f]{8}\]", "", answer.partition("\n[bytes ")[0])
+        assert not any(SECRET[at : at + 4] in text for at in range(len(SECRET) - 3)), answer
+        assert "sha256" not in answer, "the hash of a few bytes gives them away"
+
+
+def test_a_window_deep_inside_a_private_key_is_masked(ctx, root):
+    lines = [base64.b64encode(random.Random(line).randbytes(48)).decode() for line in range(150)]
+    key = "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"])
+    (root / "f").write_text(f"{'words ' * 30_000}{key}{' words' * 30_000}")
+
+    for at in range(180_000, 180_000 + len(key), 997):
+        answer = read_file.run(ctx, {"path": "f", "offset": at, "limit": 64}).output
+        assert re.match(r"\[REDACTED:private_key:[0-9a-f]{8}\]", answer), answer
+
+
+def test_characters_cut_by_an_offset_are_shown_with_the_window_that_ends_them(ctx, root):
+    (root / "f").write_text("aé€🙂" * 10)
+
+    assert read_file.run(ctx, {"path": "f", "offset": 2, "limit": 16}).output.startswith("é€🙂a")

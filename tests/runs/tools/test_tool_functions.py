@@ -89,9 +89,10 @@ def test_arguments_are_read_alike_as_text_and_as_object(ctx):
     assert book.run(ctx, json.dumps(arguments)).output == "29.02.2024 1-2"
 
 
-@pytest.mark.parametrize(("effect", "retries"), [(Effect.READ, 1), (Effect.IDEMPOTENT, 1), (Effect.AT_MOST_ONCE, 0)])
-def test_effect_decides_about_retries(effect, retries):
-    assert tool(effect=effect)(lambda_free).max_retries == retries
+@pytest.mark.parametrize("effect", Effect)
+def test_effect_decides_about_retries(effect):
+    assert tool(effect=effect)(lambda_free).may_repeat is (effect is not Effect.AT_MOST_ONCE)
+    assert tool(effect=effect, repeats_after_error=True)(lambda_free).may_repeat
 
 
 def lambda_free() -> None:
