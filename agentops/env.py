@@ -1,7 +1,4 @@
-"""Strict readers of the environment: a bad value stops the start and is named, never shown.
-
-May import environs, dj-database-url and Django's exceptions and validators; nothing of ours.
-"""
+"""Strict readers of the environment: a bad value stops the start and is named, never shown."""
 
 from __future__ import annotations
 
@@ -9,17 +6,19 @@ import os
 import re
 from collections.abc import Callable
 from email.utils import parseaddr
+from ipaddress import ip_network
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.validators import validate_email
-from environs import Env
 
 T = TypeVar("T")
 PREFIX = "AGENTOPS_"
 MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
+KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev")
 INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -33,13 +32,12 @@ class Reader:
     """Reads variables and remembers which `AGENTOPS_*` names exist, so that a misspelt one is refused."""
 
     def __init__(self) -> None:
-        self._env = Env()
         self._known: set[str] = set()
 
     def read(self, name: str, default: T, parse: Callable[[str], T], expected: str) -> T:
         """The parsed value of `name`; unset and empty give `default`, a `ValueError` becomes `BadSetting`."""
         self._known.add(name)
-        raw = self._env.str(name, "")
+        raw = os.environ.get(name, "")
         if not raw:
             return default
         try:
@@ -72,6 +70,32 @@ class Reader:
 
     def names(self, name: str, default: list[str]) -> list[str]:
         return self.read(name, default, lambda raw: [p.strip() for p in raw.split(",") if p.strip()], "a comma list")
+
+    def directories(self, name: str, default: list[str]) -> list[str]:
+        """Existing directories by their absolute paths; those in which the kernel shows itself are none."""
+
+        def parse(raw: str) -> list[str]:
+            places = [Path(part.strip()) for part in raw.split(",") if part.strip()]
+            for place in places:
+                resolved = Path(os.path.realpath(place))
+                if not place.is_absolute() or not resolved.is_dir():
+                    raise ValueError
+                if any(resolved.is_relative_to(kernel) for kernel in KERNEL_DIRECTORIES):
+                    raise ValueError
+            return list(map(str, places))
+
+        expected = "a comma list of absolute paths of directories that exist, none in /proc, /sys or /dev"
+        return self.read(name, default, parse, expected)
+
+    def proxies(self, name: str) -> list[str]:
+        def parse(raw: str) -> list[str]:
+            names = [part.strip() for part in raw.split(",") if part.strip()]
+            for each in names:
+                if each != "*":
+                    ip_network(each, strict=False)
+            return names
+
+        return self.read(name, [], parse, "a comma list of IP addresses and networks, or *")
 
     def database(self, name: str, default: dict[str, Any]) -> dict[str, Any]:
         """A Django database entry from a URL: `postgresql://…` or `sqlite:///PATH`."""
