@@ -3,39 +3,41 @@ May import: the standard library, pydantic's JSON type, secret_shapes, secret_na
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
-from urllib.parse import quote, quote_plus
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from timeline import secret_shapes
-from timeline.secret_names import Span, kind_of_member
+from timeline.registered_secrets import Registered
+from timeline.secret_names import Span, kind_of_member, lowered
 
-JSON: TypeAlias = JsonValue
+if TYPE_CHECKING:  # for a type alone pydantic would cost every command a tenth of a second
+    from pydantic import JsonValue
+
+JSON: TypeAlias = "JsonValue"
 
 NUL = "nul"
 SURROGATE = "surrogate"
 REDACTED = "redacted"
 NOTHING: frozenset[str] = frozenset()
 
-MIN_SECRET = 6  # shorter ones would tear holes into ordinary words
-HOLD = 256
 MAX_HELD = 32_768
-LOOK_BACK = 16  # as far back as a shape looks to see whether a token starts there
+CONTEXT = 512  # more than any detector looks back for a name, a command or a scheme
+_EAGER = 256  # held text up to this length is searched at each piece, longer text only as it grows
 
 # A mark in place of a secret may make its neighbour visible as one; more than two rounds are hardly needed.
 _ROUNDS = 4
 _MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
+_MARK_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
+_MARK_LENGTH = 52
 # Kinds that come from a name in front: what a value's own shape says is better to know.
 _VAGUE = frozenset({"password", "token", "key", "bearer", "authorization"})
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # A name as code writes it: no shape of a secret is that short and all in lower case.
 _PLAIN_KEY = re.compile(r"[a-z_]{1,16}", re.ASCII)
+_NOT_LINE = re.compile(r"[^\n]")
+_REST_OF_SECRET = re.compile(r"\A[^\s\"'<>,;]+")
 
 
 def mark(kind: str, original: str) -> str:
@@ -48,25 +50,17 @@ class Redactor:
     """Immutable once built, so threads may share it. With `shapes` off only NUL and lone surrogates are replaced."""
 
     def __init__(self, secrets: Iterable[str] = (), *, shapes: bool = True) -> None:
-        self._shapes = shapes
-        self._plain: dict[str, str] = {}
-        for secret in secrets:
-            if len(secret) >= MIN_SECRET:
-                self._plain |= dict.fromkeys(_spellings(secret), secret)
-        longest_first = sorted(self._plain, key=len, reverse=True)
-        self._registered = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-        self.longest = len(longest_first[0]) if longest_first else 0
+        self.shapes = shapes
+        self._registered = Registered(secrets)
+        self.longest = self._registered.longest
 
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
         """The text as it may be stored, and which of `nul`, `surrogate`, `redacted` happened to it.
 
         What stands before and after it is looked at, not given back."""
-        text, found = _legible(text)
-        for _ in range(_ROUNDS if self._shapes else 0):
-            spans = self.spans(text, before, after)
-            if not spans:
-                break
-            text, found = self._replace(text, spans), found | {REDACTED}
+        text, found = legible(text)
+        if self.shapes and (spans := self.spans(text, before, after)):
+            return self.replace(text, spans), found | {REDACTED}
         return text, found
 
     def clean(self, value: JSON) -> tuple[JSON, frozenset[str]]:
@@ -81,37 +75,61 @@ class Redactor:
             elif isinstance(item, list):
                 todo.extend(item)
             elif isinstance(item, dict):
+                named = _named(item)
                 for key, member in item.items():
-                    if not (self._registered is None and _PLAIN_KEY.fullmatch(key)):
+                    if not (not self._registered and _PLAIN_KEY.fullmatch(key)):
                         found |= self._note(fixed, key)
                     if isinstance(member, str):
-                        found |= self._note(fixed, member, key)
+                        found |= self._note(fixed, member, named if key in ("value", "Value") else key)
                     elif isinstance(member, list | dict):
                         todo.append(member)
         return (_rebuilt(value, fixed), found) if found else (value, NOTHING)
 
     def spans(self, text: str, before: str = "", after: str = "") -> list[Span]:
-        """The secrets of a text in order, overlapping ones joined, marks of an earlier round left out."""
-        whole = before + text + after
-        marks = [m.span() for m in _MARK.finditer(whole)] if "[REDACTED:" in whole else []
-        if marks:  # NUL is part of no name and no token, and every position stays
-            whole = _MARK.sub(lambda m: "\0" * len(m[0]), whole)
-        found = secret_shapes.find(whole)
-        if self._registered:
-            found += [Span(*m.span(), m.start(), "secret") for m in self._registered.finditer(whole)]
-        if not found:
-            return found
+        """The secrets of a text in order, overlapping ones joined, marks of an earlier cleaning left out."""
+        found, _ = self.search(before + text + after)
         past, size = len(before), len(text)
         return [
             Span(max(span.begin - past, 0), min(span.end - past, size), span.context - past, span.kind)
-            for span in _without(_joined(sorted(found)), marks)
+            for span in found
             if past < span.end and span.begin < past + size
         ]
+
+    def search(self, whole: str, past: int = 0) -> tuple[list[Span], list[str]]:
+        """The secrets of a text in order, and what each round of the search looked at.
+
+        What was found, and every mark, is NUL in the next round: it is part of no name and no token, and every
+        position stays. What would reach over `past` is left out: what lies before was looked at in full already."""
+        blanks = [m.span() for m in _MARK.finditer(whole)] if "[REDACTED:" in whole else []
+        texts = [_blanked(whole, blanks)]
+        spans: list[Span] = []
+        for _ in range(_ROUNDS):
+            found = secret_shapes.find(texts[-1])
+            if self._registered:
+                found += self._registered.find(texts[-1])
+            found = sorted(span for span in found if not span.begin < past < span.end)
+            found = list(_without(_joined(found), blanks)) if found else found
+            if not found:
+                break
+            spans = sorted(spans + found)
+            blanks = sorted(blanks + [(span.begin, span.end) for span in found])
+            texts.append(_blanked(whole, blanks))
+        return spans, texts
+
+    def unfinished(self, text: str) -> int:
+        """Where something begins that more text could make a secret, or another one; the length if nowhere does."""
+        begin = secret_shapes.unfinished(text, lowered(text))
+        if self._registered:
+            begin = min(begin, self._registered.unfinished(text))
+        at = text.rfind("[", max(0, len(text) - _MARK_LENGTH))
+        if at >= 0 and ("[REDACTED:".startswith(text[at:]) or _MARK_HEAD.match(text, at)):
+            begin = min(begin, at)
+        return begin
 
     def _note(self, fixed: dict[str, str], text: str, name: str = "") -> frozenset[str]:
         """Put the cleaned form of a string into `fixed` if it differs."""
         cleaned, found = self.clean_text(text)
-        if name and self._shapes and REDACTED not in found and "[REDACTED:" not in text:
+        if name and self.shapes and REDACTED not in found and "[REDACTED:" not in text:
             cleaned, found = self._clean_member(name, cleaned, found)
         if found:
             fixed[text] = cleaned
@@ -122,61 +140,109 @@ class Redactor:
         kind = kind_of_member(name, text)
         if kind:
             return mark(kind, text), found | {REDACTED}
-        if name.lower().endswith("authorization"):
+        if name.lower().endswith(("authorization", "cookie")):
             cleaned, more = self.clean_text(text, f"{name}: ")
             return cleaned, found | more
         return text, found
 
-    def _replace(self, text: str, spans: list[Span]) -> str:
+    def replace(self, text: str, spans: list[Span]) -> str:
+        """The text with a mark in place of each span."""
         parts: list[str] = []
         done = 0
         for span in spans:
             original = text[span.begin : span.end]
-            parts += text[done : span.begin], mark(span.kind, self._plain.get(original, original))
+            parts += text[done : span.begin], mark(span.kind, self._registered.plain(original))
             done = span.end
         return "".join([*parts, text[done:]])
 
 
 class Stream:
-    """Cleans a text that comes in pieces: what could be the start of a secret waits until its end is seen.
+    """Cleans a text that comes in pieces: what could still become a secret waits until that is decided.
 
-    One per streamed text, not shared between threads. It holds back 256 characters, or as many as the longest
-    registered secret has, or a secret that has no end yet, up to MAX_HELD."""
+    One per streamed text, not shared between threads. Everything else leaves at once. What leaves, joined, is
+    `clean_text` of the whole text, unless a possible secret is longer than MAX_HELD: then it leaves by itself."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         self._redactor = redactor or DEFAULT
-        self._hold = max(HOLD, self._redactor.longest)
+        self._most = MAX_HELD + self._redactor.longest
         self._given = ""  # the end of what has left, as it came: context for what follows
         self._held = ""
+        self._enough = 0  # the search waits until so much is held
+        self._overlong = False  # what was held too long was a secret: the rest of it is to come
         self.found: frozenset[str] = NOTHING
 
     def feed(self, text: str) -> str:
         """Take the next piece; give what is now certain to be clean."""
-        self._held += text
-        cut = len(self._held) - self._hold
-        if cut <= 0:
+        text, found = legible(text)
+        self.found |= found
+        self._held += self._swallowed(text) if self._overlong else text
+        if len(self._held) < self._enough:
             return ""
-        if len(self._held) <= self._hold + MAX_HELD:
-            for span in reversed(self._redactor.spans(self._held, self._given)):
-                if span.context < cut < span.end:
-                    cut = max(span.context, 0)
-        return self._release(cut)
+        return self._release(ended=False)
 
     def flush(self) -> str:
         """The rest, at the end of the text."""
-        rest = self._release(len(self._held))
-        self._given = ""
+        rest = self._release(ended=True)
+        self._given, self._enough, self._overlong = "", 0, False
         return rest
 
-    def _release(self, count: int) -> str:
-        raw, self._held = self._held[:count], self._held[count:]
-        cleaned, found = self._redactor.clean_text(raw, self._given, self._held)
-        self._given = (self._given + raw)[-LOOK_BACK:]
-        self.found |= found
+    def _release(self, *, ended: bool) -> str:
+        if not self._redactor.shapes:
+            rest, self._held = self._held, ""
+            return rest
+        whole, past = self._given + self._held, len(self._given)
+        spans, texts = self._redactor.search(whole, past)
+        cut = len(whole)
+        if not ended and len(self._held) <= self._most:
+            cut = max(_settled(self._redactor, whole, spans, texts), past)
+        elif not ended:
+            self._overlong = bool(spans) and spans[-1].end == cut
+        leaving = [
+            span._replace(begin=span.begin - past, end=span.end - past) for span in spans if past <= span.begin < cut
+        ]
+        if leaving:
+            self.found |= {REDACTED}
+        cleaned = self._redactor.replace(whole[past:cut], leaving)
+        self._given, self._held = _context(whole, cut, spans), whole[cut:]
+        waiting = len(self._held)
+        self._enough = min(waiting + 1 + max(waiting - _EAGER, 0) // 8, self._most + 1)  # so that time stays linear
         return cleaned
 
+    def _swallowed(self, text: str) -> str:
+        rest = _REST_OF_SECRET.sub("", text, count=1)
+        self._overlong = not rest
+        return rest
 
-def _legible(text: str) -> tuple[str, frozenset[str]]:
+
+def _settled(redactor: Redactor, whole: str, spans: list[Span], texts: list[str]) -> int:
+    """How much of a text nothing that follows it can change."""
+    cut = _before(spans, min(map(redactor.unfinished, texts)))
+    for _ in range(_ROUNDS if cut < len(whole) else 0):
+        # What follows may turn out to be a secret: then a token in front of it ends there.
+        earlier = _before(redactor.search(whole[:cut])[0], cut)
+        if earlier == cut:
+            break
+        cut = _before(spans, earlier)
+    return cut
+
+
+def _before(spans: list[Span], cut: int) -> int:
+    for span in reversed(spans):
+        if span.begin < cut <= span.end:
+            cut = span.begin
+    return cut
+
+
+def _context(whole: str, cut: int, spans: list[Span]) -> str:
+    """The end of what has left; it begins in no secret, or that would no longer be known as one."""
+    begin = max(cut - CONTEXT, 0)
+    for span in spans:
+        if span.begin < begin < span.end:
+            begin = max(span.begin, cut - MAX_HELD)
+    return whole[begin:cut]
+
+
+def legible(text: str) -> tuple[str, frozenset[str]]:
     """Neither Postgres nor UTF-8 can hold NUL and lone surrogates."""
     found = NOTHING
     if "\0" in text:
@@ -190,28 +256,16 @@ def _legible(text: str) -> tuple[str, frozenset[str]]:
     return text, found
 
 
-def _spellings(secret: str) -> Iterator[str]:
-    """The forms a registered secret travels in."""
-    yield secret
-    data = secret.encode(errors="surrogatepass")
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        whole = encode(data).decode()
-        yield whole
-        yield whole.rstrip("=")
-        for shift in range(3):
-            # Inside a longer encoded text (a header, a file) only the secret's inner characters are the same.
-            shifted = encode(bytes(shift) + data).decode()
-            inner = shifted[(8 * shift + 5) // 6 : (shift + len(data)) * 8 // 6]
-            if len(inner) >= MIN_SECRET:
-                yield inner
-    for percent in (quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")):
-        yield percent
-        yield re.sub("%[0-9A-F]{2}", lambda m: m[0].lower(), percent)
-    for ascii_only in (True, False):
-        escaped = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
-        yield escaped
-        yield escaped.replace("/", "\\/")
-        yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]
+def _blanked(text: str, places: list[tuple[int, int]]) -> str:
+    """The text with NUL at the places, which are in order; lines stay lines."""
+    if not places:
+        return text
+    parts: list[str] = []
+    done = 0
+    for begin, end in places:
+        parts += text[done:begin], _NOT_LINE.sub("\0", text[begin:end])
+        done = end
+    return "".join([*parts, text[done:]])
 
 
 def _joined(spans: list[Span]) -> Iterator[Span]:
@@ -240,6 +294,14 @@ def _without(spans: Iterator[Span], marks: list[tuple[int, int]]) -> Iterator[Sp
             begin, at = marks[at][1], at + 1
         if begin < span.end:
             yield span._replace(begin=begin)
+
+
+def _named(item: dict[str, JSON]) -> str:
+    """What a member called "value" is the value of: `{"name": "password", "value": "…"}`."""
+    for key in ("name", "key", "Name", "Key"):
+        if isinstance(name := item.get(key), str):
+            return name
+    return "value"
 
 
 def _rebuilt(value: JSON, fixed: dict[str, str]) -> JSON:

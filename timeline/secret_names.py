@@ -43,13 +43,15 @@ _PAGING = re.compile(r"(?:page|next|continuation|cursor|sync|pad|eos|bos|unk|mas
 
 _AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")  # a cheap look before _ASSIGN has a close one
 _ASSIGN = re.compile(r"[0-9]{0,2}\\{0,3}[\"'`]?\]?(\s{0,4}(?:=>|:=|==?|:|%3[Dd])\s{0,4})")
+# {"name": "password", "value": "…"}: a name may be a value itself.
+_PAIR = re.compile(r"\\{0,3}[\"']\s{0,8},\s{0,8}\\{0,3}[\"'](?:value|Value)\\{0,3}[\"']\s{0,4}(:)\s{0,4}")
 _FLAG = re.compile(r"(\s{1,2})(?!-)")
 # Groups 1 to 3 are quoted ("…", '…', \"…\"), group 4 is bare. The end of the text closes a quote: previews
 # are cut, and a stream is looked at before it has ended. Bare values are judged by their head, so that
 # a=b=c=d=… is not read again from each of its names.
 _VALUE = re.compile(
-    r"\"((?:[^\"\\\n]|\\[^\n]){1,512}+)(?:\"|\Z)"
-    r"|'((?:[^'\\\n]|\\[^\n]){1,512}+)(?:'|\Z)"
+    r"\"((?:[^\"\\\n]|\\[^\n]|\\\Z){1,512}+)(?:\"|\Z)"
+    r"|'((?:[^'\\\n]|\\[^\n]|\\\Z){1,512}+)(?:'|\Z)"
     r"|\\{1,3}[\"']([^\"'\\\n]{1,512}+)(?:\\|\Z)"
     r"|([^\s\"'`&;,<>\\:=]{0,256}+(?:[:=]{1,2}[^\s\"'`&;,<>\\:=]{0,256}+){0,2}+)"
 )
@@ -125,6 +127,28 @@ def find(text: str, lower: str) -> Iterator[Span]:
         yield from _behind(text, lower, word, word)
 
 
+def unfinished(text: str, lower: str) -> int:
+    """Where the value behind a telling name begins that the end of the text cuts; the length if none does."""
+    first = len(text)
+    for word in (*STRONG, *WEAK):
+        kind = PASSWORD if word in STRONG else word
+        for at in each(lower, word):
+            end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
+            if lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
+                first = min(first, _unfinished_value(text, at, end))
+    return first
+
+
+def _unfinished_value(text: str, at: int, end: int) -> int:
+    sign = _sign(text, at, end)
+    match = sign and _VALUE.match(text, sign.end())
+    if not match or match.lastindex is None:
+        return len(text)
+    begin = match.start(match.lastindex)
+    bare = _BARE_WHOLE.match(text, begin) if match.lastindex == _BARE else None
+    return begin if len(text) in (match.end(), bare and bare.end()) else len(text)
+
+
 def kind_of_member(name: str, value: str) -> str | None:
     """The kind of secret that `value` is because of the key it has in a JSON object, if it is one."""
     word = _telling_word(name[-_MAX_NAME:])
@@ -186,9 +210,7 @@ def _is_weak_name(word: str, before: str) -> bool:
 
 def _value(text: str, at: int, end: int, kind: str) -> Span | None:
     """The value behind the name whose last word is `at..end`, if there is one and it looks like a secret."""
-    sign = _ASSIGN.match(text, end)
-    if sign is None and text.startswith("--", _name_start(text, at)):
-        sign = _FLAG.match(text, end)
+    sign = _sign(text, at, end)
     match = sign and _VALUE.match(text, sign.end())
     if not sign or not match or match.lastindex is None:
         return None
@@ -206,6 +228,14 @@ def _value(text: str, at: int, end: int, kind: str) -> Span | None:
     if not quoted and whole:
         value = whole[0].rstrip(_BARE_END)
     return Span(begin, begin + len(value), _name_start(text, at), kind)
+
+
+def _sign(text: str, at: int, end: int) -> re.Match[str] | None:
+    """What leads from a name to its value."""
+    sign = _ASSIGN.match(text, end) or _PAIR.match(text, end)
+    if sign is None and text.startswith("--", _name_start(text, at)):
+        sign = _FLAG.match(text, end)
+    return sign
 
 
 def _name_start(text: str, at: int) -> int:

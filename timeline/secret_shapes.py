@@ -1,5 +1,5 @@
 """Known shapes of secrets: tokens by their prefix, keys in PEM, credentials in headers and URLs. Pure.
-May import: the standard library, secret_names."""
+May import: the standard library, secret_names, secret_commands, vendor_tokens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
+from string import ascii_letters, digits
 
-from timeline import secret_names
+from timeline import secret_commands, secret_names, vendor_tokens
 from timeline.secret_names import DIGIT, LETTER, TEMPLATE, Span, each, lowered
+from timeline.vendor_tokens import START
 
 # Every quantifier of these two modules is bounded, or possessive: it never gives back what it took. So time
 # is linear. There is no detector for high entropy as such: hashes, uuids, lockfiles and images are an agent's
@@ -63,14 +65,27 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         (
             _shape("github_token", "gh[oprsu]_", r"[A-Za-z0-9]{20,}+"),
             _shape("github_token", "github_pat_", r"[A-Za-z0-9_]{20,}+"),
-            _shape("agentops_key", "aok_", rf"{_WORD}{{16,}}+"),
+            # A key's prefix is no secret: it says who did something.
+            _shape("agentops_key", "aok_", rf"(?!(?:live|test)_[0-9A-Za-z]{{12}}(?!{_WORD})){_WORD}{{16,}}+"),
         ),
     ),
     (
-        re.compile(r"A(?:KIA|SIA|Iza)"),
+        re.compile(r"A(?:KIA|SIA|BIA|CCA|Iza|A(?<=:AA)|A(?<=EAA)|KCp|I(?<=LTAI))"),
         (
-            _shape("aws_key", "A[KS]IA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
+            _shape("aws_key", "A(?:[KS]I|BI|CC)A", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
             _shape("google_key", "AIza", rf"{_WORD}{{35}}(?!{_WORD})"),
+            ("telegram_token", re.compile(rf"(?<=[0-9]:)AA{_WORD}{{28,}}+", re.ASCII)),
+            _shape("square_token", "EAAA", rf"(?={_WORD}{{0,20}}[0-9]){_WORD}{{22,}}+"),
+            _shape("facebook_token", "EAA[MC]", r"[A-Za-z0-9]{60,}+"),
+            _shape("artifactory_key", "AKCp", r"[A-Za-z0-9]{40,}+"),
+            _shape("alibaba_key", "LTAI", r"(?=[A-Za-z]{0,20}[0-9])[A-Za-z0-9]{16,24}+(?![A-Za-z0-9])"),
+        ),
+    ),
+    (
+        re.compile(r"S(?:K[0-9a-f]{16}|G\.[A-Za-z0-9_-]{8})"),
+        (
+            _shape("twilio_key", "SK", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
+            _shape("sendgrid_key", r"SG\.", rf"{_WORD}{{16,}}+\.{_WORD}{{16,}}+"),
         ),
     ),
     (
@@ -80,6 +95,25 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
             _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.{_WORD}*+\.{_WORD}{{16,}}+(?:\.{_WORD}*+){{0,2}}"),
         ),
     ),
+)
+# What a stream must wait for: a token that goes on to the end of what came, or the beginning of its prefix.
+_PREFIXES = (
+    *("sk-", "pk-lf-", "glpat-", "xapp-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "aok_"),
+    *("AKIA", "ASIA", "ABIA", "ACCA", "AIza", "EAAA", "EAAC", "EAAM", "AKCp", "LTAI", "SK", "SG.", "eyJ"),
+    *vendor_tokens.PREFIXES,
+    *(f"xox{letter}-" for letter in "abceoprs"),
+)
+_TOKEN_CHARS = ascii_letters + digits + "_-."
+_OPEN_TOKEN = re.compile(f"{_edge('')}(?:{'|'.join(map(re.escape, _PREFIXES))})[A-Za-z0-9_.-]*+\\Z", re.ASCII)
+_OPEN_TELEGRAM = re.compile(r"(?<=[0-9]):(A(?:A[A-Za-z0-9_-]*+)?)\Z", re.ASCII)
+_HEADS = frozenset(prefix[:length] for prefix in _PREFIXES for length in range(1, len(prefix)))
+_LONGEST_HEAD = max(map(len, _HEADS))
+_OPEN_LABEL = r"(?: [A-Z ]{0,48}-{0,4})?"
+_OPEN_PEM = re.compile(
+    rf"-(?:-(?:-(?:-(?:-(?:B(?:E(?:G(?:I(?:N{_OPEN_LABEL})?)?)?)?)?)?)?)?)?\Z"
+    rf"|-----BEGIN {_PEM_LABEL}"
+    rf"(?:(?:[^-]|-(?!----)){{0,16384}}+(?:-----(?:E(?:N(?:D{_OPEN_LABEL})?)?)?)?\Z"
+    rf"|{_PEM_HEADERS}{_PEM_GAP}{{0,8}}+(?:{_PEM_GAP}|[A-Za-z0-9+/=]{{1,76}}+){{0,1024}}+\\?\Z)"
 )
 _SK_VENDOR = re.compile(r"sk-(?:proj|svcacct|admin|or-v1|live|test|None)-")
 
@@ -92,11 +126,17 @@ _HEADER = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9-]{1,20}\s{1,3}([A-Za-z0-9._~+/=:-]{6,}+)|([A-Za-z0-9._~+/=:-]{16,}+))",
     re.ASCII,
 )
+_OPEN_USERINFO = re.compile(r"[^\s:/@?#\"'<>\\]{0,64}:([^\s/@?\"'<>\\]{1,180}+)\Z")
+_OPEN_BEARER = re.compile(rf"(?:\s|:|%20|\+){{1,4}}{_QUOTE}([A-Za-z0-9._~+/=-]++)\Z", re.ASCII)
+_OPEN_BASIC = re.compile(r"(?:\s|%20|\+){1,4}([A-Za-z0-9+/=]++)\Z", re.ASCII)
+_OPEN_HEADER = re.compile(
+    rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9._~+/=:-]++(?:\s{{1,3}}+[A-Za-z0-9._~+/=:-]*+)?)\Z", re.ASCII
+)
 
 
 def find(text: str) -> list[Span]:
     """Every span of `text` that looks like a secret, in no order, maybe overlapping."""
-    spans: list[Span] = []
+    spans = list(vendor_tokens.find(text))
     for gate, shapes in _FAMILIES:
         if gate.search(text):
             spans += _tokens(text, shapes)
@@ -107,7 +147,38 @@ def find(text: str) -> list[Span]:
         spans += _headers(text, lower)
     if "=" in text or ":" in text or "--" in text or "%3" in text:
         spans += secret_names.find(text, lower)
+    spans += secret_commands.find(text, lower)
     return spans
+
+
+def unfinished(text: str, lower: str) -> int:
+    """Where something begins that more text could make a secret; the length of `text` if nowhere does."""
+    begins = [secret_names.unfinished(text, lower), secret_commands.unfinished(text, lower), _unfinished_token(text)]
+    for where, word, pattern in (
+        (text, "://", _OPEN_USERINFO),
+        (lower, "bearer", _OPEN_BEARER),
+        (lower, "basic", _OPEN_BASIC),
+        (lower, "authorization", _OPEN_HEADER),
+    ):
+        matches = (pattern.match(text, at + len(word)) for at in each(where, word))
+        begins += [match.start(1) for match in matches if match]
+    if "-" in text and (match := _OPEN_PEM.search(text)):
+        begins.append(match.start())
+    return min(begins)
+
+
+def _unfinished_token(text: str) -> int:
+    """Where a token begins that goes on to the end, or what may be the beginning of its prefix."""
+    size = len(text)
+    run = len(text.rstrip(_TOKEN_CHARS))
+    if run < size and (match := _OPEN_TOKEN.search(text, run)):
+        return match.start()
+    if run < size and (match := _OPEN_TELEGRAM.search(text, run - 1 if run else 0)):
+        return match.start(1)
+    for length in range(min(_LONGEST_HEAD, size), 0, -1):
+        if text[size - length :] in _HEADS and START.match(text, size - length):
+            return size - length
+    return size
 
 
 def _tokens(text: str, shapes: tuple[Shape, ...]) -> Iterator[Span]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 RNG = random.Random(20)
 ALNUM = string.ascii_letters + string.digits
+HEX = "0123456789abcdef"
 B64URL = ALNUM + "-_"
 
 
@@ -48,6 +49,18 @@ TOKENS: dict[str, Callable[[], str]] = {
     "slack": lambda: f"xox{RNG.choice('abprs')}-{RNG.randrange(10**11)}-{RNG.randrange(10**12)}-{pick(ALNUM, 24)}",
     "aws": lambda: RNG.choice(["AKIA", "ASIA"]) + pick(string.ascii_uppercase + string.digits, 16),
     "google": lambda: "AIza" + pick(B64URL, 35),
+    "stripe": lambda: RNG.choice(["sk_live_", "rk_live_", "sk_test_"]) + pick(ALNUM, 24),
+    "npm": lambda: "npm_" + pick(ALNUM, 36),
+    "sendgrid": lambda: f"SG.{pick(B64URL, 22)}.{pick(B64URL, 43)}",
+    "hugging_face": lambda: "hf_" + pick(ALNUM, 34),
+    "twilio": lambda: "SK" + pick(HEX, 32),
+    "digitalocean": lambda: RNG.choice(["dop_v1_", "doo_v1_", "dor_v1_"]) + pick(HEX, 64),
+    "pypi": lambda: "pypi-AgEIcHlwaS5vcmc" + pick(B64URL, 120),
+    "telegram": lambda: f"AA{pick(B64URL, 33)}",
+    "shopify": lambda: "shpat_" + pick(HEX, 32),
+    "linear": lambda: "lin_api_" + pick(ALNUM, 40),
+    "grafana": lambda: f"glsa_{pick(ALNUM, 32)}_{pick(HEX, 8)}",
+    "gitlab_runner": lambda: "glrt-" + pick(B64URL, 20),
     "jwt": jwt,
     "agentops": lambda: "aok_" + pick(B64URL, 40),
 }
@@ -71,6 +84,19 @@ SETTINGS: dict[str, Callable[[], tuple[str, str]]] = {
     "aws_secret": lambda: _around("aws_secret_access_key = {}", "k" + pick(ALNUM + "/+", 38) + "Z"),
     "client_secret": lambda: _around('client_secret: "{}"', pick(ALNUM, 24)),
     "token_env": lambda: _around("NPM_TOKEN={}", pick(ALNUM, 36)),
+    "curl_user": lambda: _around("curl -s -u ada:{} https://api.example/v1/me", pick(ALNUM, 12)),
+    "curl_user_quoted": lambda: _around('curl --user "ada:{}" -o out.json https://api.example', pick(ALNUM, 12)),
+    "mysql": lambda: _around("mysql -h db -u root -p{} shop < dump.sql", pick(ALNUM, 12)),
+    "sshpass": lambda: _around("sshpass -p {} ssh ada@host uptime", pick(ALNUM, 12)),
+    "cookie": lambda: _around("Cookie: theme=dark; sessionid={}; lang=en", pick(ALNUM, 32)),
+    "set_cookie": lambda: _around("< Set-Cookie: sid={}; Path=/; HttpOnly", pick(ALNUM, 26)),
+    "netrc": lambda: _around("machine api.example login ada password {}", pick(ALNUM, 12)),
+    "netrc_lines": lambda: _around("machine api.example\n  login ada\n  password {}\n", pick(ALNUM, 12)),
+    "pair": lambda: _around('{{"name": "password", "value": "{}"}}', pick(ALNUM, 12)),
+    "pair_escaped": lambda: _around('{{\\"name\\":\\"api_key\\",\\"value\\":\\"{}\\"}}', pick(ALNUM, 24)),
+    "slack_webhook": lambda: _around(
+        "https://hooks.slack.com/services/T0{}", f"{pick(ALNUM, 8)}/B0{pick(ALNUM, 8)}/{pick(ALNUM, 24)}"
+    ),
     "token_url": lambda: _around("https://x.example/hook?access_token={}", pick(ALNUM, 36)),
 }
 FRAMES: list[str] = [
@@ -102,7 +128,8 @@ def _true_samples() -> list[tuple[str, str, str]]:
     for name, make in TOKENS.items():
         for frame in TOKEN_FRAMES * 3:
             token = make()
-            samples.append((name, frame.format(token), token))
+            shown = f"{RNG.randrange(10**9)}:{token}" if name == "telegram" else token
+            samples.append((name, frame.format(shown), token))
     for name, make_setting in SETTINGS.items():
         for frame in FRAMES * 3:
             line, value = make_setting()
@@ -177,6 +204,17 @@ PROSE = [
     '"integrity": "sha512-' + base64.b64encode(bytes(range(64))).decode() + '"',
     "GET /api/projects/demo/agent-runs?limit=50&cursor=cD0yMDI1LTAxLTAx HTTP/1.1",
     "Set max_steps to 50 and on_idle to nudge; attempts: forever, cooldown: 60s",
+    "curl -u and --user take a name and a password; curl -u $USER:$PASSWORD https://x",
+    "curl -s -o out.json -w '%{http_code}' http://localhost:8000/healthz:80",
+    "mysql -u root -p shop, then type it; docker run -p 8080:80 nginx; mkdir -p /tmp/a1; ssh -p 2222 host",
+    "Set-Cookie is a header; Cookie: a small text that a site keeps; cookies=None; cookie = jar.get('sid')",
+    'SESSION_COOKIE_NAME = "sessionid"; CSRF_COOKIE_SECURE=True; response.set_cookie("theme", "dark")',
+    "machine learning needs no login; the login page asks for a password twice",
+    '{"name": "password", "value": ""}, {"name": "password", "type": "string"}, {"name": "limit", "value": "50"}',
+    "npm_config_registry, npm_lifecycle_event, npm_package_version; hf_transfer, hf_hub_download_with_retries",
+    "sk_test_mode, SK-1234, SG.txt, AAA_battery, pypi-publish-action, glrt-runner, API-Documentation-Reference",
+    "claude-opus-4-1-20250805 and gpt-4o-mini-2024-07-18; by key:aok_live_0123456789aB",
+    "12:AA34 in hex, aa:bb:cc:dd:ee:ff, 10:AAPL, ratio 3:AAAA",
     "secret santa, token ring, keyboard, monkey=banana1, turkey: 12kg",
 ]
 

@@ -1,0 +1,167 @@
+"""A text that comes in pieces: prose leaves at once, a secret never does, and the whole is what it would be at once.
+May import: timeline.redact and its samples; no database."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.timeline.redact_samples import FALSE, TRUE
+from timeline.redact import DEFAULT, MAX_HELD, Redactor, Stream
+from timeline.registered_secrets import Registered
+
+RNG = random.Random(4)
+NAMED = Redactor(
+    ['p&ss/w0rd "x" +\xe4=\\n1', "hunter2-hunter2", "correct-horse-battery", "aaaaaaab", "REDACTED:password"]
+)
+SPELLINGS = sorted(Registered(['p&ss/w0rd "x" +\xe4=\\n1', "correct-horse-battery", "aaaaaaab"])._plain)
+#: What makes one text run into the next, and what begins a secret that never comes.
+GLUE = [
+    *(
+        "",
+        " ",
+        "\n",
+        ".",
+        "/",
+        ", ",
+        ": ",
+        "=",
+        "-",
+        "_",
+        "x",
+        "0",
+        "\\",
+        "\\n",
+        '"',
+        "'",
+        "@",
+        "://",
+        "\0",
+        "\ud83d",
+        "日本",
+    ),
+    *("password=", 'password: "', "api_key=", "--token ", "token", "Bearer ", "Authorization: ", "basic ", "-----"),
+    *(
+        "-----BEGIN PRIVATE KEY-----",
+        "-----BEGIN ",
+        "sk-",
+        "ghp_",
+        "eyJ",
+        "AKIA",
+        "[REDACTED:",
+        "[REDACTED:key:01234567]",
+    ),
+]
+TEXTS = [text for _, text, _ in TRUE]
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Secrets, pieces of secrets and ordinary text, glued together at random."""
+    sizes = st.integers(0, 400)
+    piece = st.one_of(
+        st.sampled_from(GLUE),
+        st.sampled_from(TEXTS),
+        st.sampled_from(FALSE),
+        st.sampled_from(SPELLINGS),
+        st.builds(lambda text, a, b: text[a : a + b], st.sampled_from(TEXTS + SPELLINGS), sizes, sizes),
+    )
+    return "".join(draw(st.lists(piece, max_size=7)))
+
+
+def streamed(text: str, sizes: list[int], redactor: Redactor = DEFAULT) -> tuple[str, frozenset[str]]:
+    """What leaves a stream, joined, when the text comes in pieces of these sizes, again and again."""
+    stream, given, at, turn = Stream(redactor), "", 0, 0
+    while at < len(text):
+        size = sizes[turn % len(sizes)]
+        given += stream.feed(text[at : at + size])
+        at, turn = at + size, turn + 1
+    return given + stream.flush(), stream.found
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(texts(), st.lists(st.sampled_from([1, 2, 3, 7, 20, 100]), min_size=1, max_size=5))
+def test_the_pieces_joined_are_the_cleaned_text_however_it_was_split(text: str, sizes: list[int]) -> None:
+    assert streamed(text, sizes, NAMED) == NAMED.clean_text(text)
+
+
+def test_every_sample_leaves_a_stream_as_it_leaves_at_once() -> None:
+    filler = "The agent reads the next file and thinks about it, step by step. " * 10
+    for text in RNG.sample(TEXTS, 60) + RNG.sample(FALSE, 60):
+        whole = f"{filler[: RNG.randrange(len(filler))]} {text} {filler}"
+        assert streamed(whole, [RNG.choice([3, 20, 100])]) == DEFAULT.clean_text(whole)
+
+
+def test_prose_and_code_leave_at_once() -> None:
+    prose = (
+        "Here is the plan: read the file, then say what is in it.\n\n```python\ndef f(x: int) -> int:\n    pass\n```\n"
+    )
+    stream = Stream()
+    for word in prose.split(" "):
+        assert stream.feed(word + " ") == word + " "
+    stream, waiting = Stream(), []
+    for character in prose + "日本語のテキスト":
+        stream.feed(character)
+        waiting.append(len(stream._held))
+    # The first letters of a word may begin a token until the next one comes, never longer.
+    assert max(waiting) <= 2
+    assert waiting.count(0) >= len(waiting) * 0.75
+    assert waiting[-8:] == [0] * 8
+
+
+def test_a_secret_leaves_when_its_end_is_seen() -> None:
+    stream = Stream()
+    assert stream.feed("the key sk-ant-api03-Ab1Ab1Ab1") == "the key "
+    assert stream.feed("Ab1Ab1Ab1Ab1") == ""
+    assert stream.feed(" works").startswith("[REDACTED:anthropic_key:")
+    assert stream.feed(' password = "hun') == ' password = "'
+    assert stream.feed("ter2") == ""
+    assert stream.flush() == DEFAULT.clean_text('password = "hunter2')[0][len('password = "') :]
+    assert (stream.flush(), stream.found) == ("", {"redacted"})
+
+
+def test_a_stream_catches_a_registered_secret_longer_than_all_others() -> None:
+    secret = "x".join(str(n) for n in range(300))
+    left, _ = streamed("a" * 500 + secret + "b" * 500, [20], Redactor([secret]))
+    assert left.startswith("a" * 500 + "[REDACTED:secret:")
+    assert left.endswith("]" + "b" * 500)
+
+
+def test_a_stream_holds_no_more_than_it_may() -> None:
+    stream, most = Stream(), 0
+    for piece in ["api_key=", *["Ab1xY9" * 16] * 1000, " and more"]:
+        stream.feed(piece)
+        most = max(most, len(stream._held))
+    assert MAX_HELD // 2 < most <= MAX_HELD + 100
+    assert stream.flush() == ""
+    key, _ = streamed("api_key=" + "Ab1xY9" * 16_000 + " and more", [100])
+    assert "xY9" not in key, "the rest of a secret that is too long to be held"
+    assert key.endswith("] and more")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The agent reads the next file and thinks. ",
+        "sk-" + "a1" * 50_000,
+        "a",
+        "-----BEGIN PRIVATE KEY-----\n" + ("A1" * 32 + "\n") * 1500,
+        "api_key=" + "a1B/" * 25_000,
+        'password="x y ',
+        "eyJ",
+        "eyJa.",
+        "-",
+        "[REDACTED:",
+        "://a:",
+        "AKIAABCDEFGHIJKLMNOP",
+    ],
+)
+def test_a_stream_takes_linear_time(text: str) -> None:
+    whole = (text * (50_000 // len(text) + 1))[:50_000]
+    started = time.process_time()
+    streamed(whole, [50])
+    assert time.process_time() - started < 4  # 0.2 s on a quiet machine; the rest is patience
