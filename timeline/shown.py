@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import cast
 
-from timeline.events.preview import preview
+from timeline.preview import preview
 from timeline.redact import DEFAULT as REDACTOR
+from timeline.redact import JSON
 
 #: A secret that begins where a text is cut is still known as one if its end is this near.
 LOOKAHEAD = 32_768
@@ -46,19 +48,20 @@ def clean(text: str) -> str:
     return REDACTOR.clean_text(legible(text))[0]
 
 
-def clip(text: str, limit: int, *, size: int = 0) -> Clip:
+def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip:
     """The first `limit` bytes of `text`, cleaned before they are cut. `size`: bytes of the whole, where `text` is only
-    its beginning."""
+    its beginning. With its `secrets` only for who may see them."""
     # More than this cannot matter, and a text may have megabytes.
     head = text[: limit + LOOKAHEAD]
-    shown, cut = preview(clean(head), limit)
+    shown, cut = preview(legible(head) if secrets else clean(head), limit)
     if not cut and len(head) == len(text) and size <= len(text.encode(errors="replace")):
         return Clip(shown)
     return Clip(shown, max(size, len(text.encode(errors="replace"))))
 
 
-def pretty(value: object) -> str:
-    """A JSON value for people: indented; text as it is, unless it is JSON itself."""
+def pretty(value: object, *, secrets: bool = False) -> str:
+    """A JSON value for people: indented, and without secrets, which deep escapes would hide; text as it is, unless
+    it is JSON itself. With its `secrets` only for who may see them."""
     if isinstance(value, str):
         if value[:1] not in ("{", "["):
             return value
@@ -67,6 +70,7 @@ def pretty(value: object) -> str:
         except (ValueError, RecursionError):
             return str(value)
     try:
+        value = value if secrets else REDACTOR.clean(cast("JSON", value))[0]
         return json.dumps(value, indent=2, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         return "(nested too deeply to be shown)"

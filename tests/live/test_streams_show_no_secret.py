@@ -1,0 +1,38 @@
+"""Followed live, a run shows no secret either: as JSON events, and as rows of its page."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from runs.models import AgentRunMessage
+from tests.crash.rig import eventually
+from tests.live.conftest import Scene
+from tests.make import drive
+from tests.test_no_secret_leaves import TEXT, answer_of, seen_in
+from timeline import log
+from timeline.events.notice import Error
+from timeline.log import Entry
+from timeline.models import Source
+
+pytestmark = pytest.mark.breaks_invariants("an answer's content is replaced by one with secrets")
+
+
+@pytest.mark.parametrize("kind", ["json", "html"])
+def test_no_stream_has_a_canary(scene: Scene, kind: str) -> None:
+    run = drive(scene.run)
+    answer = answer_of(run)
+    content = {**answer.content, "parts": [{"part_kind": "text", "content": TEXT}]}
+    AgentRunMessage.objects.filter(pk=answer.pk).update(content=content)
+    with transaction.atomic():
+        log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
+
+    url = scene.url if kind == "json" else scene.page_url
+    reader = scene.listeners.open(f"{url}?afterSeq=0", scene.cookie)
+    eventually(
+        lambda: "[REDACTED:" in "".join(m.data or "" for m in reader.messages), within_s=10, why="the error came"
+    )
+
+    said = "\n".join(message.data or "" for message in reader.messages)
+    assert seen_in(said) == []
+    assert seen_in(said.replace("\\n", "\n")) == []

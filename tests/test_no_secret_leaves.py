@@ -1,0 +1,283 @@
+"""Canaries of every kind stand raw in the rows of a run; no address gives any of them, unless it is asked to.
+
+The addresses are read off the site's own list, so that a new one fails here until it says how it is looked at.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from contextlib import suppress
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import transaction
+from django.test import Client
+from django.urls import get_resolver
+
+from agentops.projects.models import AuditEntry, IdempotencyKey, Role
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
+from tests.make import drive, make_agent, make_project, make_run
+from tests.test_page_access import PAGES, addresses, filled, parts_of
+from tests.timeline.redact_samples import SETTINGS, TOKENS, pem
+from tests.web.people import make_person, with_key
+from timeline import log
+from timeline.events.notice import Error
+from timeline.log import Entry
+from timeline.models import Source
+
+pytestmark = pytest.mark.django_db
+
+CANARIES: dict[str, tuple[str, str]] = {
+    **{
+        kind: ((token := make()), f"{'1234567890:' if kind == 'telegram' else ''}{token}")
+        for kind, make in TOKENS.items()
+    },
+    **{kind: (found := make())[::-1] for kind, make in SETTINGS.items()},
+    "pem": ((key := pem("PRIVATE KEY")).split("\n")[5], key),
+}
+TEXT = "\n".join(f"{number}. {shown}" for number, (_, shown) in enumerate(CANARIES.values()))
+#: The pages of one message and of one call.
+PAYLOADS = ("runs/<uuid:run_id>/messages/<uuid:message_id>", "runs/<uuid:run_id>/calls/<uuid:call_id>")
+#: Of the API, below /api/projects/<p>/ or above it.
+RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
+API = {
+    *(
+        "api/schema",
+        "api/projects",
+        "api/projects/<str:project>/agents",
+        "api/projects/<str:project>/agents/<str:agent>",
+    ),
+    *("api/projects/<str:project>/agent-runs", "api/projects/<str:project>/notifications", RUN),
+    *(
+        f"{RUN}/{part}"
+        for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
+    ),
+    *(f"{RUN}/{part}" for part in ("events", "children", "checkpoints", "errors", "usage")),
+}
+#: They answer a POST with the rows that the others show, or show no run.
+OTHERS = {
+    *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
+    *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
+    f"{RUN}/events/stream",  # the events of `events`, one by one
+}
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    """A run that ended, with canaries in whatever a model, a tool or an earlier version may have put there."""
+    run = drive(make_run(make_agent(make_project("alpha"))))
+    AgentRun.objects.filter(pk=run.pk).update(
+        title=TEXT[:200], summary=TEXT, result=TEXT, error_message=TEXT, prompt=TEXT, labels=[TEXT],
+        agent_config={**run.agent_config, "instructions": TEXT},
+    )  # fmt: skip
+    message = answer_of(run)
+    parts = [
+        {"part_kind": "text", "content": TEXT},
+        {"part_kind": "thinking", "content": TEXT, "signature": "abc"},
+        {"part_kind": "tool-call", "tool_name": "f", "tool_call_id": "c", "args": json.dumps({"text": TEXT})},
+        {
+            "part_kind": "tool-call",
+            "tool_name": "f",
+            "tool_call_id": "d",
+            "args": {"text": [TEXT], "password": "s3cret-pw"},
+        },
+    ]
+    AgentRunMessage.objects.filter(pk=message.pk).update(
+        content={**message.content, "kind": "response", "parts": parts}
+    )
+    call = AgentRunToolCall.objects.filter(run=run).first()
+    assert call is not None
+    AgentRunToolCall.objects.filter(pk=call.pk).update(
+        input={"text": TEXT, "headers": [{"name": "password", "value": "s3cret-pw"}]}, output=TEXT
+    )
+    RunError.objects.create(
+        run=run,
+        step_number=1,
+        context=f"tool:{call.call_id}"[:300],
+        error_type="x",
+        message=TEXT,
+        attempt=0,
+        created_at=run.created_at,
+    )
+    with transaction.atomic():
+        log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
+    return AgentRun.objects.get(pk=run.pk)
+
+
+def answer_of(run: AgentRun) -> AgentRunMessage:
+    return AgentRunMessage.objects.filter(run=run, role="assistant").order_by("position")[0]
+
+
+def parts(run: AgentRun) -> dict[str, object]:
+    """What addresses name: the run, its message and its call with canaries."""
+    slug = run.agent.slug if run.agent else ""
+    return parts_of(run) | {"str:project": "alpha", "str:agent": slug, "uuid:message_id": answer_of(run).pk}
+
+
+def url_of(address: str, run: AgentRun) -> str:
+    named = parts(run)
+    return "/" + re.sub(r"<([^>]+)>", lambda found: str(named[found[1]]), address)
+
+
+def seen_in(body: str) -> list[str]:
+    """The kinds of canaries that show in an answer, as they are or as JSON and HTML write them."""
+    plain = html.unescape(body)
+    texts = (plain, plain.replace("\\/", "/"), plain.replace('\\"', '"'))
+    found = [kind for kind, (secret, _) in CANARIES.items() if any(secret in text for text in texts)]
+    return found + ["member"] * ("s3cret-pw" in plain)
+
+
+def test_there_are_enough_kinds_and_the_rows_have_them(run: AgentRun) -> None:
+    assert len(CANARIES) >= 30
+    message = answer_of(run)
+    assert len(seen_in("\n".join(message.content["parts"][0]["content"].split("\n")))) == len(CANARIES)
+
+
+def test_every_address_is_looked_at() -> None:
+    known = {one for one in addresses(get_resolver("agentops.urls").url_patterns) if one.startswith("api/")}
+
+    assert known == API | OTHERS
+
+
+def test_no_answer_to_a_read_key_has_a_canary(run: AgentRun) -> None:
+    headers = with_key(run.project, "read")
+    leaks = {}
+    for address in sorted(API):
+        url = url_of(address, run)
+        answer = Client().get(f"{url}?limit=200" if address.endswith("events") else url, headers=headers)
+        assert answer.status_code == 200, url
+        leaks[address] = seen_in(answer.content.decode())
+
+    assert not {address: kinds for address, kinds in leaks.items() if kinds}
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
+def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
+    client = Client()
+    client.force_login(make_person(run.project, role))
+    named = parts(run) | {"int:seq": run.log.last_seq}
+    urls = [filled(address, named) for address, served in PAGES.items() if "GET" in served and "stream" not in address]
+    message, call = filled(PAYLOADS[0], named), filled(PAYLOADS[1], named)
+    urls += [f"{message}?download={name}" for name in ("json", "part-0", "part-1", "part-2", "part-3")]
+    urls += [f"{call}?download={name}" for name in ("arguments", "output")]
+
+    leaks = {url: seen_in(client.get(url, follow=True).content.decode()) for url in urls}
+
+    assert not {url: kinds for url, kinds in leaks.items() if kinds}
+
+
+def test_no_page_of_the_administration_has_a_canary(run: AgentRun) -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    rows: list[Any] = [run, answer_of(run), run.tool_calls.first(), RunError.objects.get(run=run)]
+    urls = [f"/admin/{row._meta.app_label}/{row._meta.model_name}/" for row in rows]
+    urls += [f"{url}{row.pk}/change/" for url, row in zip(urls, rows, strict=True)]
+
+    answers = {url: client.get(url) for url in urls}
+
+    assert {answer.status_code for answer in answers.values()} == {200}
+    assert not {url: kinds for url, answer in answers.items() if (kinds := seen_in(answer.content.decode()))}
+
+
+@pytest.mark.parametrize("kind", ["messages/<uuid:message_id>", "tool-calls/<uuid:call_id>"])
+def test_who_may_is_shown_the_secrets_on_request_and_it_is_audited(run: AgentRun, kind: str) -> None:
+    url = url_of(f"{RUN}/{kind}", run)
+    for scopes, code in ((("read",), "scope_required"), (("read", "write"), "scope_required")):
+        refused = Client().get(f"{url}?secrets=show", headers=with_key(run.project, *scopes))
+        assert (refused.status_code, refused.json()["code"]) == (403, code)
+    operator = Client()
+    operator.force_login(make_person(run.project, Role.OPERATOR))
+    assert operator.get(f"{url}?secrets=show").status_code == 403
+    assert not AuditEntry.objects.filter(action="secrets.revealed").exists()
+
+    headers = with_key(run.project, "read", "secrets")
+    assert seen_in(Client().get(url, headers=headers).content.decode()) == []
+    shown = Client().get(f"{url}?secrets=show", headers=headers)
+    assert len(set(seen_in(json.dumps(shown.json(), ensure_ascii=False).replace("\\n", "\n")))) > 30
+    assert shown.headers["Cache-Control"] == "no-store"
+    admin = Client()
+    admin.force_login(make_person(run.project, Role.ADMIN))
+    assert admin.get(f"{url}?secrets=show").status_code == 200
+    entries = AuditEntry.objects.filter(action="secrets.revealed", project=run.project)
+    assert [entry.actor.partition(":")[0] for entry in entries.order_by("created_at")] == ["key", "user"]
+    assert {entry.object_id for entry in entries} == {url.rpartition("/")[2]}
+
+
+@pytest.mark.parametrize("page", PAYLOADS)
+def test_an_admin_shows_the_secrets_on_a_page_by_a_button_and_it_is_audited(run: AgentRun, page: str) -> None:
+    url = "/" + filled(page, parts(run)).lstrip("/")
+    for role in (Role.VIEWER, Role.OPERATOR):
+        other = Client()
+        other.force_login(make_person(run.project, role))
+        assert b"Show secrets" not in other.get(url).content
+        refused = other.get(f"{url}?secrets=show")
+        assert (refused.status_code, seen_in(refused.content.decode())) == (403, [])
+    assert not AuditEntry.objects.filter(action="secrets.revealed").exists()
+
+    admin = Client()
+    admin.force_login(make_person(run.project, Role.ADMIN))
+    assert b'name="secrets" value="show"' in admin.get(url).content
+    shown = admin.get(f"{url}?secrets=show")
+    assert len(set(seen_in(shown.content.decode()))) > 30
+    assert shown.headers["Cache-Control"] == "no-store"
+    assert b"recorded in the audit trail" in shown.content
+    # What is downloaded stays masked.
+    assert not seen_in(admin.get(f"{url}?secrets=show&download=json").content.decode())
+    entry = AuditEntry.objects.get(action="secrets.revealed", project=run.project)
+    assert (entry.actor.partition(":")[0], entry.object_id) == ("user", url.rpartition("/")[2])
+
+
+@pytest.mark.parametrize("command", ["show", "messages", "calls", "errors", "tail"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_no_command_prints_a_canary(run: AgentRun, command: str, form: list[str]) -> None:
+    out = StringIO()
+    with suppress(SystemExit):  # `show` and `tail` say by their code how the run ended
+        call_command("agent", command, str(run.pk), *form, stdout=out)
+
+    assert out.getvalue()
+    assert seen_in(out.getvalue()) == seen_in(out.getvalue().replace("\\n", "\n")) == []
+
+
+def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun) -> None:
+    """Only what is shown is found: no part of a masked secret, but what stands beside it."""
+    message = answer_of(run)
+    secret, shown = CANARIES["stripe"]
+    texts = [f"first {shown}", f"the words beside {shown} are found"]
+    content = {"kind": "response", "parts": [{"part_kind": "text", "content": text} for text in texts]}
+    AgentRunMessage.objects.filter(pk=message.pk).update(content=content)
+    url, headers = "/api/projects/alpha/agent-runs", with_key(run.project, "read")
+    for said, count in ((secret, 0), (secret[8:14], 0), (secret[:12].upper(), 0), ("words beside", 1), ("First", 1)):
+        answer = Client().get(url, {"q": said}, headers=headers)
+        assert (answer.status_code, len(answer.json()["results"])) == (
+            200,
+            count,
+        )
+
+
+def test_labels_and_keys_are_cleaned_before_they_are_stored(run: AgentRun) -> None:
+    token = CANARIES["stripe"][0]
+    other = token[:-1] + ("a" if token[-1] != "a" else "b")
+    url, headers = "/api/projects/alpha/agent-runs", with_key(run.project, "read", "write")
+    body = {"agent_id": run.agent.slug if run.agent else "", "prompt": "go", "labels": [f"k {token}"], "title": token}
+    ids = []
+    for key in (token, token, other):
+        answer = Client().post(url, body, "application/json", headers={**headers, "Idempotency-Key": key})
+        assert answer.status_code == 201
+        assert token not in answer.content.decode()
+        ids.append(answer.json()["id"])
+    assert ids[0] == ids[1] != ids[2]
+    send = f"{url}/{ids[0]}/commands"
+    sent = [
+        Client().post(send, {"type": "send", "message": "m", "key": key}, "application/json", headers=headers)
+        for key in (token, other)
+    ]
+    assert [answer.status_code for answer in sent] == [202, 202]
+    assert sent[0].json()["id"] != sent[1].json()["id"]
+    rows = [row for model in (IdempotencyKey, RunCommand) for row in model.objects.values_list()]
+    rows += list(AgentRun.objects.exclude(pk=run.pk).values_list())
+    assert not [row for row in rows if token in str(row) or other in str(row)]
