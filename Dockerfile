@@ -1,8 +1,9 @@
 # One image for every process: the command says which (docker-compose.yml lists them).
 # It is built of what the lock file names, with hashes, and of a wheel of this tree.
-ARG PYTHON=3.13
+# By digest: `make digests` writes the current one.
+ARG PYTHON=python:3.13.15-slim-trixie@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b
 
-FROM python:${PYTHON}-slim AS build
+FROM ${PYTHON} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy
 WORKDIR /src
 # The installer is held to its hashes as well, and stays behind in this stage.
@@ -21,7 +22,7 @@ COPY templates templates
 RUN uv build --wheel --build-constraints requirements-dev.lock --require-hashes --out-dir /wheels \
  && uv pip install --python /opt/agentops --no-deps /wheels/*.whl
 
-FROM python:${PYTHON}-slim
+FROM ${PYTHON}
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/agentops --shell /usr/sbin/nologin agentops \
  && chmod 0700 /var/lib/agentops
 COPY --from=build /opt/agentops /opt/agentops

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
-django_application = get_asgi_application()
+django.setup(set_prefix=False)
 
-# Only now: it needs the settings and the apps.
-from agentops.body_limit import BodyLimit  # noqa: E402
+# Only now: they need the settings and the apps.
+from django.conf import settings  # noqa: E402
+
+from agentops.forwarded import ForwardedClient  # noqa: E402
 from agentops.one_charset import AsgiRequest  # noqa: E402
-from timeline.live.server import LiveServer  # noqa: E402
+from agentops.threaded import ThreadedDjango  # noqa: E402
+from timeline.live.server import Door, LiveServer  # noqa: E402
 
-django_application.request_class = AsgiRequest
-application = LiveServer(BodyLimit(django_application))
+if "agentops.http_protocol" not in sys.modules:
+    logging.getLogger(__name__).warning(
+        "this server limits neither the time that clients take nor their connections: use `agentops serve`"
+    )
+Door.request_class = AsgiRequest
+live_server = LiveServer(ThreadedDjango())
+application = ForwardedClient(live_server, settings.FORWARDED_ALLOW_IPS)

@@ -1,80 +1,132 @@
-"""Bodies of requests under ASGI: no more than a body may have is taken, and no longer waited for than is fair.
+"""Bodies of requests: read whole before a thread is taken, within limits of size, time and memory.
 
-Roof: wraps Django's ASGI application, which would first write whatever is sent to disk, however much and slowly.
+Roof: agentops.threaded reads with it; its middleware, named by settings, answers for bodies that were refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from agentops.error_pages import answer
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 
-#: No body of ours is longer. Of one that is, one byte more is handed on, by which the view knows it.
+#: The longest body that a view reads. Of a longer one, one byte more is kept, by which the view knows.
 MAX_BYTES = 5 * 1024 * 1024
-#: For the whole body.
-MAX_SECONDS = 30.0
-#: What the scope then says (runs.api.bodies).
-LATE = "agentops.late"
-END: Message = {"type": "http.request", "body": b"", "more_body": False}
+#: What one body may hold before it counts against the memory that all bodies of a process share.
+FREE_BYTES = 64 * 1024
+SHARED_BYTES = 128 * 1024 * 1024
+#: The key in the scope of a request whose body was refused: one of REFUSALS.
+REFUSED = "agentops.refused"
+LATE, FULL = "request_timeout", "too_many_bodies"
+RETRY_AFTER_S = 5
+#: Code → status and text.
+REFUSALS = {
+    LATE: (408, "The body did not arrive in time. Send it again, faster."),
+    FULL: (503, "The server is reading too many large bodies. Try again in a few seconds."),
+}
 
 
-class BodyLimit:
-    """Ends a body early where it is too long or too late; the views refuse what they got so far."""
-
-    def __init__(self, application: Application) -> None:
-        self.application = application
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            receive = _Body(scope, receive).receive
-        await self.application(scope, receive, send)
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
 
 
-class _Body:
-    """One request's body as it is handed on."""
+@dataclass
+class Bodies:
+    """The bodies that one process is reading. Used on its event loop only."""
 
-    def __init__(self, scope: Message, receive: Receive) -> None:
-        self._scope = scope
-        self._receive = receive
-        self._left = MAX_BYTES + 1
-        self._until: float | None = None
-        self._ended = False
-        length = dict(scope["headers"]).get(b"content-length", b"")
-        #: Not read at all: the view sees the header and knows.
-        self._refused = length.isdigit() and (len(length) > 18 or int(length) > MAX_BYTES)
+    shared_bytes: int = SHARED_BYTES
+    _held: int = field(default=0, init=False)
 
-    async def receive(self) -> Message:
-        if self._ended:
-            return await self._disconnect()
-        if self._refused:
-            self._ended = True
-            return END
-        message = await self._in_time()
-        if message["type"] != "http.request":
-            return message
-        body = message.get("body", b"")[: self._left]
-        self._left -= len(body)
-        self._ended = not (message.get("more_body", False) and self._left)
-        return {"type": "http.request", "body": body, "more_body": not self._ended}
+    async def read(self, scope: Message, receive: Receive) -> Body:
+        """Return the whole body. Raises ClientGone.
 
-    async def _in_time(self) -> Message:
-        if self._until is None:
-            self._until = asyncio.get_running_loop().time() + MAX_SECONDS
+        A body that takes longer than AGENTOPS_BODY_TIMEOUT_S, or for which there is no memory, is dropped and
+        `scope` says so. One whose Content-Length is too long is not read: the view sees the header.
+        """
+        body = Body(self)
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"")
+        is_empty = not length and b"transfer-encoding" not in headers
+        if is_empty or (length.isdigit() and (len(length) > 18 or int(length) > MAX_BYTES)):
+            return body
         try:
-            async with asyncio.timeout_at(self._until):
-                return await self._receive()
+            async with asyncio.timeout(settings.AGENTOPS_BODY_TIMEOUT_S):
+                while body.take(await receive()):
+                    pass
         except TimeoutError:
-            self._scope[LATE] = True
-            return END
+            body.refuse(scope, LATE)
+        except MemoryError:
+            body.refuse(scope, FULL)
+        except BaseException:
+            body.release()
+            raise
+        return body
 
-    async def _disconnect(self) -> Message:
-        """What is sent after the end that we have made goes nowhere; Django waits for the client's leaving only."""
-        while True:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                return message
+    def reserve(self, count: int) -> None:
+        """Raises MemoryError where all bodies together would hold too much."""
+        if self._held + count > self.shared_bytes:
+            raise MemoryError
+        self._held += count
+
+    def give_back(self, count: int) -> None:
+        self._held -= count
+
+
+class Body:
+    """One request's body; `release` gives its memory back."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._reserved = 0
+        self._content = bytearray()
+
+    def take(self, message: Message) -> bool:
+        """Keep a piece; return whether to read on."""
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece = message.get("body", b"")[: MAX_BYTES + 1 - len(self._content)]
+        beyond = max(0, len(self._content) + len(piece) - FREE_BYTES) - self._reserved
+        if beyond > 0:
+            self._bodies.reserve(beyond)
+            self._reserved += beyond
+        self._content += piece
+        return bool(message.get("more_body", False)) and len(self._content) <= MAX_BYTES
+
+    def refuse(self, scope: Message, code: str) -> None:
+        scope[REFUSED] = code
+        self.release()
+
+    def stream(self) -> BytesIO:
+        return BytesIO(self._content)
+
+    def release(self) -> None:
+        self._bodies.give_back(self._reserved)
+        self._reserved = 0
+        self._content = bytearray()
+
+
+class RefusedBodies:
+    """Answers 408 or 503 for a request whose body was dropped: no view sees half of it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        code = getattr(request, "scope", {}).get(REFUSED)
+        if code is None:
+            return self.get_response(request)
+        status, text = REFUSALS[code]
+        response = answer(request, status, code, text)
+        if status == 503:
+            response.headers["Retry-After"] = str(RETRY_AFTER_S)
+        return response

@@ -9,9 +9,9 @@ import logging
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_POST
 
 from agentops.error_pages import answer
+from agentops.projects.methods import require_POST
 from agentops.projects.requests import address_of
 from agentops.projects.throttle import Throttle
 from timeline.redact import DEFAULT as REDACTOR

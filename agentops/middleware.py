@@ -14,17 +14,20 @@ from urllib.parse import urlencode, urlsplit
 
 from django.contrib.auth import logout
 from django.contrib.auth.models import AnonymousUser
-from django.db import Error, InterfaceError, InternalError, OperationalError
+from django.core.exceptions import DisallowedHost
+from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.log import log_response
 from django_htmx.middleware import HtmxDetails
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from agentops.error_pages import API, answer
-from agentops.projects import sessions
+from agentops.projects import rates, sessions
+from agentops.projects.storage_faults import StorageFault, fault_of
 
 log = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -37,8 +40,11 @@ UNUSED_FEATURES = (
 )
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
-#: Postgres: read_only_sql_transaction.
-READ_ONLY = "25006"
+#: Asked by probes under any name (agentops.health).
+PROBES = {"/healthz", "/readyz"}
+#: Of pages that are not ours, such as the administration's.
+METHODS = ("GET", "HEAD", "POST")
+MAX_HOST = 100
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
@@ -77,6 +83,58 @@ class SecureHeaders:
         return response
 
 
+class KnownHosts:
+    """Refuses requests for other sites. Django would, too, with a traceback in the log for each of them."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path_info not in PROBES:
+            try:
+                request.get_host()
+            except DisallowedHost:
+                return self._refused(request)
+        return self.get_response(request)
+
+    def _refused(self, request: HttpRequest) -> HttpResponse:
+        response = answer(request, 400, "invalid_host", "This site is not served under the name in the Host header.")
+        host = str(request.META.get("HTTP_HOST", ""))
+        # It is then logged: Django adds no line of its own.
+        log_response("host refused: %s", ascii(host[:MAX_HOST]), response=response, request=request, logger=log)
+        return response
+
+
+class Methods:
+    """Refuses methods that a page does not have, before a token or a right is asked for. The API does so itself."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        allowed = methods_of(view)
+        if request.method in allowed or (request.path_info.startswith(API) and hasattr(view, "view_class")):
+            return None
+        names = ", ".join(allowed)
+        response = answer(request, 405, "method_not_allowed", f"This address takes {names} only.")
+        response.headers["Allow"] = names
+        return response
+
+
+def methods_of(view: Any) -> tuple[str, ...]:
+    """As agentops.projects.methods, or the class of a view, says."""
+    cls = getattr(view, "view_class", None)
+    if cls is None:
+        return tuple(getattr(view, "methods", METHODS))
+    has_get = hasattr(cls, "get")
+    return tuple(name.upper() for name in cls.http_method_names if hasattr(cls, name) or (name == "head" and has_get))
+
+
 class SessionAge:
     """Ends sessions that are over; notes those that are used. A stream that is open is no use of one.
 
@@ -105,18 +163,21 @@ def _person(request: HttpRequest, user: Any) -> Any:
 
 
 class Refusals:
-    """Turns what the floors below refuse (exceptions with a `code` and a `status`) into answers, for all views."""
+    """Turns what the floors below refuse (exceptions with a `code` and a `status`) into answers, for all views. It also
+    says in the answers of the API how many requests are left."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
+        response = self.get_response(request)
+        rates.describe(request, response)
+        return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        if isinstance(exception, OperationalError | InterfaceError) or _is_read_only(exception):
-            log.error("the database does not answer", exc_info=exception)
-            return _unavailable(request)
+        if (fault := fault_of(exception)) is not None:
+            log.error("the database cannot be used: %s", fault.short, exc_info=exception)
+            return _unavailable(request, fault)
         code, status = getattr(exception, "code", None), getattr(exception, "status", None)
         if not isinstance(code, str) or not isinstance(status, int) or not 400 <= status < 500:
             return None
@@ -137,14 +198,8 @@ def _details(refusal: Exception) -> dict[str, Any]:
     return facts | {"errors": errors}
 
 
-def _is_read_only(exception: Exception) -> bool:
-    """A standby, or a server that was told to write nothing: psycopg counts that among the internal errors."""
-    return isinstance(exception, InternalError) and getattr(exception.__cause__, "sqlstate", None) == READ_ONLY
-
-
-def _unavailable(request: HttpRequest) -> HttpResponse:
-    text = "The database does not answer. Nothing was changed; try again in a few seconds."
-    response = answer(request, 503, "storage_unavailable", text)
+def _unavailable(request: HttpRequest, fault: StorageFault) -> HttpResponse:
+    response = answer(request, 503, "storage_unavailable", fault.advice, also={"reason": fault.reason})
     response.headers["Retry-After"] = str(RETRY_AFTER_S)
     return response
 

@@ -5,6 +5,7 @@ Roof: settings name its classes by their dotted paths.
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 from collections.abc import Callable
@@ -42,6 +43,13 @@ class RequestId:
 
 class LogLine(logging.Formatter):
     """A record as one line (and its traceback): nothing that was logged can begin a line of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Without the traceback of what Django answers with a 4xx: the client's mistakes need none."""
+        if 400 <= getattr(record, "status_code", 0) < 500:
+            record = copy.copy(record)
+            record.exc_info = record.exc_text = None
+        return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = CONTROL.sub(_escaped, super().formatMessage(record))

@@ -1,4 +1,4 @@
-"""Which server pages and API get at scale: granian by WSGI against uvicorn by ASGI, one process each, the same work.
+"""What serving pages and API costs: `agentops serve` against granian by WSGI, one process each, the same work.
 
 Eight clients on the loopback. Processor time per request is what is judged: how many requests a second that makes
 depends on what else the machine does.
@@ -17,7 +17,7 @@ from typing import Any
 from bench.list_rows import Filled, fill
 from bench.lists import RUNS, Client
 from bench.place import Place
-from bench.processes import Program, free_port, running, uvicorn
+from bench.processes import Program, free_port, running, site
 from bench.report import Row, heading, mid, note, percentile, show
 
 CLIENTS, THREADS = 8, 4
@@ -27,7 +27,7 @@ QUICK_SECONDS = 0.5
 
 
 def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
-    heading(f"servers: pages and API by WSGI and by ASGI, one process each, {CLIENTS} clients")
+    heading(f"servers: pages and API by `serve` and by granian (WSGI), one process each, {CLIENTS} clients")
     filled = fill(place, ROWS)
     urls = {
         "API: 50 runs": RUNS,
@@ -36,9 +36,9 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
         "page: newest runs": "/p/bench/runs",
     }
     seconds = QUICK_SECONDS if quick or steps < 1000 else SECONDS
-    with _by_wsgi(place) as wsgi, _by_asgi(place) as asgi:
+    with _by_serve(place) as serve, _by_granian(place) as granian:
         for name, url in urls.items():
-            _compare(name, url, filled, {"wsgi": wsgi, "asgi": asgi}, seconds)
+            _compare(name, url, filled, {"serve": serve, "granian": granian}, seconds)
 
 
 def _compare(name: str, url: str, filled: Filled, programs: dict[str, Program], seconds: float) -> None:
@@ -46,14 +46,11 @@ def _compare(name: str, url: str, filled: Filled, programs: dict[str, Program], 
         _load(program, filled, url, seconds / 4)  # warms up
     found = {who: [_load(program, filled, url, seconds) for _ in range(ROUNDS)] for who, program in programs.items()}
     cpu = {who: mid([each.cpu_ms for each in rounds]) for who, rounds in found.items()}
-    show(Row(f"{name}: processor time", f"{cpu['wsgi']:.2f} ms", f"by ASGI: {cpu['asgi']:.2f} ms", _ratio(cpu)))
+    limit = f"granian: {cpu['granian']:.2f} ms"
+    show(Row(f"{name}: processor time", f"{cpu['serve']:.2f} ms", limit, cpu["serve"] / cpu["granian"]))
     for who, rounds in found.items():
         rate, p99 = mid([each.rate for each in rounds]), mid([each.p99 for each in rounds])
         note(f"{who}: {rate:.0f} requests/s, p50 {mid([each.p50 for each in rounds]):.1f} ms, p99 {p99:.1f} ms")
-
-
-def _ratio(cpu: dict[str, float]) -> float:
-    return cpu["wsgi"] / cpu["asgi"]
 
 
 class Load:
@@ -85,19 +82,19 @@ def _load(program: Program, filled: Filled, url: str, seconds: float) -> Load:
 
 
 @contextmanager
-def _by_wsgi(place: Place) -> Any:
+def _by_granian(place: Place) -> Any:
     port = free_port()
     flags = f"--interface wsgi --host 127.0.0.1 --port {port} --workers 1 --blocking-threads {THREADS} --no-ws"
     command: list[str | Path] = [
-        sys.executable, "-m", "granian", *flags.split(), "--log-level", "warning", "agentops.wsgi:application",
+        sys.executable, "-m", "granian", *flags.split(), "--log-level", "warning", "bench.wsgi_site:application",
     ]  # fmt: skip
-    with running(command, os.environ, place.folder / "wsgi.log", port=port) as program:
+    with running(command, os.environ, place.folder / "granian.log", port=port) as program:
         yield program
 
 
 @contextmanager
-def _by_asgi(place: Place) -> Any:
+def _by_serve(place: Place) -> Any:
     port = free_port()
-    command = uvicorn(sys.executable, "agentops.asgi:application", port)
-    with running(command, os.environ, place.folder / "asgi.log", port=port) as program:
+    environment = os.environ | {"AGENTOPS_WEB_THREADS": str(THREADS)}
+    with running(site(port), environment, place.folder / "serve.log", port=port) as program:
         yield program

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench import payload
 from bench.place import OURS, Place, empty, redis_url
-from bench.processes import NotStarted, Program, free_port, running, uvicorn
+from bench.processes import NotStarted, Program, free_port, running, site
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 #: The one that the embedded mode makes by itself.
@@ -43,11 +43,11 @@ class Stack:
 
 
 @contextmanager
-def embedded(place: Place) -> Iterator[Stack]:
+def embedded(place: Place, agent: Mapping[str, object] | None = None) -> Iterator[Stack]:
     port = free_port()
     environment = _environment(place) | {"AGENTOPS_HOME": str(place.folder / "embedded"), "PORT": str(port)}
     definition = place.folder / "agent.json"
-    definition.write_text(json.dumps(_definition(place)))
+    definition.write_text(json.dumps(agent or _definition(place)))
     # `up` fills a new site with a demo, which would be at work meanwhile: this one holds something already.
     _manage(environment, "migrate", "--verbosity", "0")
     _manage(environment, "project", "create", PROJECT)
@@ -66,7 +66,7 @@ def scaled(place: Place, *, workers: int = 1) -> Iterator[Stack]:
     _furnish(place)
     port = free_port()
     with ExitStack() as stack:
-        web = uvicorn(sys.executable, "agentops.asgi:application", port)
+        web = site(port)
         programs = [stack.enter_context(running(web, environment, place.folder / "web.log", port=port))]
         for number in range(workers):
             command = [sys.executable, str(MANAGE), "worker", *(["--beat"] if number == 0 else [])]

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from bench import payload, peers
 from bench.place import Place, database, redis_url, sibling
-from bench.processes import Program, free_port, running, uvicorn
+from bench.processes import Program, free_port, running, site, uvicorn
 from bench.publishing import Publisher, publishing
 
 #: Where nobody asks for a run.
@@ -57,13 +57,15 @@ def ours(place: Place, readers: int) -> Iterator[Served]:
     from agentops.projects.models import Project
 
     environment = os.environ | {"REDIS_URL": redis_url(), "AGENTOPS_PROCESS_NAME": "agentops-bench-stream"}
+    # All readers have this machine's address.
+    environment |= {"AGENTOPS_CONNECTIONS_PER_ADDRESS": "100000"}
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
     keys = tuple(
         create_key(project, name=f"reader {number}", scopes=["read"], actor=SYSTEM).plain
         for number in range(-(-readers // READERS_PER_KEY))
     )
     port = free_port()
-    server = uvicorn(sys.executable, "agentops.asgi:application", port)
+    server = site(port)
     with ExitStack() as stack:
         program = stack.enter_context(running(server, environment, place.folder / "ours.log", port=port))
         publisher = stack.enter_context(own_publisher(place))

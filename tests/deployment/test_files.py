@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.deployment.compose import FILE, OURS, ROOT, VARIABLE, parsed, service
+from tests.deployment.compose import FILE, OURS, ROOT, VARIABLE, parsed, service, value, variables
+
+#: Services that do one thing and end.
+ONCE = {"migrate", "proxy-volume"}
+#: What they need beyond nothing.
+CAPABILITIES = {"proxy": ["NET_BIND_SERVICE"], "proxy-volume": ["CHOWN"]}
+#: As many as README.md starts.
+WORKERS = 4
+#: Connections for the migrations, for a backup, and those that PostgreSQL keeps for superusers.
+RESERVED = 20
 
 
 def test_the_compose_file_is_one() -> None:
@@ -23,19 +36,95 @@ def test_the_compose_file_is_one() -> None:
 
 @pytest.mark.parametrize("name", sorted(parsed()["services"]))
 def test_every_service_that_stays_up_is_looked_at(name: str) -> None:
-    """But the proxy, which has nothing to ask it with."""
-    assert ("healthcheck" in service(name)) == (name not in {"migrate", "proxy"})
+    """The others end when they have done their work."""
+    assert ("healthcheck" in service(name)) == (name not in ONCE)
+
+
+@pytest.mark.parametrize("name", sorted(parsed()["services"]))
+def test_every_process_may_do_little(name: str) -> None:
+    confined = service(name)
+
+    assert confined["read_only"]
+    assert confined["cap_drop"] == ["ALL"]
+    assert confined.get("cap_add", []) == CAPABILITIES.get(name, [])
+    assert confined["security_opt"] == ["no-new-privileges:true"]
+    assert not confined.get("privileged")
+    assert 0 < confined["pids_limit"] <= 512
+    assert re.fullmatch(r"[0-9]+[mg]", confined["mem_limit"])
+    # Ours: the image's own, which is not root (below).
+    assert confined.get("user", "agentops") not in {"root", "0", "0:0"} or name == "proxy-volume"
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_our_processes_may_do_little(name: str) -> None:
-    ours = service(name)
+def test_our_processes_are_known_by_name(name: str) -> None:
+    assert service(name)["environment"]["AGENTOPS_PROCESS_NAME"] == f"agentops-{name}"
 
-    assert ours["read_only"]
-    assert ours["cap_drop"] == ["ALL"]
-    assert "no-new-privileges:true" in ours["security_opt"]
-    assert "ports" not in ours
-    assert ours["environment"]["AGENTOPS_PROCESS_NAME"] == f"agentops-{name}"
+
+def test_networks_keep_apart_what_has_nothing_to_say_to_each_other() -> None:
+    networks: dict[str, Any] = parsed()["networks"]
+    services: dict[str, dict[str, Any]] = parsed()["services"]
+    members = {
+        network: {name for name, each in services.items() if network in each.get("networks", [])}
+        for network in networks
+    }
+
+    assert members == {
+        "edge": {"proxy"},
+        "app": {"proxy", "web", "stream"},
+        "data": {*OURS, "postgres", "redis"},
+        "outside": {"worker"},
+    }
+    assert {name for name, each in networks.items() if (each or {}).get("internal")} == {"app", "data"}
+    assert {name for name, each in services.items() if "networks" not in each} == {"proxy-volume"}
+    assert services["proxy-volume"]["network_mode"] == "none"
+
+
+def test_images_are_named_by_digest() -> None:
+    """A tag may be another image tomorrow."""
+    images = {each["image"] for each in parsed()["services"].values()} - {"agentops"}
+    [base] = re.findall(r"^ARG PYTHON=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+
+    assert {image.partition(":")[0] for image in images} == {"caddy", "postgres", "redis"}
+    for image in [*images, base]:
+        assert re.fullmatch(r"[a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", image), image
+    assert len(images) == 3, "one service has another version of an image than the others"
+    sources = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert set(sources) == {"${PYTHON}"}
+
+
+def test_make_digests_writes_the_current_ones(tmp_path: Path) -> None:
+    """With a program in Docker's place that knows one digest for each tag."""
+    for name in ("docker-compose.yml", "Dockerfile", "Makefile"):
+        shutil.copy(ROOT / name, tmp_path)
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text('#!/bin/sh\nprintf "sha256:%s\\n" "$(printf %s "$4" | sha256sum | cut -d" " -f1)"\n')
+    docker.chmod(0o755)
+
+    subprocess.run(["make", "digests"], cwd=tmp_path, check=True, capture_output=True,
+                   env={"PATH": f"{docker.parent}:{os.environ['PATH']}"})  # fmt: skip
+
+    written = (tmp_path / "docker-compose.yml").read_text() + (tmp_path / "Dockerfile").read_text()
+    images = re.findall(r"([a-z]+:[a-z0-9.-]+)@sha256:([0-9a-f]{64})", written)
+    assert {image.partition(":")[0] for image, _ in images} == {"caddy", "postgres", "redis", "python"}
+    assert all(digest == hashlib.sha256(image.encode()).hexdigest() for image, digest in images)
+
+
+def test_the_pools_of_all_processes_fit_into_postgresql() -> None:
+    """With four workers, and what PostgreSQL and its administrators need besides."""
+    [allowed] = re.findall(r"max_connections=([0-9]+)", " ".join(service("postgres")["command"]))
+    pools = {name: int(value(service(name)["environment"]["AGENTOPS_DB_POOL"])) for name in OURS}
+    count = {name: processes_of(name) for name in OURS if name not in ONCE} | {"worker": WORKERS}
+
+    assert sum(pools[name] * count[name] for name in count) <= int(allowed) - RESERVED
+    declared = {int(value(service(name)["environment"]["AGENTOPS_DB_PROCESSES"])) for name in OURS}
+    assert declared == {sum(count.values())}
+    assert all(pool >= int(variables()["AGENTOPS_CONCURRENCY"]) + 4 for pool in pools.values())
+
+
+def processes_of(name: str) -> int:
+    words: list[str] = service(name)["command"]
+    return int(words[words.index("--processes") + 1]) if "--processes" in words else 1
 
 
 def test_nothing_is_open_but_the_proxy() -> None:
@@ -79,6 +168,17 @@ def test_the_image_holds_what_exists_and_is_not_root() -> None:
         assert f"!{name}\n" in ignored, f".dockerignore leaves {name} out"
     assert [line for line in lines if line.startswith("USER ")] == ["USER agentops"]
     assert any("--require-hashes" in line for line in lines)
+
+
+def test_the_proxy_waits_for_no_client() -> None:
+    """Nor takes larger headers or bodies than the processes behind it. A limit on bodies would cut streams off."""
+    caddyfile = parsed()["configs"]["caddyfile"]["content"]
+
+    assert re.search(r"timeouts \{\s+read_header 10s\s+idle 2m\s+\}\s+max_header_size 64KB", caddyfile)
+    assert "read_body" not in caddyfile
+    assert re.search(r"request_body \{\s+max_size 6MB", caddyfile)
+    assert re.search(r"header \{\s+-Server\s+-Via\s+\}", caddyfile)
+    assert re.search(r"^\s*admin off$", caddyfile, re.MULTILINE)
 
 
 def test_the_proxy_passes_streams_on_to_their_own_process() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 
 from agentops import checks, health
+from runs.management.pools import POOLS, warn_of_pools
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +112,28 @@ def test_without_a_broker_it_is_ready_but_slower(probe: Client, settings: Any) -
 @pytest.mark.django_db
 def test_what_makes_commits_durable_is_checked() -> None:
     assert checks.commits_are_durable(None, databases=["default"]) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db
+def test_pools_that_need_more_connections_than_the_server_has_are_told(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert checks.pools_fit_the_server(None, databases=["default"]) == []
+    assert checks.pools_fit_the_server(None, databases=[]) == []
+
+    settings.AGENTOPS_DB_PROCESSES = 10_000
+    [warning] = checks.pools_fit_the_server(None, databases=["default"])
+    assert warning.id == POOLS
+    assert "may open 200000" in warning.msg
+    warn_of_pools()
+    assert "may open 200000" in caplog.text
+
+
+def test_a_database_that_is_down_keeps_no_process_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runs.management.pools.run_checks", is_down)
+    warn_of_pools()
+
+
+def is_down(**_: Any) -> None:
+    raise OperationalError

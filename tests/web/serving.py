@@ -1,6 +1,6 @@
-"""The web process of the tests: uvicorn with the product's own application, on a thread or as a process of its own.
+"""The web process of the tests: the product's own server, on a thread or as a process of its own.
 
-May import uvicorn and the rig; the application is loaded by its name, as a deployment does.
+May import uvicorn, the rig and what `agentops serve` is made of.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import uvicorn
 from django.conf import settings
 from django.db import connection
 
+from runs.management.commands.serve import GRACE_S
+from runs.management.web_server import web_config
 from tests.crash.rig import eventually
 
 if TYPE_CHECKING:
     from tests.crash.rig import Celeried, Stage
 
-APPLICATION = "agentops.asgi:application"
-#: How long a server that was told to stop may take: it must drain its streams by itself before that.
-GRACE_S = 5
 #: The thread hears no signal, so its streams learn of the end only when they are cut.
 THREAD_GRACE_S = 1
 
@@ -60,9 +59,7 @@ class WebThread:
         # Listening before the thread runs: nobody is refused, and nobody else gets the port.
         sock = socket.create_server(("127.0.0.1", self.port), backlog=512)
         self.port = sock.getsockname()[1]
-        config = uvicorn.Config(
-            APPLICATION, lifespan="on", log_config=None, access_log=False, timeout_graceful_shutdown=THREAD_GRACE_S
-        )
+        config = web_config(timeout_graceful_shutdown=THREAD_GRACE_S)
         # Here, so that an application which cannot be loaded fails the test and not a thread.
         config.load()
         self._server = server = uvicorn.Server(config)
@@ -111,10 +108,9 @@ class WebProcess:
         return self.process.pid
 
     def start(self) -> WebProcess:
-        argv = [APPLICATION, "--host", "127.0.0.1", "--port", str(self.port), "--no-access-log",
-                "--timeout-graceful-shutdown", str(GRACE_S)]  # fmt: skip
         self.process = self.stage.spawn(
-            argv, program="uvicorn", AGENTOPS_PROCESS_NAME=self.name, DJANGO_SETTINGS_MODULE=self.settings_module,
+            ["serve", "--port", str(self.port)], program="agentops", AGENTOPS_PROCESS_NAME=self.name,
+            DJANGO_SETTINGS_MODULE=self.settings_module,
             # Sessions made in this process must be good in that one.
             SECRET_KEY=settings.SECRET_KEY, **self.env,
         )  # fmt: skip

@@ -1,0 +1,67 @@
+"""`agentops serve`: pages, API and streams, for a proxy that speaks HTTPS or for clients themselves.
+
+A door: starts uvicorn, in one process or in several that share a port.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+from django.db import connections
+from uvicorn.supervisors import Multiprocess
+
+from agentops.projects.management.base import OurCommand
+from runs.management.pools import warn_of_pools
+from runs.management.web_server import Server, allow_connections, listen, web_config
+
+MAX_PROCESSES = 64
+#: How long open requests may still take at the end.
+GRACE_S = 5
+
+
+class Command(OurCommand):
+    help = "Serve pages, API and streams until SIGTERM; runs are worked on by `agentops worker`."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+        parser.add_argument(
+            "--port", metavar="N", type=_port, default=settings.PORT, help="(default: PORT, %(default)s)"
+        )
+        parser.add_argument(
+            "--processes",
+            metavar="N",
+            type=_processes,
+            default=1,
+            help="processes that share the port, each with limits and a connection pool of its own (default: 1)",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        processes: int = options["processes"]
+        site = listen(options["host"], options["port"])
+        warn_of_pools()
+        connections.close_all()
+        allow_connections(settings.AGENTOPS_CONNECTIONS)
+        config = web_config(workers=processes, timeout_graceful_shutdown=GRACE_S)
+        if processes == 1:
+            Server(config).run(sockets=[site])
+        else:
+            site.set_inheritable(True)
+            Multiprocess(config, sockets=[site]).run()
+
+
+def _port(text: str) -> int:
+    return _number(text, high=65535)
+
+
+def _processes(text: str) -> int:
+    return _number(text, high=MAX_PROCESSES)
+
+
+def _number(text: str, *, high: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,5}", text, re.ASCII) or not 1 <= int(text) <= high:
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a number from 1 to {high}")
+    return int(text)

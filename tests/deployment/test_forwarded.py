@@ -1,0 +1,87 @@
+"""Where a request is said to come from: proxies are believed where they are named, and nobody else ever."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+
+from agentops.env import BadSetting, Reader
+from agentops.forwarded import ForwardedClient
+from agentops.projects.models import AuditEntry
+from tests.web.serving import WebThread
+
+PEER = "10.0.0.1"
+
+
+def seen(proxies: list[str], *forwarded: str, peer: str = PEER) -> tuple[str, bool]:
+    """The client's address, and whether the request counts as one over HTTPS."""
+    scopes: list[dict[str, Any]] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        scopes.append(scope)
+
+    headers = [(b"x-forwarded-for", value.encode()) for value in forwarded] + [(b"x-forwarded-proto", b"https")]
+    scope = {"type": "http", "client": (peer, 5000), "headers": headers}
+    asyncio.run(ForwardedClient(application, proxies)(scope, None, None))
+    return scopes[0]["client"][0], (b"x-forwarded-proto", b"https") in scopes[0]["headers"]
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "10.0.0.1", "203.0.113.4"])
+def test_without_a_configured_proxy_nobody_is_believed(peer: str) -> None:
+    assert seen([], "192.0.2.1", peer=peer) == (peer, False)
+    assert seen(["192.0.2.0/24"], "192.0.2.1", peer=peer) == (peer, False)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "forwarded", "client"),
+    [
+        ([PEER], ["192.0.2.1"], "192.0.2.1"),
+        # What stands left was sent by the client; the proxy appended what it saw.
+        ([PEER], ["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
+        (["*"], ["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
+        ([PEER], ["6.6.6.6", "192.0.2.1"], "192.0.2.1"),
+        (["10.0.0.0/8"], ["6.6.6.6, 192.0.2.1, 10.0.0.2"], "192.0.2.1"),
+        (["10.0.0.0/8"], ["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+        ([PEER], ["::ffff:192.0.2.1"], "192.0.2.1"),
+        ([PEER], ["2001:db8::7"], "2001:db8::7"),
+        ([PEER], ["unknown"], PEER),
+        ([PEER], [""], PEER),
+        ([PEER], [], PEER),
+    ],
+)
+def test_a_named_proxy_is_believed_as_far_as_it_can_know(proxies: list[str], forwarded: list[str], client: str) -> None:
+    assert seen(proxies, *forwarded) == (client, True)
+
+
+def test_a_proxy_must_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.0/8, ::1 ,*")
+    assert Reader().proxies("FORWARDED_ALLOW_IPS") == ["10.0.0.0/8", "::1", "*"]
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "proxy.local")
+    with pytest.raises(BadSetting):
+        Reader().proxies("FORWARDED_ALLOW_IPS")
+
+
+def test_on_this_machine_a_header_does_not_make_another_address(web: WebThread) -> None:
+    """BI-100: a new address for each guess, from loopback, at the server itself."""
+    cache.clear()
+    User.objects.create_user("alice", password="correct horse battery staple")
+    with httpx.Client(base_url=web.url, headers={"Origin": web.url}) as client:
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/login").text)
+        assert token is not None
+        form = {"username": "alice", "csrfmiddlewaretoken": token[1]}
+        for number in range(7):
+            rotated = {"X-Forwarded-For": f"203.0.113.{number}", "Forwarded": f"for=203.0.113.{number}"}
+            guess = client.post("/login", data=form | {"password": f"wrong {number}"}, headers=rotated)
+            assert guess.status_code == 422
+        right = client.post("/login", data=form | {"password": "correct horse battery staple"})
+
+    assert right.status_code == 422
+    failures = AuditEntry.objects.filter(action="login_failed")
+    assert [entry.ip for entry in failures] == ["127.0.0.1"] * 5
+    cache.clear()

@@ -1,0 +1,251 @@
+"""Slow clients, crowds of connections and huge headers: others are served meanwhile, by every way to serve the site."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agentops import body_limit, http_protocol
+from agentops.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientGone
+from tests.crash.rig import eventually
+from tests.deployment.slow_clients import ENDS, STATUS, ends_of, exchange, seconds_to_answer, slow_clients
+from tests.embedded.site import MANAGE, Site, free_port
+from tests.web.serving import WebThread
+
+#: Of each kind. More than a process has threads.
+CLIENTS = 12
+#: As the product has them, but shorter.
+QUICK = {"AGENTOPS_HEADER_TIMEOUT_S": "4", "AGENTOPS_BODY_TIMEOUT_S": "4"}
+#: On a machine that is busy with other tests. A server that is held up answers nobody until the time is up.
+FAST_S = 3
+PLAIN = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[int]:
+    """`agentops serve` as README.md and docker-compose.yml have it, on a database of its own."""
+    port = free_port()
+    env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(directory / "home"), "PORT": str(port)} | QUICK
+    subprocess.run([*MANAGE, "migrate", "--no-input"], env=env, check=True, capture_output=True, timeout=120)
+    with (directory / "log").open("wb") as log:
+        server = subprocess.Popen([*MANAGE, "serve"], env=env, stdout=log, stderr=log, start_new_session=True)
+    try:
+        eventually(lambda: listens(port), within_s=60, why="it listens")
+        yield port
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0, (directory / "log").read_text()
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait(20)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def up(directory: Path) -> Iterator[int]:
+    site = Site(directory / "home")
+    try:
+        yield site.up(**QUICK).port
+    finally:
+        site.kill()
+
+
+WAYS: dict[str, Callable[[Path], Any]] = {
+    "serve": serving,
+    "up": up,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_slow_clients_hold_nobody_up(way: str, tmp_path: Path) -> None:
+    """S24, BI-11: headers, bodies and chunks one byte at a time, connections that say nothing or do not end."""
+    with WAYS[way](tmp_path) as port:
+        # Whatever is loaded for the first one.
+        eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/login", timeout=60), within_s=60, why="it answers")
+        with slow_clients(port, CLIENTS) as clients:
+            took = [seconds_to_answer(port, path) for _ in range(5) for path in ("/login", "/healthz")]
+            ends = ends_of(clients, within_s=20)
+
+        assert max(took) < FAST_S
+        assert {kind: sum(found.values()) for kind, found in ends.items()} == dict.fromkeys(ENDS, CLIENTS)
+        assert not [(kind, end) for kind, found in ends.items() for end in found if end not in ENDS[kind]]
+        assert not any(b"\r\nserver:" in client.answer.lower() for client in clients)
+
+
+def test_the_product_waits_half_a_minute_for_a_body(settings: Any) -> None:
+    assert (settings.AGENTOPS_HEADER_TIMEOUT_S, settings.AGENTOPS_BODY_TIMEOUT_S) == (10, 30)
+
+
+# --- Connections --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["AGENTOPS_CONNECTIONS", "AGENTOPS_CONNECTIONS_PER_ADDRESS"])
+def test_connections_are_limited(name: str, web: WebThread, settings: Any) -> None:
+    """By process and by address; one that ends makes room."""
+    setattr(settings, name, 3)
+    with ExitStack() as stack:
+        for _ in range(3):
+            wire = stack.enter_context(socket.create_connection(("127.0.0.1", web.port)))
+        assert refusal(web, PLAIN + b"\r\n") == 503
+        wire.close()
+        eventually(lambda: refusal(web, PLAIN + b"\r\n") == 200, within_s=5, why="a connection has become free")
+
+
+def test_a_proxy_stands_for_many_addresses(web: WebThread, settings: Any) -> None:
+    settings.AGENTOPS_CONNECTIONS_PER_ADDRESS = 1
+    settings.FORWARDED_ALLOW_IPS = ["127.0.0.0/8"]
+    with socket.create_connection(("127.0.0.1", web.port)), socket.create_connection(("127.0.0.1", web.port)):
+        assert refusal(web, PLAIN + b"\r\n") == 200
+
+
+def test_a_client_that_reads_nothing_is_let_go(web: WebThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "ANSWER_S", 0.3)
+    # Larger than all buffers between the two.
+    path = b"/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js"
+    request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
+    with socket.create_connection(("127.0.0.1", web.port)) as wire:
+        wire.sendall(request * 20)
+        eventually(lambda: is_reset(wire), within_s=20, why="the server has closed the connection")
+
+
+def is_reset(wire: socket.socket) -> bool:
+    return wire.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in {errno.ECONNRESET, errno.EPIPE}
+
+
+# --- Headers ------------------------------------------------------------------------------------------------------
+
+
+def refusal(web: WebThread, request: bytes) -> int:
+    return int(STATUS.findall(exchange(web.port, request))[-1])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"X-Large: " + b"x" * 100_000,
+        b"Cookie: " + b"x" * 100_000,
+        b"\r\n".join(b"X-%d: y" % number for number in range(12_000)),
+    ],
+    ids=["one", "cookie", "many"],
+)
+def test_headers_of_100_kb_are_refused(web: WebThread, headers: bytes) -> None:
+    """BI-5: 431, whether they come to an end or not."""
+    assert refusal(web, PLAIN + headers + b"\r\n\r\n") == 431
+    assert refusal(web, PLAIN + headers) == 431
+    assert refusal(web, b"GET /healthz?" + headers.replace(b"\r\n", b"") + b" HTTP/1.1\r\nHost: localhost") in {
+        400,
+        431,
+    }
+    assert refusal(web, PLAIN + b"X-Large: " + b"x" * 30_000 + b"\r\n\r\n") == 200
+
+
+def test_no_answer_names_the_server(web: WebThread) -> None:
+    """S11: also those that no view makes."""
+    requests = {
+        200: PLAIN + b"\r\n",
+        404: PLAIN.replace(b"/healthz", b"/nothing") + b"\r\n",
+        400: b"nonsense\r\n\r\n",
+        431: PLAIN + b"X-Large: " + b"x" * 100_000,
+    }
+    for status, request in requests.items():
+        answer = exchange(web.port, request)
+        assert int(STATUS.findall(answer)[-1]) == status
+        assert b"\r\nserver:" not in answer.lower()
+
+
+def test_two_lengths_are_refused(web: WebThread) -> None:
+    """BI-12: a proxy and the server might each believe another one."""
+    lengths = b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"
+    smuggled = b"GET /admin/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = exchange(web.port, PLAIN.replace(b"GET /healthz", b"POST /login") + lengths + smuggled)
+
+    assert [int(status) for status in STATUS.findall(answer)] == [400]
+
+
+# --- Bodies -------------------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """An ASGI request that sends `pieces`, and then the last one for ever."""
+
+    def __init__(self, *pieces: bytes, length: str | None = None, pause_s: float = 0) -> None:
+        self.pieces, self.pause_s, self.received = list(pieces), pause_s, 0
+        header = (b"transfer-encoding", b"chunked") if length is None else (b"content-length", length.encode())
+        self.scope: dict[str, Any] = {"type": "http", "headers": [header]}
+
+    async def receive(self) -> dict[str, Any]:
+        await asyncio.sleep(self.pause_s)
+        self.received += 1
+        body = self.pieces.pop(0) if len(self.pieces) > 1 else self.pieces[0]
+        return {"type": "http.request", "body": body, "more_body": True} if body else {"type": "http.disconnect"}
+
+
+def read(wire: Wire, bodies: Bodies | None = None) -> bytes:
+    body = asyncio.run((bodies or Bodies()).read(wire.scope, wire.receive))
+    return body.stream().read()
+
+
+def test_an_endless_body_is_not_taken() -> None:
+    """BI-11: one byte more than allowed is kept; nothing is read of what says that it is too long."""
+    assert len(read(Wire(b"x" * 2**20))) == MAX_BYTES + 1
+    for length in (str(MAX_BYTES + 1), "9" * 30):
+        wire = Wire(b"x", length=length)
+        assert (read(wire), wire.received) == (b"", 0)
+
+
+def test_a_slow_body_is_dropped_however_steadily_it_drips(settings: Any) -> None:
+    settings.AGENTOPS_BODY_TIMEOUT_S = 0.1
+    wire = Wire(b"{", pause_s=0.03)
+
+    assert read(wire) == b""
+    assert wire.scope[REFUSED] == body_limit.LATE
+
+
+def test_all_bodies_together_hold_no_more_than_their_share() -> None:
+    """Memory is given back, whatever becomes of a body; a small one is always read."""
+    bodies = Bodies(shared_bytes=10 * 2**20)
+    large = [asyncio.run(bodies.read(wire.scope, wire.receive)) for wire in (Wire(b"x" * 2**20), Wire(b"x" * 2**20))]
+    third, small = Wire(b"x" * 2**20), Wire(b"x" * FREE_BYTES, b"")
+    assert read(third, bodies) == b""
+    assert third.scope[REFUSED] == FULL
+    with pytest.raises(ClientGone):
+        read(small, bodies)
+    assert REFUSED not in small.scope
+
+    for body in large:
+        body.release()
+    assert len(read(Wire(b"x" * 2**20), bodies)) == MAX_BYTES + 1
+
+
+def test_a_program_reads_why_its_body_was_dropped(
+    web: WebThread, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTOPS_BODY_TIMEOUT_S = 0.2
+    head = b"POST /api/projects/demo/agent-runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+    late = exchange(web.port, head)
+    assert late.startswith(b"HTTP/1.1 408 ")
+    assert b"application/problem+json" in late
+    assert b'"request_timeout"' in late
+
+    monkeypatch.setattr(Bodies, "reserve", out_of_memory)
+    full = httpx.post(f"{web.url}/api/projects/demo/agent-runs", content=b"x" * (FREE_BYTES + 1))
+    assert (full.status_code, full.json()["code"], full.headers["Retry-After"]) == (503, "too_many_bodies", "5")
+
+
+def out_of_memory(self: Bodies, count: int) -> None:
+    raise MemoryError

@@ -1,0 +1,283 @@
+"""Requests that neither pages nor programs send: bytes that are no text, methods that are not there, other hosts."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import get_resolver
+
+from agentops.middleware import methods_of
+from agentops.request_id import LogLine
+from tests.make import make_agent, make_project
+from tests.test_page_access import NOWHERE, PAGES, addresses, filled
+from tests.web.people import make_person, with_key
+from tests.web.serving import WebThread
+
+#: A lone surrogate, a byte of no character, an overlong slash, a character that is cut off.
+NOT_UTF8 = ["%ED%A0%80", "%FF", "%C0%AF", "abc%E2%82"]
+RUNS = "/api/projects/alpha/agent-runs"
+UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
+RUN, PAGE = f"{RUNS}/{UNKNOWN}", f"/runs/{UNKNOWN}"
+HOSTS = ["rebound.example", "localhost.evil.example", "a b", "[::1", "x" * 5000, "é\x1b[2J\r\nforged"]
+
+
+@pytest.fixture
+def client(db: None) -> Client:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create_superuser("boss"))
+    make_project("alpha")
+    return client
+
+
+# --- What is not UTF-8 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", NOT_UTF8)
+@pytest.mark.parametrize(
+    ("url", "pointer"),
+    [
+        *((f"{RUNS}?{name}={{}}", f"?{name}") for name in ("q", "agent_id", "label", "cursor", "status")),
+        (f"{RUNS}?limit=5&{{}}=x", "?"),
+        (f"{RUN}/tool-calls?tool_name={{}}", "?tool_name"),
+        (f"{RUN}/events/stream?afterSeq={{}}", "?afterSeq"),
+        ("/api/projects/{}/agent-runs", "path"),
+        ("/api/projects/alpha/agents/{}", "path"),
+        ("/api/{}", "path"),
+    ],
+)
+def test_programs_are_told_what_is_no_text(text: str, url: str, pointer: str, client: Client) -> None:
+    """BI-46 to 58: one code wherever it stands, and whoever asks."""
+    for caller in (client, Client()):
+        answer = caller.get(url.format(text))
+        assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
+        problem = answer.json()
+        assert problem["code"] == problem["errors"][0]["code"] == "invalid_text"
+        assert problem["errors"][0]["pointer"].startswith(pointer)
+
+
+@pytest.mark.parametrize("text", NOT_UTF8)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/p/alpha/runs?q={}",
+        "/p/alpha/runs?{}=1",
+        "/p/{}/runs",
+        "/login?next={}",
+        "/admin/runs/agentrun/?q={}",
+        "/admin/auth/user/{}/change/",
+        "/nowhere/{}",
+    ],
+)
+def test_people_get_a_page_that_says_so(text: str, url: str, client: Client) -> None:
+    answer = client.get(url.format(text))
+
+    assert (answer.status_code, answer["Content-Type"]) == (400, "text/html; charset=utf-8")
+    assert "invalid_text" in answer.content.decode()
+
+
+@pytest.mark.parametrize("text", NOT_UTF8)
+@pytest.mark.parametrize("url", ["/login", f"{PAGE}/send", "/p/alpha/runs/new"])
+def test_forms_are_text_too(text: str, url: str, client: Client) -> None:
+    kind = "application/x-www-form-urlencoded"
+    for body in (f"message={text}", f"{text}=message"):
+        answer = client.post(url, body, content_type=kind)
+        assert answer.status_code == 400
+        assert "invalid_text" in answer.content.decode()
+    parts = b'--b\r\nContent-Disposition: form-data; name="message"\r\n\r\n\xff\r\n--b--\r\n'
+    assert b"invalid_text" in client.post(url, parts, content_type="multipart/form-data; boundary=b").content
+
+
+def test_all_other_text_goes_through(client: Client) -> None:
+    """Also a replacement character that somebody sends, and one beyond the basic plane."""
+    for text in ("é", "日本", "🙂", "\ufffd", "100%", "a b+c"):
+        answer = client.get(f"{RUNS}?q={quote(text)}")
+        assert answer.status_code == 200, text
+    assert client.get(f"{RUNS}?q=a%2").status_code == 200  # half an escape is text
+    assert Client().post("/login", "username=%C3%A9&password=x", content_type="application/x-www-form-urlencoded")
+    assert client.get("/p/%C3%A9/runs").status_code == 404
+
+
+def raw(web: WebThread, target: bytes, *more: bytes) -> tuple[int, bytes]:
+    """The status and the body of the answer to a request line as it stands here."""
+    with socket.create_connection(("127.0.0.1", web.port), timeout=10) as line:
+        line.sendall(
+            b"\r\n".join([b"GET " + target + b" HTTP/1.1", b"Host: localhost", b"Connection: close", *more, b"", b""])
+        )
+        whole = b""
+        while piece := line.recv(65536):
+            whole += piece
+    begin, _, body = whole.partition(b"\r\n\r\n")
+    return int(begin.split()[1]), body
+
+
+def test_a_real_server_passes_on_what_was_sent(web: WebThread) -> None:
+    """Servers decode addresses in ways of their own; streams are let in by another handler than the rest."""
+    project = make_project("alpha")
+    [(name, value)] = with_key(project).items()
+    key = f"{name}: {value}".encode()
+    runs = RUNS.encode()
+    for target in (
+        b"%s?q=%%FF" % runs,
+        b"%s?q=%%ED%%A0%%80&limit=5" % runs,
+        b"/api/projects/%FF/agent-runs",
+        b"%s/events/stream?afterSeq=%%FF" % RUN.encode(),
+        b"/runs/%C0%AF",
+        b"/p/%ED%A0%80/runs/stream",
+    ):
+        status, body = raw(web, target, key)
+        assert (status, b"invalid_text" in body) == (400, True), target
+    assert raw(web, b"%s?q=%%C3%%A9" % runs, key)[0] == 200
+    # As bytes, without escapes: the server itself may refuse them, and nobody falls over them.
+    for target in (b"%s?q=\xff" % runs, b"%s/events/stream?q=\xff" % RUN.encode(), b"/api/projects/\xff/agent-runs"):
+        assert raw(web, target, key)[0] == 400, target
+
+
+# --- Methods that are not there ---------------------------------------------------------------------------------
+
+WRONG = ["PUT", "PATCH", "DELETE", "TRACE", "OPTIONS", "CONNECT", "BREW"]
+
+
+def test_pages_refuse_other_methods_before_they_ask_for_a_token(client: Client) -> None:
+    """BI-44: whoever asks, with a token or without, and whether the object is there or not."""
+    wrong = []
+    for caller in (client, Client(enforce_csrf_checks=True)):
+        for address, served in PAGES.items():
+            allowed = {"GET", "HEAD"} & set(served) | set(served) | ({"HEAD"} if _safe(address) else set())
+            for method in [*WRONG, "POST", "GET", "HEAD"]:
+                if method in allowed:
+                    continue
+                answer = caller.generic(method, filled(address, NOWHERE))
+                if answer.status_code != 405 or set(answer["Allow"].split(", ")) != allowed:
+                    wrong.append((method, address, answer.status_code, answer.get("Allow")))
+    assert not wrong
+
+
+def _safe(address: str) -> bool:
+    return "GET" in PAGES[address] and not address.endswith("/stream")
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("/", "GET, HEAD"),
+        ("/login", "GET, POST, HEAD, OPTIONS"),
+        ("/logout", "POST, OPTIONS"),
+        ("/csp-report", "POST"),
+        ("/api/docs", "GET, HEAD"),
+        ("/admin/", "GET, HEAD, POST"),
+        ("/admin/auth/user/", "GET, HEAD, POST"),
+        ("/admin/projects/apikey/add/", "GET, HEAD, POST"),
+    ],
+)
+def test_so_do_those_of_no_project(url: str, allowed: str, client: Client) -> None:
+    for method in ("PUT", "DELETE", "PATCH", "TRACE"):
+        answer = client.generic(method, url)
+        assert answer.status_code == 405, method
+        assert set(answer["Allow"].split(", ")) == set(allowed.split(", "))
+        assert "method_not_allowed" in answer.content.decode()
+
+
+def test_no_page_is_without_a_word_on_its_methods() -> None:
+    """A page that takes its decorators from Django would be asked for a token first."""
+    pages = [*PAGES, "", "csp-report", "api/docs"]
+    known = {address: view for address, view in _views(get_resolver("agentops.urls").url_patterns) if address in pages}
+
+    assert set(known) == set(pages)
+    assert not [address for address, view in known.items() if not hasattr(view, "methods")]
+    assert set(pages) <= set(addresses(get_resolver("agentops.urls").url_patterns))
+
+
+def _views(patterns: list[Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found = []
+    for entry in patterns:
+        address = prefix + str(entry.pattern)
+        if hasattr(entry, "url_patterns"):
+            found += _views(entry.url_patterns, address)
+        else:
+            found.append((address, entry.callback))
+    return found
+
+
+def test_what_a_method_leads_to_is_still_the_token(client: Client) -> None:
+    assert methods_of(client.get) == ("GET", "HEAD", "POST")  # said nowhere
+    answer = client.post(f"{PAGE}/stop")
+    assert (answer.status_code, b"csrf_failed" in answer.content) == (403, True)
+
+
+# --- Other hosts, and the log -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logged() -> Any:
+    """The lines of the site's log, as they are written."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.setFormatter(LogLine("%(levelname)s %(name)s %(message)s"))
+    handler.emit = lambda record: lines.append(handler.format(record))  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    yield lines
+    logging.getLogger().removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    "host", ["rebound.example", "localhost.evil.example", "a b", "[::1", "x" * 5000, "é\x1b[2J\r\nforged"]
+)
+@pytest.mark.parametrize("url", ["/login", "/api/projects", "/static/app.css", "/p/alpha/runs/stream"])
+def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> None:
+    answer = Client().get(url, HTTP_HOST=host)
+
+    assert answer.status_code == 400
+    assert "invalid_host" in answer.content.decode()
+    [line] = logged
+    assert line.startswith("WARNING agentops.middleware host refused: ")
+    assert "\n" not in line
+    assert "Traceback" not in line
+    assert len(line) < 300
+
+
+def test_it_is_refused_before_it_is_redirected_to(settings: Any, logged: list[str]) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    assert Client().get("/login", HTTP_HOST="rebound.example").status_code == 400
+    assert len(logged) == 1
+    assert Client().get("/healthz", HTTP_HOST="10.0.0.7").status_code == 200
+
+
+def test_a_clients_mistake_leaves_no_traceback(db: None, logged: list[str]) -> None:
+    """More fields, or a longer form, than Django takes; a form that is none."""
+    client = Client()
+    kind = "application/x-www-form-urlencoded"
+    assert client.post("/login", "&".join(f"f{n}=" for n in range(2000)), content_type=kind).status_code == 400
+    assert client.post("/login", "a=" + "x" * 3_000_000, content_type=kind).status_code == 413
+    assert client.post("/login", b"--", content_type="multipart/form-data; boundary=\xff").status_code in (400, 422)
+
+    assert logged
+    assert not [line for line in logged if "Traceback" in line]
+
+
+# --- Bodies about another run, and names that are none ----------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_an_agents_name_that_can_be_none_is_refused_at_its_field() -> None:
+    project = make_project("alpha")
+    make_agent(project)
+    client = Client(headers=with_key(project, "write"))
+    for bad in ("../x", "a b", "Á", "\x00", "\ud800", "UPPER", "-x", "a_b", "x" * 64, ""):
+        for url, body, pointer in (
+            (RUNS, {"agent_id": bad}, "/agent_id"),
+            (f"{RUNS}/resume", {"filter": {"agent_id": bad}}, "/filter/agent_id"),
+        ):
+            answer = client.post(url, body, content_type="application/json")
+            assert answer.status_code == 422, (url, bad)
+            faults = answer.json()["errors"]
+            assert {fault["pointer"] for fault in faults} == {pointer}
+            assert {fault["code"] for fault in faults} <= {"invalid_identifier", "blank", "max_length"}, (bad, faults)
+    unknown = client.post(RUNS, {"agent_id": "nobody"}, content_type="application/json")
+    assert (unknown.status_code, unknown.json()["code"]) == (422, "agent_not_found")
+    assert make_person(project).pk
