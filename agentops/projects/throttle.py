@@ -46,6 +46,55 @@ class Throttle:
             log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
 
     def _key(self, parts: tuple[str, ...]) -> str:
-        # Hashed: the parts are of any length and script, and the cache need not know them.
-        digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
-        return f"throttle:{self.name}:{digest}"
+        return _key(self.name, parts)
+
+
+class Slowdown:
+    """Free tries, then one at a time with growing pauses: nobody is shut out for longer than the longest pause.
+
+    For what everybody shares, where a plain limit would let strangers lock its owner out.
+    """
+
+    def __init__(self, name: str, *, free: int, seconds: int, longest_pause: int) -> None:
+        self.name = name
+        self.free = free
+        self.seconds = seconds
+        self.longest_pause = longest_pause
+
+    def spent(self, *parts: str) -> bool:
+        """Count this try; return whether it comes within a pause. Such a try is not counted and prolongs nothing."""
+        key = _key(self.name, parts)
+        try:
+            cache.add(key, 0, self.seconds)
+            beyond = int(cache.get(key) or 0) - self.free
+            if beyond >= 0:
+                if not cache.add(f"{key}:pause", 1, self.pause(beyond)):
+                    return True
+                cache.incr(key)
+            elif cache.incr(key) > self.free:
+                cache.decr(key)  # others took the last free ones at the same time
+                return True
+        except ValueError:
+            pass  # the time was up between the two calls: a first try again
+        except (redis.RedisError, OSError) as error:
+            log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
+        return False
+
+    def pause(self, beyond: int) -> int:
+        """Seconds after the try number `free + beyond`: 1, 2, 4 and so on."""
+        return min(1 << min(beyond, 30), self.longest_pause)
+
+    def forget_one(self, *parts: str) -> None:
+        """The try that was counted last was none of those that are to be slowed down."""
+        try:
+            cache.decr(_key(self.name, parts))
+        except ValueError:
+            pass  # its time was up meanwhile
+        except (redis.RedisError, OSError) as error:
+            log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
+
+
+def _key(name: str, parts: tuple[str, ...]) -> str:
+    # Hashed: the parts are of any length and script, and the cache need not know them.
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return f"throttle:{name}:{digest}"

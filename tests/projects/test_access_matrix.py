@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
 
+from agentops.projects import access
 from agentops.projects.access import SYSTEM, Action, Principal, may, project_for, projects_for, scoped
 from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound
-from agentops.projects.models import Membership, Project
+from agentops.projects.models import ApiKey, Membership, Project
 
 MATRIX = """
 | Action | anon | viewer | operator | admin | key:ingest | key:read | key:write | superuser |
@@ -14,6 +17,7 @@ MATRIX = """
 | healthz / login page | Y | Y | Y | Y | Y | Y | Y | Y |
 | list/read runs, messages, tool calls, events, SSE | - | Y | Y | Y | - | Y | Y | Y |
 | reveal redaction originals | never stored, nobody | | | | | | | |
+| show masked secrets of what a model said | - | - | - | Y | - | - | - | Y |
 | ingest events | - | - | - | - | Y | - | - | - |
 | create run, send/reply | - | - | Y | Y | - | - | Y | Y |
 | pause / resume / stop | - | - | Y | Y | - | - | Y | Y |
@@ -29,6 +33,7 @@ MATRIX = """
 OUTSIDE = {"healthz / login page", "reveal redaction originals"}
 ACTIONS = {
     "list/read runs, messages, tool calls, events, SSE": Action.READ,
+    "show masked secrets of what a model said": Action.REVEAL,
     "ingest events": Action.INGEST,
     "create run, send/reply": Action.OPERATE,
     "pause / resume / stop": Action.OPERATE,
@@ -59,7 +64,7 @@ Cast = dict[str, Principal]
 
 
 def test_the_table_is_read_whole() -> None:
-    assert len(CELLS) == 11 * 8
+    assert len(CELLS) == 12 * 8
     assert {label for label, _, _ in CELLS} == set(ACTIONS)
     assert set(ACTIONS.values()) == set(Action)
 
@@ -72,6 +77,18 @@ def test_own_project(label: str, who: str, *, allowed: bool, cast: Cast, project
 @pytest.mark.parametrize(("label", "who", "allowed"), CELLS)
 def test_foreign_project(label: str, who: str, *, allowed: bool, cast: Cast, foreign: Project) -> None:
     assert may(cast[who], ACTIONS[label], foreign.pk) is (allowed and who == "superuser")
+
+
+@pytest.mark.parametrize("action", Action)
+def test_many_at_once_are_answered_as_each_by_itself(
+    action: Action, cast: Cast, project: Project, foreign: Project
+) -> None:
+    asked = {(who, each.pk) for who in (*cast.values(), SYSTEM) for each in (project, foreign)}
+
+    assert access.allowed(asked, action) == {(who, where) for who, where in asked if may(who, action, where)}
+    User.objects.update(is_active=False)
+    ApiKey.objects.update(revoked_at=timezone.now())
+    assert access.allowed(asked, action) == {(SYSTEM, project.pk), (SYSTEM, foreign.pk)}
 
 
 @pytest.mark.parametrize(("label", "who", "allowed"), CELLS)

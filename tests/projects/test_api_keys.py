@@ -7,7 +7,7 @@ import contextlib
 import io
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -170,6 +170,18 @@ def test_digests_are_compared_in_constant_time(made: NewKey, monkeypatch: pytest
 
 
 # --- Its life ---------------------------------------------------------------------------------------------------
+def test_an_expiry_in_any_zone_is_kept_in_utc(project: Project) -> None:
+    """PostgreSQL takes no zone of sixteen hours and more; a form gives whatever was typed."""
+    for hours in (-23, -16, 16, 23):
+        typed = datetime(2999, 12, 31, 23, 30, tzinfo=timezone.get_fixed_timezone(hours * 60))
+        key = create_key(project, name="ci", scopes=["read"], expires_at=typed, actor=SYSTEM).key
+        key.refresh_from_db()
+        assert key.expires_at == typed
+    beyond = datetime(9999, 12, 31, 23, 30, tzinfo=timezone.get_fixed_timezone(-60))
+    with pytest.raises(InvalidExpiry, match="9999"):
+        create_key(project, name="ci", scopes=["read"], expires_at=beyond, actor=SYSTEM)
+
+
 def test_it_expires(project: Project) -> None:
     expires = timezone.now() + timedelta(days=90)
     made = create_key(project, name="ci", scopes=["read"], expires_at=expires, actor=SYSTEM)

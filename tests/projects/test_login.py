@@ -14,9 +14,10 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from agentops.projects.login import FAILURES, REFUSED
+from agentops.projects.login import ACCOUNT_FAILURES, FAILURES, REFUSED
 from agentops.projects.models import AuditEntry, Project, Role
-from agentops.projects.throttle import Throttle
+from agentops.projects.throttle import Slowdown, Throttle
+from tests.crash.rig import eventually
 
 PASSWORD = "correct horse battery staple"
 
@@ -175,6 +176,72 @@ def test_a_header_does_not_make_another_address(alice: User) -> None:
     assert log_in().status_code == 422
 
 
+@pytest.mark.parametrize("address", ["203.0.113.{0}", "2001:db8:0:{0}::1", "::ffff:203.0.113.{0}"])
+def test_guesses_from_many_addresses_are_slowed_down(
+    address: str, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S24: each address has five tries of its own, and all together 20; then there are growing pauses."""
+    assert [ACCOUNT_FAILURES.pause(beyond) for beyond in (0, 1, 2, 8, 9, 500)] == [1, 2, 4, 256, 300, 300]
+    monkeypatch.setattr(ACCOUNT_FAILURES, "pause", lambda beyond: 300)
+    asked = [log_in(password=f"wrong {n}", client=Client(REMOTE_ADDR=address.format(n))) for n in range(1, 30)]
+    stranger = log_in(client=Client(REMOTE_ADDR="198.51.100.7"))
+
+    assert {answer.status_code for answer in [*asked, stranger]} == {422}
+    assert {str(answer.context["form"].non_field_errors()) for answer in [*asked, stranger]} == {
+        str(asked[0].context["form"].non_field_errors())
+    }
+    assert AuditEntry.objects.filter(action="login_failed").count() == 21
+
+
+def test_addresses_of_one_network_are_one(alice: User) -> None:
+    """Whoever has an IPv6 address has 2^64 of them."""
+    for number in range(5):
+        log_in(password="wrong", client=Client(REMOTE_ADDR=f"2001:db8::{number}"))
+    assert log_in(client=Client(REMOTE_ADDR="2001:db8::ffff")).status_code == 422
+    assert log_in(client=Client(REMOTE_ADDR="2001:db8:0:1::1")).status_code == 302
+
+
+def test_guessing_locks_nobody_out_of_their_own_account(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser that was used before signs in meanwhile."""
+    known = Client()
+    assert log_in(client=known).status_code == 302
+    known.post("/logout")
+    monkeypatch.setattr(ACCOUNT_FAILURES, "pause", lambda beyond: 300)
+    for number in range(21):
+        log_in(password=f"wrong {number}", client=Client(REMOTE_ADDR=f"203.0.113.{number}"))
+    assert log_in(client=Client(REMOTE_ADDR="198.51.100.7")).status_code == 422
+    assert log_in(client=known).status_code == 302
+
+
+def test_a_pause_ends_by_itself_and_tries_within_it_do_not_prolong_it() -> None:
+    slowdown = Slowdown("test", free=2, seconds=60, longest_pause=1)
+    assert [slowdown.spent("alice") for _ in range(4)] == [False, False, False, True]
+    eventually(lambda: not slowdown.spent("alice"), within_s=5, why="the pause is over")
+    slowdown.forget_one("alice")
+    assert not slowdown.spent("bob")
+
+
+def test_a_known_browser_has_five_tries_like_an_address(alice: User) -> None:
+    """Also one whose cookie was taken elsewhere. Another user's cookie, or a forged one, is worth nothing."""
+    client = Client()
+    log_in(client=client)
+    cookie = client.cookies["browser"]
+    assert cookie["httponly"]
+    for number in range(5):
+        log_in(password="wrong", client=browser(cookie.value, f"203.0.113.{number}"))
+    assert log_in(client=browser(cookie.value, "203.0.113.9")).status_code == 422
+    assert log_in(client=browser(cookie.value + "x", "203.0.113.9")).status_code == 302
+
+    User.objects.create_user("bob", password=PASSWORD)
+    assert log_in("bob", client=browser(cookie.value, "203.0.113.10")).status_code == 302
+
+
+def browser(cookie: str, address: str) -> Client:
+    client = Client(REMOTE_ADDR=address)
+    client.cookies["browser"] = cookie
+    return client
+
+
 def test_it_is_over_after_fifteen_minutes_from_the_first(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     assert FAILURES.seconds == 15 * 60
     # The clock is the cache's, which may be Redis's: a real wait, and so a short one.
@@ -214,6 +281,12 @@ def test_a_refused_try_takes_as_long_as_one_that_counts(alice: User, monkeypatch
     hashed.clear()
     log_in()
     counts["held up"] = len(hashed)
+    monkeypatch.setattr(ACCOUNT_FAILURES, "pause", lambda beyond: 300)
+    for number in range(21):
+        log_in(password=f"wrong {number}", client=Client(REMOTE_ADDR=f"203.0.113.{number}"))
+    hashed.clear()
+    log_in(client=Client(REMOTE_ADDR="198.51.100.7"))
+    counts["slowed down"] = len(hashed)
 
     assert set(counts.values()) == {1}
 
