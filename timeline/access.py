@@ -1,20 +1,16 @@
 """Who may go on reading a log: what an open stream was allowed by, and whether that still holds.
 
-May import identity and Django's sessions.
+May import identity.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from importlib import import_module
 from uuid import UUID
 
-from django.conf import settings
-from django.contrib.auth import get_user
-from django.http import HttpRequest
-
 from agentops.projects import sessions
-from agentops.projects.access import Action, Principal, may
+from agentops.projects.access import Action, Principal, allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +22,16 @@ class Permit:
     #: None where an API key opened it.
     session_key: str | None = None
 
-    def holds(self) -> bool:
-        """Asked of the database again: a role, a key, an account or a session may have ended meanwhile."""
-        if self.session_key is not None and not self._session_lives():
-            return False
-        return may(self.principal, Action.READ, self.project_id)
 
-    def _session_lives(self) -> bool:
-        """As Django asks at each request: the session is there, and was opened under today's password."""
-        request = HttpRequest()
-        request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key=self.session_key)
-        return get_user(request).pk == self.principal.user_id and not sessions.is_over(request.session)
+def ended(permits: Collection[Permit]) -> set[Permit]:
+    """Those that do not hold any more, asked of the database for all of them together: a role, a key, an account or a
+    session may have ended meanwhile. The number of queries does not grow with that of permits, but for one in 500."""
+    readers = allowed({(permit.principal, permit.project_id) for permit in permits}, Action.READ)
+    signed_in = sessions.signed_in_by({permit.session_key for permit in permits if permit.session_key is not None})
+
+    def holds(permit: Permit) -> bool:
+        if (permit.principal, permit.project_id) not in readers:
+            return False
+        return permit.session_key is None or signed_in.get(permit.session_key) == permit.principal.user_id
+
+    return {permit for permit in permits if not holds(permit)}

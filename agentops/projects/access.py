@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -38,6 +38,8 @@ class Action(enum.Enum):
     KILL = "kill"
     #: Agents, policies, hooks, sinks, webhooks.
     CONFIGURE = "configure"
+    #: See what a model said with the secrets in it; each time is audited.
+    REVEAL = "reveal"
     #: Keys, members, retention.
     MANAGE = "manage"
     #: Create projects, Django admin, checks over all projects. The project asked for is of no matter.
@@ -67,6 +69,19 @@ class Principal:
     #: Where the request came from, for the audit trail.
     ip: str | None = None
 
+    @property
+    def holder(self) -> str:
+        """Whose rights these are: what a message that they have changed names."""
+        return key_holder(self.key_id) if self.key_id is not None else user_holder(self.user_id)
+
+
+def key_holder(key_id: UUID) -> str:
+    return f"key:{key_id}"
+
+
+def user_holder(user_id: int | str | None) -> str:
+    return f"user:{user_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -89,6 +104,7 @@ RULES = {
     Action.EXPORT: Rule(_EVERYONE, frozenset({Scope.READ, Scope.WRITE})),
     Action.KILL: Rule(_ADMINS),
     Action.CONFIGURE: Rule(_ADMINS),
+    Action.REVEAL: Rule(_ADMINS, frozenset({Scope.SECRETS})),
     Action.MANAGE: Rule(_ADMINS),
     Action.SUPER: Rule(frozenset()),
 }
@@ -133,6 +149,28 @@ def may(principal: Principal, action: Action, project_id: UUID | None) -> bool:
     if project_id is not None and memberships.filter(project_id=project_id).exists():
         return True
     return rule.superuser and _is_superuser(principal)
+
+
+def allowed(asked: Collection[tuple[Principal, UUID]], action: Action) -> set[tuple[Principal, UUID]]:
+    """Those of the pairs for which `may` says yes, in three queries, however many there are."""
+    rule = RULES[action]
+    key_ids = {who.key_id for who, _ in asked if who.key_id is not None}
+    user_ids = {who.user_id for who, _ in asked if who.user_id is not None}
+    keys = {key.pk: key for key in ApiKey.objects.active(timezone.now()).filter(pk__in=key_ids)}
+    people = get_user_model().objects.filter(pk__in=user_ids, is_active=True)
+    bosses = dict(people.values_list("pk", "is_superuser"))
+    roles = Membership.objects.filter(user_id__in=bosses, role__in=list(rule.roles))
+    members = set(roles.values_list("user_id", "project_id"))
+
+    def yes(who: Principal, project_id: UUID) -> bool:
+        if who.kind is not PrincipalKind.USER:
+            key = keys.get(who.key_id) if who.key_id else None
+            scoped_key = key is not None and key.project_id == project_id and not rule.scopes.isdisjoint(key.scopes)
+            return scoped_key or who.kind is PrincipalKind.SYSTEM
+        is_boss = rule.superuser and who.is_superuser and bosses.get(who.user_id or 0, False)
+        return is_boss or (who.user_id, project_id) in members
+
+    return {pair for pair in asked if yes(*pair)}
 
 
 def projects_for(principal: Principal) -> QuerySet[Project]:

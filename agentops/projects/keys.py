@@ -13,7 +13,7 @@ import secrets
 import string
 import zlib
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from typing import Any, NamedTuple
 
@@ -65,11 +65,9 @@ def create_key(
     project: Project, *, name: str, scopes: Iterable[str], expires_at: datetime | None = None, actor: Actor
 ) -> NewKey:
     """A new key and its audit entry. Who may do this is the door's question (Action.MANAGE)."""
-    if expires_at is not None and expires_at <= timezone.now():
-        raise InvalidExpiry("a key must expire in the future")
-    cleaned_name, cleaned_scopes = clean_name(name), _clean_scopes(scopes)
+    cleaned_name, cleaned_scopes, expiry = clean_name(name), _clean_scopes(scopes), _clean_expiry(expires_at)
     with transaction.atomic():
-        made = _make(project, cleaned_name, cleaned_scopes, expires_at)
+        made = _make(project, cleaned_name, cleaned_scopes, expiry)
         record(actor, Audited.KEY_CREATED, project=project, obj=made.key, after=_described(made.key))
     return made
 
@@ -181,6 +179,19 @@ def _clean_scopes(scopes: Iterable[str]) -> list[str]:
         problem = f"{unknown[0][:64]!r} is no scope" if unknown else "a key needs a scope"
         raise InvalidScopes(f"{problem}: choose among {', '.join(Scope.values)}")
     return [scope for scope in Scope.values if scope in given]
+
+
+def _clean_expiry(expires_at: datetime | None) -> datetime | None:
+    """In UTC: PostgreSQL refuses zones of sixteen hours and more, and some lead beyond the calendar's end."""
+    if expires_at is None:
+        return None
+    try:
+        moment = expires_at.astimezone(UTC)
+    except OverflowError:
+        raise InvalidExpiry("a key must expire before the year 9999") from None
+    if moment <= timezone.now():
+        raise InvalidExpiry("a key must expire in the future")
+    return moment
 
 
 def _described(key: ApiKey) -> dict[str, object]:

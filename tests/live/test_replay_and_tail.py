@@ -7,8 +7,11 @@ import random
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
+from django.db import transaction
 
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
@@ -16,6 +19,9 @@ from tests.live.logs import finish, grow, last_seq
 from tests.web.listeners import heard
 from tests.web.sse_client import Follower
 from timeline import log
+from timeline.events.tool import ToolOutput
+from timeline.log import Entry
+from timeline.models import Source
 
 
 def test_it_replays_and_goes_on(scene: Scene) -> None:
@@ -160,3 +166,40 @@ def test_an_id_of_another_incarnation_starts_over(scene: Scene) -> None:
 
     assert reader.messages[1].event == "stream-reset"
     assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
+
+
+def late_output(scene: Scene) -> int:
+    """A tool of the run answers when nobody waits for it any more; the seq of its event."""
+    entry = Entry(ToolOutput(call_id="c", text="too late", late=True), phase="stopped", late=True)
+    with transaction.atomic():
+        return log.append(scene.run.pk, [entry], source=Source.WORKER)[-1].seq
+
+
+def sent(scene: Scene, after: str = "0") -> list[tuple[str, str | None]]:
+    """What one connection with this last id is sent until it closes, without what is no event."""
+    messages = scene.listeners.read_to_end(scene.url, scene.cookie | {"Last-Event-ID": after})
+    return [(message.event, message.id) for message in messages if message.data is not None]
+
+
+def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(scene: Scene) -> None:
+    """What the API's documentation promises: `end` after the terminal event, and what is late by asking again."""
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(sent, scene)
+        last = finish(scene.run)
+        open_before = reading.result(10)
+    late = late_output(scene)
+
+    assert open_before == [*(("message", str(seq)) for seq in range(1, last + 1)), ("end", str(last))]
+    assert late == last + 1
+    assert sent(scene, str(last)) == [("message", str(late)), ("end", str(late))]
+    assert scene.listeners.ask(scene.url, scene.cookie | {"Last-Event-ID": str(late)}).status == 204
+    page = httpx.get(scene.url.removesuffix("/stream"), params={"afterSeq": last}, headers=scene.cookie).json()
+    assert [(event["seq"], event["type"], event["payload"]["late"]) for event in page["results"]] == [
+        (late, "tool.output", True)
+    ]
+
+
+def test_the_documentation_says_what_becomes_of_late_events(scene: Scene) -> None:
+    schema = httpx.get(f"{scene.web.url}/api/schema", headers=scene.cookie).text
+
+    assert "is not sent to a stream that has ended" in schema

@@ -39,9 +39,11 @@ class ChannelManager(DefaultChannelManager):  # type: ignore[misc]
 class Bus:
     """One per event loop. `listen` and `leave` are called on the loop; rings may come from any thread."""
 
-    def __init__(self, woken: Callable[[], None]) -> None:
+    def __init__(self, woken: Callable[[], None], rights_changed: Callable[[str], None]) -> None:
         #: Called on the loop after each (re)connection to Redis: what was rung before it was not heard.
         self._woken = woken
+        #: Called with each user or key that another process rang about.
+        self._rights_changed = rights_changed
         self._wanted: Counter[str] = Counter()
         self._pubsub: redis.client.PubSub | None = None
         self._stop = doorbell.subscribe(_pass_on)
@@ -95,8 +97,8 @@ class Bus:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def _subscribe(self, pubsub: redis.client.PubSub) -> None:
-        # The first name is nobody's: a subscription must not be empty.
-        await pubsub.subscribe(doorbell.PREFIX, *(doorbell.PREFIX + channel for channel in self._wanted))
+        channels = (doorbell.ACCESS, *self._wanted)
+        await pubsub.subscribe(*(doorbell.PREFIX + channel for channel in channels))
         self._pubsub = pubsub
         self._woken()
 
@@ -104,8 +106,11 @@ class Bus:
         while True:
             message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=5)
             if message is not None:
-                channel = message["channel"].decode().removeprefix(doorbell.PREFIX)
-                _pass_on(channel, message["data"].decode())
+                channel, value = message["channel"].decode().removeprefix(doorbell.PREFIX), message["data"].decode()
+                if channel == doorbell.ACCESS:
+                    self._rights_changed(value)
+                else:
+                    _pass_on(channel, value)
 
 
 def _connected(url: str) -> redis.Redis:

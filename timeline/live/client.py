@@ -29,6 +29,8 @@ HEARTBEAT_S = 15.0
 MAX_AGE_S = 600.0
 #: A client that takes nothing for this long is let go; it comes back with its cursor.
 SLOW_S = 15.0
+#: A client that may not read any more is cut off after this long, also where it takes nothing of what it was sent.
+LINGER_S = 1.0
 #: Milliseconds between which a browser waits before it comes back: jitter against a storm after a restart.
 RETRY_MS = (1000, 5000)
 
@@ -55,7 +57,7 @@ class Client:
     def __init__(self, feed: Feed, permit: Permit) -> None:
         self.feed = feed
         self.permit = permit
-        self.revoked = False
+        self.revoked_at: float | None = None
         self.draining = False
         now = time.monotonic()
         self.beat_at = now + HEARTBEAT_S
@@ -65,7 +67,15 @@ class Client:
 
     def due(self, now: float) -> bool:
         """Whether it has to be woken though its topic has no news."""
-        return now >= self.beat_at or now >= self.ends_at or self.revoked or self.draining
+        return now >= self.beat_at or now >= self.ends_at or self.draining or self.revoked_at is not None
+
+    def revoke(self) -> None:
+        """Its reader may not read any more."""
+        if self.revoked_at is None:
+            self.revoked_at = time.monotonic()
+
+    def lingers(self, now: float) -> bool:
+        return self.revoked_at is not None and now - self.revoked_at > LINGER_S
 
     def stuck(self, now: float) -> bool:
         return self.sending_since is not None and now - self.sending_since > SLOW_S
@@ -74,7 +84,7 @@ class Client:
         """Everything to be sent. Ends quietly: whoever reads comes back with its cursor."""
         yield b"retry: %d\n\n" % random.randint(*RETRY_MS)  # noqa: S311 - spreads load, guards nothing
         while True:
-            if self.revoked:
+            if self.revoked_at is not None:
                 yield _event("auth-revoked", "")
                 return
             if self.draining or time.monotonic() >= self.ends_at:

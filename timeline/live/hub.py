@@ -1,4 +1,4 @@
-"""All streams of this process: who is let in, what they follow, and the two clocks that look after them.
+"""All streams of this process: who is let in, what they follow, and the clock that looks after them.
 
 May import identity, the record and its neighbours in this package. One per event loop; everything runs on it.
 """
@@ -10,15 +10,15 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from uuid import UUID
 
 from django.conf import settings
-from django.db import Error, connections
+from django.db import Error
 
 from timeline.access import Permit
 from timeline.doorbell import log_channel, project_channel
+from timeline.live.access_watch import AccessWatch
 from timeline.live.bus import Bus
 from timeline.live.client import Client, Feed, LogFeed, ProjectFeed
 from timeline.live.reading import Reading
@@ -27,8 +27,6 @@ from timeline.live.topic import LogTopic, ProjectTopic, Topic
 
 log = logging.getLogger(__name__)
 TICK_S = 1.0
-#: Access is asked again so often that, with the asking, a right that was taken away ends its streams in 5 s.
-CHECK_S = 3.5
 READ_THREADS = 2
 
 
@@ -48,12 +46,10 @@ class Hub:
         self._by_actor: Counter[str] = Counter()
         self._opening = asyncio.Lock()
         self._reading = Reading(READ_THREADS)
-        self._asking = ThreadPoolExecutor(1, thread_name_prefix="stream-access")
-        self._bus = Bus(self._knock_everywhere)
-        self._clocks = [
-            asyncio.create_task(_every(TICK_S, self._tick)),
-            asyncio.create_task(_every(CHECK_S, self._check_access)),
-        ]
+        self._loop = asyncio.get_running_loop()
+        self._watch = AccessWatch(self._on_ended)
+        self._bus = Bus(self._knock_everywhere, self._watch.changed)
+        self._clock = asyncio.create_task(_every(TICK_S, self._tick))
 
     @asynccontextmanager
     async def client(self, stream: EventStream) -> AsyncIterator[Client]:
@@ -67,10 +63,12 @@ class Hub:
             task = asyncio.current_task()
             assert task is not None
             self.clients[client] = task
+            self._watch.add(client.permit)
             try:
                 yield client
             finally:
                 del self.clients[client]
+                self._watch.remove(client.permit)
                 feed.close()
                 await self._leave(feed.topic)
         finally:
@@ -88,13 +86,13 @@ class Hub:
 
     async def close(self) -> None:
         self.drain()
-        tasks = [*self._clocks, *(t.task for t in self._topics.values() if t.task is not None)]
+        self._watch.close()
+        tasks = [self._clock, *(t.task for t in self._topics.values() if t.task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._bus.close()
         self._reading.close()
-        self._asking.shutdown(wait=False, cancel_futures=True)
 
     def _require_place(self, actor: str) -> None:
         if self.draining:
@@ -157,16 +155,29 @@ class Hub:
             await self._bus.leave(topic.listener)
 
     def _knock_everywhere(self) -> None:
+        self._watch.look()
         for topic in self._topics.values():
             topic.knock()
 
-    # --- The two clocks ---------------------------------------------------------------------------------------
+    def _on_ended(self, permits: set[Permit]) -> None:
+        """On the watch's thread."""
+        with suppress(RuntimeError):  # the loop has ended, and all streams with it
+            self._loop.call_soon_threadsafe(self._revoke, permits)
+
+    def _revoke(self, permits: set[Permit]) -> None:
+        """End the streams of those who may not read any more."""
+        for client in self.clients:
+            if client.permit in permits:
+                client.revoke()
+                client.feed.topic.wake()
+
+    # --- The clock -------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         """Find growth that no ring told of, wake who is due, let go who is stuck."""
         now = time.monotonic()
         for client, task in list(self.clients.items()):
-            if client.stuck(now):
+            if client.stuck(now) or client.lingers(now):
                 task.cancel()
         for topic in {client.feed.topic for client in self.clients if client.due(now)}:
             topic.wake()
@@ -180,15 +191,6 @@ class Hub:
         for log_id, (topic, position) in asked.items():
             topic.found(heads.get(log_id), asked_at=position, incarnation=incarnation)
 
-    async def _check_access(self) -> None:
-        """End the streams of those who may not read any more."""
-        permits = {client.permit for client in self.clients}
-        ended = await asyncio.get_running_loop().run_in_executor(self._asking, _not_held, permits)
-        for client in self.clients:
-            if client.permit in ended:
-                client.revoked = True
-                client.feed.topic.wake()
-
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
     """Never stops: a clock that stood still would be seen by nobody, and break what it stands for."""
@@ -201,10 +203,3 @@ async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
             log.warning("live: the database does not answer (%s)", type(error).__name__)
         except Exception:
             log.exception("live: a clock of the streams failed")
-
-
-def _not_held(permits: set[Permit]) -> set[Permit]:
-    try:
-        return {permit for permit in permits if not permit.holds()}
-    finally:
-        connections.close_all()
