@@ -13,13 +13,23 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, F, Value, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models import Case, F, Q, Value, When
+from django.db.models.functions import Coalesce, Greatest, Now
 
-from runs import chaos, transcript
+from runs import causes, chaos, command_outcomes, commits, pause_notifications, summaries, transcript
 from runs.errors import MoveRefused
 from runs.models import AgentRun, Attempt
-from runs.statuses import MOVES, POLICY_WAITS, PauseReason, RunStatus, WaitReason
+from runs.statuses import (
+    AFTER_A_DEATH,
+    DIED,
+    DIED_ALONE,
+    FENCED,
+    MOVES,
+    POLICY_WAITS,
+    PauseReason,
+    RunStatus,
+    WaitReason,
+)
 from runs.wake import wake
 from timeline import log
 from timeline.errors import LeaseLost
@@ -29,8 +39,10 @@ from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
 from timeline.models import Phase, Source
 
-#: Ends of an attempt that nobody chose.
-LOST = ("died", "fenced")
+#: Between the name of a worker and what tells the processes apart that it starts for single runs.
+OF_A_WORKER = "."
+#: Why a queued run still awaits a decision about the death of its worker.
+DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
 PHASES = {
     RunStatus.QUEUED: Phase.QUEUED,
     RunStatus.RUNNING: Phase.RUNNING,
@@ -49,7 +61,8 @@ class Claimed:
 
     run: AgentRun
     epoch: int
-    #: How many workers died in the step that the run stands at.
+    #: How many processes that held this run alone have died in the step that it stands at. A death with other runs
+    #: beside it, or one that no worker lived to see, is nobody's fault and is not counted.
     deaths: int
     #: Whether the worker before died holding the run, and nothing was decided about that yet.
     died: bool = False
@@ -68,25 +81,32 @@ def move(
     **changes: Any,
 ) -> None:
     """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed; `told` are
-    events that explain the move, and stand before it.
+    events that explain the move, and stand before it. A move for an error has an `error` event before it (see
+    runs.causes); a run that ends or pauses has its summary; a pause that needs a person notifies the project.
 
     The UPDATE's WHERE is the rule: a status (or, with `epoch`, a lease) that is not what the caller saw moves
     nothing and raises `MoveRefused` (`LeaseLost`). Calls that are open in a run that ends or pauses are closed,
-    so that the conversation stays valid.
+    so that the conversation stays valid, and so are the commands that nobody carries out any more.
     """
     if to not in MOVES[run.state]:
         raise MoveRefused(f"a {run.status} run cannot become {to}", run_status=run.status)
+    if (to.terminal and to is not RunStatus.RESUMED) or to is RunStatus.PAUSED:
+        summaries.fill_in(run, changes)
     with transaction.atomic():
         believed = AgentRun.objects.filter(pk=run.pk, status=run.status)
         if epoch is not None:
             believed = believed.filter(lease_epoch=epoch)
-        if not believed.update(**_columns(to, reason), **changes):
+        if not believed.update(**{**_columns(to, reason), **changes}):
             raise _lost(run, epoch)
         if to.terminal or to is RunStatus.PAUSED:
             transcript.close_open_calls(run, epoch=epoch, source=source)
+            command_outcomes.close(run.pk, to)
+        error = causes.before(run, to, payload, reason=reason, told=told, changes=changes)
         moved = Entry(payload, phase=PHASES[to], ref_id=ref_id)
-        log.append(run.pk, [*told, moved], source=source, epoch=epoch)
+        log.append(run.pk, [*error, *told, moved], source=source, epoch=epoch)
         log.announce_run(run.project_id, run.pk)
+        if to is RunStatus.PAUSED:
+            pause_notifications.notify(run, payload, reason)
         if run.state is RunStatus.RUNNING:
             _end_attempt(run, reason or to.value)
         if to is RunStatus.QUEUED:
@@ -107,14 +127,16 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         # NO KEY: whoever held it may be committing just now; see runs.inbox.
         mine = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
         run = mine.filter(pk=run_id).first()
-        if run is None or run.state is RunStatus.WAITING:
+        if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
-        # Handed back by a worker that ended before it could decide what becomes of a death.
-        died = lapsed or run.status_reason == WaitReason.ON_DEAD
+        # Or queued again before anybody has decided what becomes of a death.
+        died = lapsed or run.status_reason in DEATH_UNDECIDED
         if lapsed:
             chaos.point("CP35")
-            _end_attempt(run, "died", step_number=run.step_count + 1)
+            # It ended with its last sign of life, not when its loss is noticed.
+            alive_until = Greatest("claimed_at", Value(log.last_event_at(run.pk)))
+            _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
         previous, epoch = run.lease_epoch, run.lease_epoch + 1
         AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status).update(
             status=RunStatus.RUNNING,
@@ -123,7 +145,8 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
             lease_epoch=epoch,
             lease_expires_at=lease_end(),
             not_before=None,
-            started_at=Coalesce("started_at", Now()),
+            # Not before it was queued, which another machine's clock has told.
+            started_at=Coalesce("started_at", Greatest(Now(), "queued_at")),
         )
         log.raise_epoch(run.pk, epoch)
         Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=Now())
@@ -148,8 +171,10 @@ def fence(run: AgentRun, *, by: str) -> None:
         log.raise_epoch(run.pk, epoch)
         asked = log.open_turn(run.pk)
         if asked is not None:
-            abandoned = LlmTurnAbandoned(attempt=asked.payload.get("attempt"), reason="killed")
-            log.append(run.pk, [Entry(abandoned, phase=PHASES[run.state], step=asked.step)], source=Source.WEB)
+            abandoned = LlmTurnAbandoned(attempt=asked.payload.get("attempt"), reason="killed", usage="unknown")
+            entries = [Entry(abandoned, phase=PHASES[run.state], step=asked.step)]
+            commits.count_abandoned(run.pk, run.lease_epoch, entries)
+            log.append(run.pk, entries, source=Source.WEB)
         paused = RunPaused(reason=PauseReason.OPERATOR, by=by or None, detail="killed")
         reason = PauseReason.OPERATOR
         move(run, RunStatus.PAUSED, paused, source=Source.WEB, reason=reason, lease_epoch=epoch, not_before=None)
@@ -165,7 +190,8 @@ def held_by(run_id: UUID, owner: str) -> Claimed | None:
     run = AgentRun.objects.filter(pk=run_id, lease_owner=owner, status=RunStatus.RUNNING).first()
     if run is None:
         return None
-    lost = Attempt.objects.filter(run=run, epoch=run.lease_epoch - 1, end_reason__in=LOST).exists()
+    before = Attempt.objects.filter(run=run, epoch=run.lease_epoch - 1)
+    lost = before.filter(end_reason__in=AFTER_A_DEATH).exists()
     return Claimed(run, run.lease_epoch, _deaths(run), lost)
 
 
@@ -174,8 +200,8 @@ def note_fenced(run_id: UUID, epoch: int) -> None:
 
     It may know before anyone has taken the run over, so the reason can come before the end.
     """
-    mine = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason__in=["", "died"])
-    mine.update(end_reason="fenced")
+    mine = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason__in=["", DIED])
+    mine.update(end_reason=FENCED)
 
 
 def renew(run_id: UUID, epoch: int) -> bool:
@@ -189,11 +215,15 @@ def lease_end() -> Any:
 
 
 def expire_leases(owner: str) -> int:
-    """End the leases of a worker that is known to be dead: its runs are recovered now, not when their time is up.
+    """End the leases of a worker that is known to be dead, and of the processes that it started for single runs: its
+    runs are recovered now, not when their time is up.
 
     Should it live after all, nothing worse happens than with a lease that ran out: the next epoch fences it off.
     """
-    held = AgentRun.objects.filter(status=RunStatus.RUNNING, lease_owner=owner)
+    if not owner:
+        return 0
+    its = Q(lease_owner=owner) | Q(lease_owner__startswith=f"{owner}{OF_A_WORKER}")
+    held = AgentRun.objects.filter(its, status=RunStatus.RUNNING)
     # In the past by more than the clock's grain: a lease has lapsed where its end is before now.
     return held.update(lease_expires_at=Now() - timedelta(seconds=1))
 
@@ -202,11 +232,15 @@ def end_waits() -> int:
     """Queue the waiting runs whose time has come; the number of runs that moved. Those that wait for their policy to
     resume them are left to it: see runs.engine.policy_waits."""
     moved = 0
-    due = AgentRun.objects.runnable().filter(status=RunStatus.WAITING).exclude(status_reason__in=POLICY_WAITS)
+    due = AgentRun.objects.waited_enough().exclude(status_reason__in=POLICY_WAITS)
     for run in due[:100]:
+        # What waited to be tried alone still has to be, and goes back to its place in the order.
+        alone = run.status_reason == WaitReason.RETRY_ALONE
+        reason: str = WaitReason.RETRY_ALONE if alone else "cooldown_over"
+        place: dict[str, Any] = {"queued_at": run.queued_at} if alone else {}
         try:
-            over = RunPhase(status=RunStatus.QUEUED, reason="cooldown_over")
-            move(run, RunStatus.QUEUED, over, source=Source.WORKER, reason="cooldown_over", not_before=None)
+            over = RunPhase(status=RunStatus.QUEUED, reason=reason)
+            move(run, RunStatus.QUEUED, over, source=Source.WORKER, reason=reason, not_before=None, **place)
             moved += 1
         except MoveRefused:
             continue  # another sweep was faster
@@ -223,7 +257,7 @@ def _columns(to: RunStatus, reason: str) -> dict[str, Any]:
     if to is RunStatus.QUEUED:
         columns["queued_at"] = Now()
     if to.terminal:
-        columns["completed_at"] = Now()
+        columns["completed_at"] = Greatest(Now(), Coalesce("started_at", "queued_at"))
     return columns
 
 
@@ -236,11 +270,11 @@ def _lost(run: AgentRun, epoch: int | None) -> Exception:
 def _end_attempt(run: AgentRun, reason: str, **changes: Any) -> None:
     """Close the open attempt, if there is one; a reason that its worker gave itself stays."""
     told = Case(When(end_reason="", then=Value(reason)), default=F("end_reason"))
-    Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now(), end_reason=told, **changes)
+    Attempt.objects.filter(run=run, ended_at=None).update(**{"ended_at": Now(), "end_reason": told} | changes)
 
 
 def _deaths(run: AgentRun) -> int:
-    return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason="died").count()
+    return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason=DIED_ALONE).count()
 
 
 def _claimed_event(run: AgentRun, owner: str, epoch: int, seen: datetime | None, *, lapsed: bool) -> Payload:

@@ -1,4 +1,4 @@
-"""Celery's door: a task says "look at run X" and nothing more. Lost, the sweep finds it; doubled, it leaves.
+"""Celery's door: a task says "there is work" and nothing more. Lost, the sweep finds the work.
 
 May import the engine. Signals of Celery start and end the worker of the process.
 """
@@ -6,27 +6,34 @@ May import the engine. Signals of Celery start and end the worker of the process
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 from uuid import UUID
 
 from celery import shared_task, signals
 from django.conf import settings
 
-from runs import chaos, retention
+from runs import chaos, environment, retention
 from runs.engine import worker
+from runs.wake import send
+
+#: Redis gives a hint to whoever has waited longest for one, so an idle worker is found after one or two.
+MOST_PASSES = 3
 
 
 @shared_task(name="runs.advance")
-def advance(run_id: str) -> None:
-    """Drive a run for a slice, if it is runnable and this worker has a slot."""
+def advance(run_id: str, passed: int = 0) -> None:
+    """Have this worker look for work; where it has no free slot, pass the hint on, for another one may have."""
     chaos.point("CP01")
-    worker.current().drive(UUID(run_id))
+    run = UUID(run_id)
+    if not worker.current().hear(run) and passed < MOST_PASSES:
+        send(run, passed=passed + 1)
 
 
 @shared_task(name="runs.sweep")
 def sweep() -> None:
     """Beat's extra look, beside the one that each worker makes by itself."""
-    worker.current().sweep_once()
+    worker.current().look()
 
 
 @shared_task(name="runs.retention")
@@ -39,6 +46,8 @@ def remove_expired() -> None:
 # worker_init comes before the broker is connected: sweeping must not depend on it.
 @signals.worker_init.connect
 def start(sender: Any, **_: Any) -> None:
+    # Before the pool forks: children have what their parent has.
+    environment.hide_secrets()
     # What is loaded by now lives as long as the process: the collector need not look at it again and again.
     gc.freeze()
     # A forking pool's parent drives nothing: its children each have a worker of their own.
@@ -51,9 +60,14 @@ def start_child(**_: Any) -> None:
     worker.current().start_sweeping()
 
 
+# Celery sends this from its handler of SIGTERM, under a lock that its holder cannot take again: a second SIGTERM that
+# came while it did so stopped the worker for ever.
+signals.worker_shutting_down.lock = threading.RLock()
+
+
 @signals.worker_shutting_down.connect
 def ask_to_stop(**_: Any) -> None:
-    worker.current().ask_to_stop()
+    worker.leave_handler(lambda: worker.current().ask_to_stop())
 
 
 @signals.worker_shutdown.connect

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
-from celery import current_app
 from django.conf import settings
 from django.db import transaction
+from django.utils.module_loading import import_string
 
 from runs import chaos
 
 log = logging.getLogger(__name__)
 ADVANCE = "runs.advance"
+#: Loaded by the first hint that is sent: Celery takes half a second, and most commands send none.
+CELERY_APP = "agentops.celery.app"
 
 _listeners: list[Callable[[], None]] = []
 
@@ -40,8 +42,14 @@ def _send(run_id: UUID) -> None:
         listener()
     if not settings.REDIS_URL:
         return  # a broker in memory reaches nobody else: the sweep of whoever works on this database finds the run
+    send(run_id)
+    chaos.point("CP31")
+
+
+def send(run_id: UUID, *, passed: int = 0) -> None:
+    """Send the hint to one of the workers; `passed`: how many had no free slot for it. Never raises."""
     try:
-        current_app.send_task(ADVANCE, args=[str(run_id)], retry=False)
+        kwargs = {"passed": passed} if passed else {}
+        import_string(CELERY_APP).send_task(ADVANCE, args=[str(run_id)], kwargs=kwargs, retry=False)
     except Exception as error:  # whatever a broken broker raises: the run is queued, the sweep finds it
         log.warning("no hint sent for a queued run (%s)", type(error).__name__, extra={"run_id": str(run_id)})
-    chaos.point("CP31")

@@ -30,7 +30,7 @@ FAULTS = {
     "a tool takes all memory": "runs/engine/test_rows_of_steps.py::test_a_tool_that_takes_all_memory_fails_by_itself",
     "a worker's parent is killed": "crash/test_processes.py::test_children_do_not_outlive_their_parent_as_workers",
     "SIGTERM": "crash/test_term.py::test_it_finishes_the_model_call_and_hands_over",
-    "SIGTERM twice": "crash/test_processes.py::test_a_second_sigterm_is_no_harm",
+    "SIGTERM twice": "crash/test_processes.py::test_more_than_one_sigterm_is_no_harm",
     "a worker is suspended": "crash/test_zombie.py::test_it_writes_nothing_after_it_was_taken_over",
     "hints come ten times": "crash/test_broker.py::test_it_claims_a_run_once_for_any_number_of_hints",
     "connections are cut": "crash/test_storage.py::test_it_survives_cut_connections",

@@ -17,7 +17,7 @@ import traceback
 from typing import Any
 
 #: By the name of the command: the module whose `main` it runs.
-PROGRAMS = {"celery": "celery.__main__", "uvicorn": "uvicorn.main", "agentops": "agentops.cli"}
+PROGRAMS = {"celery": "celery.__main__", "agentops": "agentops.cli"}
 LIBRARIES = [
     "celery.__main__",
     "celery.app.amqp",
@@ -45,7 +45,6 @@ LIBRARIES = [
     "django.db.backends.postgresql.base",
     "django.db.backends.sqlite3.base",
     "django.db.models",
-    "environs",
     "kombu.transport.memory",
     "kombu.transport.redis",
     "psycopg_pool",
@@ -55,8 +54,8 @@ LIBRARIES = [
     "uuid_utils.compat",
     "uvicorn.lifespan.on",
     "uvicorn.loops.asyncio",
-    "uvicorn.main",
-    "uvicorn.protocols.http.h11_impl",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.supervisors",
 ]
 PR_SET_PDEATHSIG = 1
 

@@ -449,7 +449,13 @@ def transcript(run: AgentRun) -> dict[str, Any]:
         "messages": [(m.position, m.role, m.step_number, plain(m.content)) for m in messages],
         "calls": [(c.step_number, c.call_id, c.tool_name, c.input, c.status) for c in calls],
         "checkpoints": [(c.step_number, c.last_message_position) for c in run.checkpoints.order_by("step_number")],
-        "run": (run.status, run.step_count, run.result, run.input_tokens, run.output_tokens),
+        "run": (run.status, run.step_count, run.result),
+        # Of answers: what a crash made the run ask twice is counted too, and differs.
+        "usage": list(
+            run.turn_usages.filter(outcome="answered")
+            .order_by("step_number")
+            .values_list("step_number", "input_tokens", "output_tokens")
+        ),
     }
 
 

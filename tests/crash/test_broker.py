@@ -12,7 +12,7 @@ from celery.fixups.django import DjangoWorkerFixup
 from django.conf import settings
 from django.db import connection
 
-from agentops import celery_app
+from agentops.celery import app as celery_app
 from agentops.projects.keys import create_key
 from agentops.projects.models import Role
 from runs import inbox

@@ -218,7 +218,7 @@ def test_it_survives_a_kill_of_the_one_who_says_what_came_of_it(stage: Stage, po
     stage.reaches(run, RunStatus.COMPLETED)
     check(run)
     call.refresh_from_db()
-    assert (call.status, call.starts, call.whole_output) == (ToolStatus.COMPLETED, 1, "It is there.")
+    assert (call.status, call.starts, call.output) == (ToolStatus.COMPLETED, 1, "It is there.")
     assert not stage.effects("call-1-0")
 
 

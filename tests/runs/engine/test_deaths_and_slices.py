@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
+from agentops.projects.models import Notification
+from runs import inbox, suspicion
+from runs.engine.resume import resume
 from runs.engine.worker import Worker
 from runs.models import Attempt
 from runs.statuses import RunStatus
@@ -17,18 +20,57 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.parametrize("point", ["CP07", "CP12", "CP17"])
 def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_at: DieAt, point: str) -> None:
-    """P13: the run ends, and no worker is lost to it any more."""
+    """P13: seen to end three processes that held nothing else, the run pauses, and no process is lost to it any more.
+    The project is notified. A person may resume the run, and it is still under suspicion then."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]])
     for _ in range(3):
-        assert die_at(run, point)
+        assert die_at(run, point, alone=True)
         if point == "CP12":
             point = "CP17"  # the turn is committed: from now on its tool is what kills
 
     run = drive(run)
 
-    assert (run.status, run.error_type) == (RunStatus.FAILED, "poison_step")
-    assert Attempt.objects.filter(run=run, end_reason="died").count() == 3
+    assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "poison_step", "poison_step")
+    assert Attempt.objects.filter(run=run, end_reason="died_alone").count() == 3
     check(run)
+    note = Notification.objects.get()
+    assert (note.kind, note.run_id, note.project_id) == ("paused", run.pk, run.project_id)
+    assert note.text == (
+        f"Step {run.step_count + 1} ended 3 processes that held no other run.\n"
+        "Check what the tools of this step do, then resume the run or stop it."
+    )
+    resumed = resume(run.pk, by="user:ann").run
+    [suspect] = suspicion.candidates(5)
+    assert (suspect.run_id, suspect.deaths) == (resumed.pk, 3)
+    assert drive(resumed).status == RunStatus.COMPLETED
+
+
+def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, die_at: DieAt) -> None:
+    """Thirty restarts of the whole site in the same step: the run waits longer before each try, and goes on."""
+    undisturbed = transcript(drive(scripted(calls=[["ledger_read"]])))
+    run = scripted(calls=[["ledger_read"]])
+    for deaths in range(1, 31):
+        assert die_at(run, "CP07")
+        [suspect] = suspicion.candidates(5)
+        assert (suspect.lapsed, suspect.deaths) == (True, deaths)
+
+    run = drive(run)
+
+    assert (run.status, transcript(run)) == (RunStatus.COMPLETED, undisturbed)
+    check(run)
+
+
+def test_a_stop_goes_before_the_pause_of_a_poisoned_run(scripted: MakeScripted, die_at: DieAt) -> None:
+    run = scripted(calls=[["ledger_read"]])
+    for _ in range(3):
+        assert die_at(run, "CP07", alone=True)
+    inbox.stop(run.pk, by="user:ann")
+
+    run = drive(run)
+
+    assert (run.status, run.status_reason) == (RunStatus.STOPPED, "operator")
+    check(run)
+    assert not Notification.objects.exists()
 
 
 def test_deaths_in_different_steps_are_no_poison(scripted: MakeScripted, die_at: DieAt) -> None:
@@ -48,13 +90,13 @@ def test_deaths_in_different_steps_are_no_poison(scripted: MakeScripted, die_at:
 def test_a_step_later_than_the_claim_is_poison_after_three_deaths(scripted: MakeScripted, die_at: DieAt) -> None:
     """The first of the three held the run since an earlier step."""
     run = scripted(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
-    assert die_at(run, "CP21")  # in the second step, by the worker that claimed at the first
+    assert die_at(run, "CP21", alone=True)  # in the second step, by the worker that claimed at the first
     for _ in range(2):
-        assert die_at(run, "CP17")
+        assert die_at(run, "CP17", alone=True)
 
     run = drive(run)
 
-    assert (run.status, run.error_type) == (RunStatus.FAILED, "poison_step")
+    assert (run.status, run.status_reason) == (RunStatus.PAUSED, "poison_step")
     check(run)
 
 

@@ -1,0 +1,82 @@
+"""A run that workers died of is tried in a process of its own: it makes a step there, or only that process ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from runs import lifecycle
+from runs.models import AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.crash.rig import Celeried, Stage, check, eventually
+
+#: The process loads all of the product, on a machine that may be busy.
+STARTS_S = 90.0
+SLOW_TEXT: dict[str, Any] = {"chunks": 8, "pause_s": 0.2}
+
+
+def suspect(stage: Stage, **script: Any) -> AgentRun:
+    run = stage.run(**script)
+    for _ in range(2):
+        assert lifecycle.claim(run.pk, "dead")
+        assert lifecycle.expire_leases("dead")
+    return run
+
+
+def alone(run: AgentRun) -> Attempt | None:
+    return Attempt.objects.filter(run=run, owner__regex=r":[0-9a-f]{8}\.[0-9]+$", ended_at=None, end_reason="").first()
+
+
+def test_an_innocent_run_makes_its_step_alone_and_goes_on_with_the_others(stage: Stage) -> None:
+    run, other = suspect(stage), stage.run()
+    worker = stage.worker()
+
+    stage.reaches(other, RunStatus.COMPLETED, within_s=STARTS_S)
+    stage.reaches(run, RunStatus.COMPLETED, within_s=STARTS_S)
+
+    tries = list(Attempt.objects.filter(run=run).order_by("epoch").values_list("end_reason", flat=True))
+    assert tries == ["died", "died", "retry_alone", "slice_over", "completed"]
+    assert worker.alive
+    check(run)
+
+
+def test_a_process_that_ends_with_its_run_counts_and_one_that_ends_with_its_worker_does_not(stage: Stage) -> None:
+    """Whoever started it has to live to see it; and nothing is left behind by the end of that one."""
+    run = suspect(stage, **SLOW_TEXT)
+    worker = stage.worker()
+    first = eventually(lambda: alone(run), within_s=STARTS_S, why="it is tried alone")
+    _end_process_of(first, worker)
+    eventually(
+        lambda: Attempt.objects.get(pk=first.pk).end_reason == "died_alone", within_s=20, why="the worker has seen it"
+    )
+    assert worker.alive
+
+    second = eventually(lambda: alone(run), within_s=STARTS_S, why="it is tried again")
+    worker.signal(signal.SIGKILL)
+    eventually(lambda: not _processes_of(second), within_s=20, why="it does not outlive its worker")
+    stage.worker()
+    stage.reaches(run, RunStatus.COMPLETED, within_s=STARTS_S)
+
+    assert Attempt.objects.get(pk=second.pk).end_reason == "died"
+    check(run)
+
+
+def _end_process_of(attempt: Attempt, worker: Celeried) -> None:
+    [pid] = _processes_of(attempt)
+    assert pid != worker.pid
+    os.kill(pid, signal.SIGKILL)
+
+
+def _processes_of(attempt: Attempt) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if attempt.owner.encode() in words:
+                found.append(int(entry.name))
+    return found
