@@ -19,6 +19,10 @@ class ProviderUnusable(ValueError):
     """An agent's provider or model cannot be used; the text says what to do about it."""
 
 
+class IncompleteAnswer(Exception):
+    """The stream of an answer ended without its terminal event: what came is a part of an answer, and no result."""
+
+
 @dataclass(frozen=True)
 class ModelCall:
     """One request: which model, the whole history, the tools it may ask for."""
@@ -35,10 +39,14 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class FollowUp:
-    """What a recording says of the time after a call: the user turn that came, and whether it stops there."""
+    """What a recording says of the time after a call: the user turn that came, and whether it stops there.
+
+    `more`: it has another answer, whatever this one was; a run that plays it is not done before that.
+    """
 
     user: str | list[Any] | None = None
     end: bool = False
+    more: bool = False
 
 
 class Provider(Protocol):

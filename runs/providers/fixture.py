@@ -44,4 +44,5 @@ class FixtureProvider:
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         fixture = load(model)
-        return FollowUp(user=fixture.call(number, node).user, end=fixture.ends_after(number))
+        more = number < len(fixture.answers)
+        return FollowUp(user=fixture.call(number, node).user, end=fixture.ends_after(number), more=more)

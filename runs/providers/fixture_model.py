@@ -168,6 +168,11 @@ class PacedStream(InstantStream):
             manager = self._parts_manager
             yield from manager.handle_thinking_delta(vendor_part_id=chunk.part, content=chunk.text)
 
+    @property
+    def usage(self) -> RequestUsage:
+        # As a provider, which tells it at the end.
+        return self._answer.usage if self._finished else RequestUsage()
+
     def get(self) -> ModelResponse:
         # Until all of it was shown, the answer is what was shown: that is what an abandoned turn had.
         return self._answer if self._finished else StreamedResponse.get(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from pydantic_ai.direct import model_request_stream
@@ -16,16 +17,31 @@ from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
+from runs.providers.endings import ended
 
 #: What an agent's settings may say to the model; anything else is ours and stays here.
 MODEL_SETTINGS = frozenset(
     {"max_tokens", "temperature", "top_p", "timeout", "parallel_tool_calls", "seed", "stop_sequences", "thinking"}
 )
 
+#: Settings that say how a model is asked. On unless an agent turns them off: `prompt_cache` asks the provider to keep
+#: the beginning of the request, `needs_finish_reason` refuses an answer that names no reason for its end.
+SWITCHES = ("prompt_cache", "needs_finish_reason")
+
+
+#: Held while an adapter is made: a second one would keep connections that nobody closes.
+_making = Lock()
+
+
+def model_of(name: str) -> Model:
+    """Return the one adapter of a model in this process. It belongs to the worker's one event loop, and keeps its
+    connections."""
+    with _making:
+        return adapter_of(name)
+
 
 @cache
-def model_of(name: str) -> Model:
-    """One adapter per model and process: it belongs to the worker's one event loop, and keeps its connections."""
+def adapter_of(name: str) -> Model:
     return infer_model(name)
 
 
@@ -46,6 +62,9 @@ def extra_of(vendor: str) -> str:
 @cache
 class LLMProvider:
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
+        for name in SWITCHES:
+            if not isinstance(settings.get(name, True), bool):
+                raise ProviderUnusable(f"settings.{name} must be true or false, not {settings[name]!r}")
         vendor, _, name = model.partition(":")
         if not name:
             raise ProviderUnusable(f"a model is named as vendor:model, not {model!r}")
@@ -62,13 +81,18 @@ class LLMProvider:
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
         chosen = {name: value for name, value in call.settings.items() if name in MODEL_SETTINGS}
         # Retries are the engine's: the vendors' libraries would hide attempts from the record.
-        settings = ModelSettings(max_retries=0, **chosen)  # type: ignore[typeddict-item]
-        return model_request_stream(
+        settings = ModelSettings(
+            max_retries=0,
+            cache=call.settings.get("prompt_cache", True),
+            **chosen,  # type: ignore[typeddict-item]
+        )
+        request = model_request_stream(
             model_of(call.model),
             call.history,
             model_settings=settings,
             model_request_parameters=ModelRequestParameters(function_tools=list(call.tools)),
         )
+        return ended(request, needs_finish_reason=call.settings.get("needs_finish_reason", True))
 
     def context_window(self, model: str) -> int | None:
         return window_of(model)

@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UserError
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelOverloadedError, UserError
 
 from runs.fixtures.format import FixtureExhausted
-from runs.providers.base import ProviderUnusable
-from runs.retries import MAX_RETRIES, Failure, classify, delay_s, retry_after
+from runs.providers.base import IncompleteAnswer, ProviderUnusable
+from runs.retries import Failure, Pause, classify, next_attempt, outage_left_s, outage_pause, retry_after
+from runs.retry_limits import RetryLimits
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LIMITS = RetryLimits(max_retries=3, tool_max_retries=1, base_delay_s=0.5)
 
 
 @pytest.mark.parametrize(
@@ -20,20 +22,25 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
     [
         (ModelHTTPError(429, "m"), "rate_limited", True),
         (ModelHTTPError(500, "m"), "server_error", True),
-        (ModelHTTPError(529, "m"), "server_error", True),
+        (ModelHTTPError(529, "m"), "overloaded", True),
         (ModelHTTPError(408, "m"), "timeout", True),
         (ModelHTTPError(400, "m"), "invalid_request", False),
         (ModelHTTPError(401, "m"), "unauthorized", False),
         (ModelHTTPError(403, "m"), "unauthorized", False),
-        (ModelHTTPError(404, "m"), "invalid_request", False),
-        (ModelHTTPError(402, "m"), "out_of_credits", True),
+        (ModelHTTPError(404, "m"), "unknown_model", False),
+        (ModelHTTPError(402, "m"), "out_of_credits", False),
+        (ModelHTTPError(429, "m", {"error": {"code": "insufficient_quota"}}), "out_of_credits", False),
+        (ModelHTTPError(400, "m", {"error": {"message": "Your credit balance is too low"}}), "out_of_credits", False),
+        (ModelOverloadedError("m", "in the middle of a stream"), "overloaded", True),
         (ModelAPIError("m", "connection reset"), "no_internet", True),
+        (IncompleteAnswer("no terminal event"), "incomplete_answer", True),
         (TimeoutError(), "timeout", True),
         (ConnectionResetError("cut"), "no_internet", True),
         (FixtureExhausted("n", 3), "fixture_exhausted", False),
-        (UserError("no key"), "unusable_model", False),
+        (UserError("Set the `OPENAI_API_KEY` environment variable"), "missing_key", False),
+        (UserError("no such profile"), "unusable_model", False),
         (ProviderUnusable("gone"), "unusable_model", False),
-        (ImportError("no library"), "unusable_model", False),
+        (ImportError("no library"), "missing_library", False),
         (RuntimeError("incomplete chunked read"), "RuntimeError", True),
     ],
 )
@@ -41,22 +48,59 @@ def test_what_a_failure_is_called(error: Exception, word: str, retryable: bool) 
     failure = classify(error, NOW)
     assert (failure.error_type, failure.retryable) == (word, retryable)
     assert failure.message
+    assert failure.resumable is (word != "fixture_exhausted")
+
+
+def failing(word: str = "server_error", *, after_s: float | None = None, retryable: bool = True) -> Failure:
+    return Failure(word, "x", retryable, after_s)
+
+
+def at_once(attempt: int, failure: Failure, jitter: float = 0.0) -> float | None:
+    pause = next_attempt(attempt, failure, LIMITS, jitter)
+    return None if pause is None else pause.delay_s
 
 
 def test_the_delay_doubles_and_ends() -> None:
-    failure = Failure("server_error", "x", retryable=True)
-    assert [delay_s(attempt, failure, 0.0) for attempt in range(MAX_RETRIES + 1)] == [0.5, 1.0, 2.0, None]
-    assert delay_s(0, failure, 1.0) == 0.625
+    assert [at_once(attempt, failing()) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
+    assert at_once(0, failing(), jitter=1.0) == 0.625
 
 
 def test_what_cannot_help_is_not_tried_again() -> None:
-    assert delay_s(0, Failure("unauthorized", "x", retryable=False), 0.0) is None
+    failure = failing("unauthorized", retryable=False)
+    assert at_once(0, failure) is None
+    assert outage_pause(9, failure, LIMITS, 0.0, left_s=900, outage_s=900) is None
 
 
 def test_the_other_side_s_wish_wins_when_longer() -> None:
-    assert delay_s(0, Failure("rate_limited", "x", True, 30.0), 0.0) == 30.0
-    assert delay_s(2, Failure("rate_limited", "x", True, 0.1), 0.0) == 2.0
-    assert delay_s(0, Failure("rate_limited", "x", True, 1e9), 0.0) == 3600.0
+    assert at_once(0, failing(after_s=30.0)) == 30.0
+    assert at_once(2, failing(after_s=0.1)) == 2.0
+    assert at_once(0, failing(after_s=1e9)) == 3600.0
+
+
+def test_the_pauses_of_an_outage_grow_to_a_minute_and_end_with_its_time() -> None:
+    """15 minutes of growing pauses, the last attempt when the time is over."""
+    pauses, attempt, now = [], 3, 0.0
+    while (pause := outage_pause(attempt, failing(), LIMITS, 0.0, left_s=900 - now, outage_s=900)) is not None:
+        assert pause.outage
+        pauses.append(pause.delay_s)
+        attempt, now = attempt + 1, now + pause.delay_s
+
+    assert pauses[:6] == [4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert pauses == sorted(pauses[:-1]) + pauses[-1:]
+    assert sum(pauses) == 900
+
+
+def test_an_outage_waits_as_long_as_the_provider_asks() -> None:
+    pause = outage_pause(3, failing(after_s=1800.0), LIMITS, 0.0, left_s=60, outage_s=900)
+    assert pause is not None
+    assert pause.delay_s == 1800.0
+    assert outage_pause(10**9, failing(), LIMITS, 1.0, left_s=900, outage_s=900) == Pause(60.0, outage=True)
+
+
+def test_the_time_of_an_outage_begins_with_its_first_failure() -> None:
+    assert outage_left_s(None, NOW, 900) == 900
+    assert outage_left_s(NOW - timedelta(seconds=300), NOW, 900) == 600
+    assert outage_left_s(NOW - timedelta(seconds=1000), NOW, 900) == -100
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -13,9 +14,11 @@ from django.db import connections
 from django.utils import timezone
 from pydantic_ai.exceptions import ModelHTTPError
 
-from runs import inbox, lifecycle, retries
+from agentops.projects.models import Notification
+from runs import inbox, lifecycle
+from runs.engine.resume import resume
 from runs.engine.worker import Worker
-from runs.models import AgentRun, RunError, TurnUsage
+from runs.models import AgentRun, RunCommand, RunError, TurnUsage
 from runs.providers.base import ModelCall, ProviderUnusable
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events
@@ -48,6 +51,28 @@ def failures(run: AgentRun) -> list[tuple[int, str]]:
     return list(RunError.objects.filter(run=run).order_by("id").values_list("attempt", "error_type"))
 
 
+def pauses(run: AgentRun) -> list[dict[str, Any]]:
+    """What the log says of the attempts to come."""
+    every = {"max_attempts": None}
+    return [every | event.payload for event in events(run) if event.type == "retry.scheduled"]
+
+
+def over(run: AgentRun) -> AgentRun:
+    """The time of its wait has come."""
+    assert AgentRun.objects.filter(pk=run.pk, status="waiting").update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
+    assert lifecycle.end_waits() == 1
+    return run
+
+
+def said(run: AgentRun) -> list[str]:
+    rows = run.messages.filter(role="user").order_by("position")
+    return [row.content["parts"][0]["content"] for row in rows]
+
+
+def outcomes(run: AgentRun) -> list[tuple[str, str | None]]:
+    return list(RunCommand.objects.filter(run=run).order_by("id").values_list("type", "outcome"))
+
+
 def types(run: AgentRun) -> list[str]:
     return [event.type for event in events(run)]
 
@@ -63,7 +88,7 @@ def test_it_waits_as_long_as_the_provider_asks(scripted: MakeScripted, model_cal
     assert failures(run) == [(0, "rate_limited")]
     assert model_calls() == [1, 1]
     assert [t for t in types(run) if t.startswith(("llm", "retry"))] == [
-        "llm.turn.start", "llm.turn.abandoned", "retry.scheduled", "llm.turn.start", "llm.turn.end",
+        "llm.turn.start", "llm.turn.abandoned", "retry.scheduled", "llm.turn.start", "llm.text", "llm.turn.end",
     ]  # fmt: skip
     [scheduled] = [event for event in events(run) if event.type == "retry.scheduled"]
     assert (scheduled.payload["attempt"], scheduled.payload["error_type"]) == (1, "rate_limited")
@@ -102,29 +127,111 @@ def test_it_abandons_what_a_broken_stream_has_shown(scripted: MakeScripted, erro
     check(run)
 
 
-@pytest.mark.parametrize(("status", "word"), [(401, "unauthorized"), (403, "unauthorized"), (400, "invalid_request")])
-def test_it_does_not_try_again_what_cannot_work(
+@pytest.mark.parametrize(("status", "word"), [
+    (400, "invalid_request"), (401, "unauthorized"), (402, "out_of_credits"), (403, "unauthorized"),
+    (404, "unknown_model"),
+])  # fmt: skip
+def test_what_people_have_to_mend_pauses_the_run_after_one_attempt(
     scripted: MakeScripted, model_calls: Numbers, status: int, word: str
 ) -> None:
     run = drive(scripted(failing(http(status))))
 
-    assert (run.status, run.error_type, run.status_reason) == (RunStatus.FAILED, word, word)
-    assert f"number {status}" in run.error_message
+    assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", word)
+    assert f"(HTTP {status})" in run.error_message
+    assert f"number {status}" in RunError.objects.get(run=run).details
     assert model_calls() == [1]
     assert failures(run) == [(0, word)]
-    assert types(run)[-1] == "run.failed"
+    assert types(run)[-2:] == ["error", "run.paused"]
+    note = Notification.objects.get()
+    assert (note.kind, note.run_id) == ("paused", run.pk)
+    assert f"(HTTP {status})" in note.text
+    assert note.text.count("resume the run") == 1
     check(run)
 
 
-def test_it_fails_with_the_last_error_after_four_attempts(scripted: MakeScripted, model_calls: Numbers) -> None:
-    run = drive(scripted(failing(http(500), http(502), http(503), http(504), http(599))))
+def test_after_four_attempts_it_waits_for_the_end_of_the_outage(
+    scripted: MakeScripted, worker: Worker, model_calls: Numbers
+) -> None:
+    """A short outage costs no run: without a policy it waits, no worker held, and goes on when the provider is back."""
+    run = drive(scripted(failing(http(500), http(502), http(503), http(504), http(529))), worker)
 
-    assert (run.status, run.error_type) == (RunStatus.FAILED, "server_error")
-    assert "number 504" in run.error_message
+    assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "cooldown", None)
     assert model_calls() == [1, 1, 1, 1]
-    assert failures(run) == [(attempt, "server_error") for attempt in range(4)]
-    assert types(run).count("retry.scheduled") == 3
+    assert types(run).count("retry.scheduled") == 4
+    assert pauses(run)[-1]["max_attempts"] is None
     check(run)
+    run = drive(over(run), worker)
+    assert (run.status, run.status_reason) == (RunStatus.WAITING, "cooldown")
+    run = drive(over(run), worker)
+    assert (run.status, run.result) == (RunStatus.COMPLETED, "Here it is.")
+    assert failures(run) == [*((attempt, "server_error") for attempt in range(4)), (4, "overloaded")]
+    check(run)
+
+
+def test_an_outage_that_lasts_too_long_pauses_the_run(scripted: MakeScripted, worker: Worker, settings: Any) -> None:
+    """The time counts from the first failure of the step, whichever worker made it: it is read from the rows."""
+    settings.AGENTOPS_OUTAGE_S = 900
+    run = drive(scripted(failing(*[http(503)] * 6)), worker)
+    assert run.status == RunStatus.WAITING
+    RunError.objects.filter(run=run, attempt=0).update(created_at=timezone.now() - timedelta(seconds=901))
+
+    run = drive(over(run), Worker(concurrency=1))
+
+    assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", "server_error")
+    assert "internal error (HTTP 503)" in run.error_message
+    assert types(run)[-2:] == ["error", "run.paused"]
+    check(run)
+    # Nothing is lost: whoever resumes it gets a new time to wait.
+    new = drive(resume(run.pk, by="ann").run, worker)
+    assert (new.status, new.result) == (RunStatus.COMPLETED, "Here it is.")
+    check(new)
+
+
+def test_without_time_for_an_outage_it_pauses_at_once(scripted: MakeScripted, settings: Any) -> None:
+    settings.AGENTOPS_OUTAGE_S = 0
+    run = drive(scripted(failing(*[http(503)] * 4)))
+    assert (run.status, run.status_reason) == (RunStatus.PAUSED, "error")
+    check(run)
+
+
+def test_an_agent_says_how_often_and_how_fast(scripted: MakeScripted, model_calls: Numbers) -> None:
+    """`max_retries` and `retry_base_delay_ms` of its settings go before those of the site."""
+    run = drive(scripted(failing(*[http(503)] * 2), max_retries=1, retry_base_delay_ms=1000))
+
+    assert run.status == RunStatus.WAITING
+    assert model_calls() == [1, 1]
+    assert [round(p["delay_ms"] / 1000) for p in pauses(run)] == [1, 2]
+    check(run)
+
+
+def test_a_message_sent_in_an_outage_is_heard_by_the_next_turn(scripted: MakeScripted, worker: Worker) -> None:
+    run = drive(scripted(failing(*[http(503)] * 4)), worker)
+    assert run.status == RunStatus.WAITING
+    inbox.send(run.pk, "Mind the gap.", by="ann")
+
+    run = drive(over(run), worker)
+
+    assert run.status == RunStatus.COMPLETED
+    assert said(run) == ["Go.", "Mind the gap."]
+    assert outcomes(run) == [("send", "applied")]
+    check(run)
+
+
+def test_a_message_sent_before_it_paused_is_heard_by_the_run_that_continues_it(
+    scripted: MakeScripted, worker: Worker
+) -> None:
+    run = drive(scripted(failing(*[http(503)] * 4, http(402))), worker)
+    inbox.send(run.pk, "Mind the gap.", by="ann")
+    run = drive(over(run), worker)
+    assert (run.status, run.status_reason) == (RunStatus.PAUSED, "error")
+
+    new = drive(resume(run.pk, by="ann").run, worker)
+
+    assert new.status == RunStatus.COMPLETED
+    assert "Mind the gap." in said(run) + said(new)
+    assert outcomes(run) == [("send", "applied")]
+    check(run)
+    check(new)
 
 
 def test_it_waits_without_a_worker_when_the_wait_is_long(
@@ -153,13 +260,12 @@ def test_it_waits_without_a_worker_when_the_wait_is_long(
 
 def test_it_counts_the_attempts_of_a_step_over_waits(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted(failing(*[http(429, retry_after="30")] * 9))
-    for attempt in range(retries.MAX_RETRIES):
+    for attempt in range(4):
         run = drive(run, worker)
         assert (run.status, RunError.objects.filter(run=run).count()) == (RunStatus.WAITING, attempt + 1)
-        AgentRun.objects.filter(pk=run.pk).update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
-        lifecycle.end_waits()
-    run = drive(run, worker)
-    assert (run.status, run.error_type) == (RunStatus.FAILED, "rate_limited")
+        over(run)
+    assert [pause["max_attempts"] for pause in pauses(run)] == [4, 4, 4, None]
+    assert all(pause["delay_ms"] >= 30_000 for pause in pauses(run))
     check(run)
 
 
@@ -221,5 +327,5 @@ def test_a_stop_does_not_wait_for_the_next_attempt(scripted: MakeScripted) -> No
 def test_a_model_that_cannot_be_used_is_not_asked_again(scripted: MakeScripted, model_calls: Numbers) -> None:
     run = drive(scripted(failing(ProviderUnusable("its library is gone"))))
 
-    assert (run.status, run.error_type) == (RunStatus.FAILED, "unusable_model")
+    assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", "unusable_model")
     assert model_calls() == [1]

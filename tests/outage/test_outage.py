@@ -1,0 +1,197 @@
+"""A provider that is away, overloaded or cut off costs no run: 50 runs over both protocols, against one that is calm.
+
+The provider is a process of its own on loopback; what talks to it are the real libraries of the vendors. Ten minutes
+are compressed by the settings for retries alone. `TEST_AWAY_S=600` plays them at the pace of the product.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops.projects.models import Project
+from runs import wake
+from runs.engine.worker import Worker
+from runs.invariants import check
+from runs.models import Agent, AgentRun, AgentRunMessage, RunError, TurnUsage
+from runs.providers import llm
+from runs.statuses import LIVE, RunStatus
+from tests.crash.scripted import ledger_read
+from tests.make import make_agent, make_project, make_run
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    # Connections that the vendors' libraries keep open end with the loop of the worker.
+    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+MODELS = ("anthropic:claude-sonnet-5-5", "openai-chat:gpt-4o")
+PROGRAMS, RUNS = 5, 50
+AWAY_S = float(os.environ.get("TEST_AWAY_S", "1.5"))
+#: Bounds a failure: what is waited for usually takes a tenth of it.
+PATIENCE_S = 180 + 3 * AWAY_S
+#: Of a message, what differs from one run to the other. What an answer is billed is compared apart.
+PASSING = frozenset({"timestamp", "run_id", "conversation_id", "usage"})
+
+
+class Mock:
+    """The provider's process, and its orders."""
+
+    def __init__(self) -> None:
+        here = Path(__file__).with_name("provider.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(here), "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.port = self._answer()["port"]
+
+    def order(self, word: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def wait_for_requests(self, more: int) -> None:
+        """Until it was asked so often again."""
+        first = self.order("stats")["requests"]
+        until = time.monotonic() + PATIENCE_S
+        while self.order("stats")["requests"] < first + more:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def mock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mock]:
+    mock = Mock()
+    monkeypatch.setattr("pydantic_ai.models.ALLOW_MODEL_REQUESTS", True)
+    for vendor, path in (("ANTHROPIC", ""), ("OPENAI", "/v1")):
+        monkeypatch.setenv(f"{vendor}_BASE_URL", f"http://127.0.0.1:{mock.port}{path}")
+        monkeypatch.setenv(f"{vendor}_API_KEY", "sk-of-nobody")
+    llm.adapter_of.cache_clear()
+    yield mock
+    llm.adapter_of.cache_clear()
+    mock.close()
+
+
+@pytest.fixture
+def worker(mock: Mock, settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Worker]:
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+    settings.AGENTOPS_CONCURRENCY = 8
+    if AWAY_S < 60:
+        # 600 s and 500 ms by the same factor; the time to wait is larger, for a machine under load.
+        settings.AGENTOPS_SWEEP_S, settings.AGENTOPS_RETRY_BASE_DELAY_MS = 0.05, 2
+        settings.AGENTOPS_OUTAGE_S = 300
+    worker = Worker()
+    worker.start_sweeping()
+    yield worker
+    for model in MODELS:
+        # Their connections belong to the worker's loop, and end with it.
+        worker._loop.submit(llm.model_of(model).client.close()).result(30)
+    worker.close(30)
+
+
+def make_agents(project: Project, ledger: Path) -> list[Agent]:
+    return [
+        make_agent(project, provider="llm", model=model, tools=[ledger_read.name], settings={"ledger": str(ledger)})
+        for model in MODELS
+    ]
+
+
+def make_runs(agents: list[Agent], times: int) -> list[AgentRun]:
+    """Each program on each protocol, so often; the programs take turns."""
+    return [make_run(agent, f"Program {n}") for _ in range(times) for n in range(PROGRAMS) for agent in agents]
+
+
+def wait_for_ends(runs: list[AgentRun]) -> Counter[str]:
+    """Their statuses when none goes on by itself any more, or time is up."""
+    ids = [run.pk for run in runs]
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        seen = Counter(AgentRun.objects.filter(pk__in=ids).values_list("status", flat=True))
+        if not set(seen) & LIVE or time.monotonic() > until:
+            return seen
+        time.sleep(0.1)
+
+
+def wait_for_a_wait() -> None:
+    """Until a run waits for the provider without a worker."""
+    until = time.monotonic() + PATIENCE_S
+    while not AgentRun.objects.filter(status=RunStatus.WAITING, status_reason="cooldown").exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def errors_of(runs: list[AgentRun]) -> list[Any]:
+    """What went wrong with those that did not complete, the last errors first."""
+    rows = RunError.objects.filter(run__in=runs).exclude(run__status=RunStatus.COMPLETED).order_by("-pk")
+    return list(rows.values_list("run_id", "attempt", "error_type", "message", "details")[:20])
+
+
+def transcript(run: AgentRun) -> list[Any]:
+    """What was said, asked and answered, and what it is billed, without what is a run's own.
+
+    OpenAI bills after the end of an answer: one that is cut off between the two is whole, and what it cost is unknown.
+    """
+    rows = AgentRunMessage.objects.filter(run=run, rolled_back_at=None).order_by("position")
+    said = [(row.role, row.step_number, lasting(row.content)) for row in rows]
+    answered = TurnUsage.objects.filter(run=run, outcome=TurnUsage.Outcome.ANSWERED)
+    used = answered.filter(model__startswith="claude").order_by("step_number")
+    billed = list(used.values_list("step_number", "model", "input_tokens", "output_tokens", "cost_usd"))
+    run.refresh_from_db()
+    return [said, billed, run.result, run.step_count]
+
+
+def lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: lasting(each) for name, each in value.items() if name not in PASSING}
+    return [lasting(each) for each in value] if isinstance(value, list) else value
+
+
+def test_a_provider_that_is_away_cut_off_and_overloaded_costs_no_run(
+    mock: Mock, worker: Worker, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    agents = make_agents(make_project(), ledger)
+    twins = make_runs(agents, 1)
+    assert wait_for_ends(twins) == {"completed": len(twins)}, errors_of(twins)
+    undisturbed = {(run.agent_id, run.prompt): transcript(run) for run in twins}
+
+    mock.order("storm")
+    runs = make_runs(agents, RUNS // len(twins))
+    mock.wait_for_requests(60)
+    mock.order("away")
+    time.sleep(AWAY_S)
+    wait_for_a_wait()
+    mock.order("back")
+    if AWAY_S < 60:
+        mock.order("storm")
+        mock.wait_for_requests(60)
+    mock.order("calm")
+    ended = wait_for_ends(runs)
+    stats = mock.order("stats")
+
+    assert ended == {"completed": RUNS}, errors_of(runs)
+    assert all(stats[fault] > 0 for fault in ("429", "529", "cut"))
+    assert RunError.objects.filter(run__in=runs, error_type="no_internet").exists()
+    for run in runs:
+        assert transcript(run) == undisturbed[run.agent_id, run.prompt]
+    lines = Counter(line.split(" ")[0] for line in ledger.read_text().splitlines())
+    assert lines == {str(run.pk): 2 for run in [*twins, *runs]}
+    assert [violation for violation in check() if not violation.warning_only] == []

@@ -1,0 +1,28 @@
+"""Fixtures of the providers' tests: a provider on loopback that the libraries of the vendors talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pydantic_ai.models
+import pytest
+
+from runs.providers import llm
+from tests.runs.engine.conftest import quick, worker
+from tests.runs.providers.vendor import Vendor, vendor_at_work
+
+__all__ = ["quick", "worker"]
+
+
+@pytest.fixture
+def vendor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Vendor]:
+    """Stands for Anthropic and OpenAI."""
+    with vendor_at_work() as at_work:
+        monkeypatch.setattr(pydantic_ai.models, "ALLOW_MODEL_REQUESTS", True)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", at_work.url)
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{at_work.url}/v1")
+        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+            monkeypatch.setenv(name, "a key for a provider on loopback")
+        llm.adapter_of.cache_clear()
+        yield at_work
+        llm.adapter_of.cache_clear()

@@ -1,0 +1,41 @@
+"""One adapter per model and process, whoever asks for it first."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pydantic_ai.models import Model
+from pydantic_ai.models.function import FunctionModel
+
+from runs.providers import llm
+
+THREADS = 4
+
+
+def test_threads_that_ask_at_once_get_one_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second adapter would keep connections that nobody closes."""
+    made: list[Model] = []
+    others_are_there = threading.Barrier(THREADS)
+
+    def infer(name: str) -> Model:
+        # Long enough for the other threads to come by, which the barrier has let go together.
+        threading.Event().wait(0.05)
+        made.append(FunctionModel(lambda *_: None))  # type: ignore[arg-type,return-value]
+        return made[-1]
+
+    def ask(_: int) -> Model:
+        others_are_there.wait(10)
+        return llm.model_of("any:model")
+
+    monkeypatch.setattr(llm, "infer_model", infer)
+    llm.adapter_of.cache_clear()
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            got = list(pool.map(ask, range(THREADS)))
+    finally:
+        llm.adapter_of.cache_clear()
+
+    assert len(made) == 1
+    assert all(adapter is made[0] for adapter in got)

@@ -1,0 +1,79 @@
+"""Prompt caching is asked for where the provider has it, unless an agent says no, and what it saves is counted."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from runs.engine.worker import Worker
+from runs.models import AgentRun, TurnUsage
+from runs.providers import base
+from runs.providers.base import ProviderUnusable
+from tests.crash.rig import check
+from tests.make import drive, make_agent, make_run
+from tests.runs.providers.vendor import MODELS, Answer, Vendor
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MARK = {"type": "ephemeral", "ttl": "5m"}
+
+
+def says(text: str, *, read: int = 0, written: int = 0, plain: int = 20) -> Answer:
+    """An answer of Anthropic's with these input tokens."""
+    counts = {"input_tokens": plain, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    message = {
+        "id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "claude-sonnet-4-6",
+        "stop_reason": None, "stop_sequence": None, "usage": counts | {"output_tokens": 1},
+    }  # fmt: skip
+    events: list[dict[str, Any]] = [
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 100}},
+        {"type": "message_stop"},
+    ]
+    return Answer("".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events).encode())
+
+
+def run_of(protocol: str = "anthropic", **settings: Any) -> AgentRun:
+    agent = make_agent(
+        provider="llm", model=MODELS[protocol], tools=["done"], instructions="Be brief.", settings=settings
+    )
+    return make_run(agent, "Go.")
+
+
+def test_system_tools_and_the_last_turn_are_marked(vendor: Vendor, worker: Worker) -> None:
+    vendor.answers = [says("Done.")]
+    assert drive(run_of(), worker).status == "completed"
+
+    [asked] = vendor.asked
+    assert asked.body["tools"][-1]["cache_control"] == MARK
+    assert asked.body["system"][-1]["cache_control"] == MARK
+    # The provider puts this one on the last block by itself, and moves it on as the conversation grows.
+    assert asked.body["cache_control"] == MARK
+
+
+def test_an_agent_may_do_without(vendor: Vendor, worker: Worker) -> None:
+    vendor.answers = [says("Done.")]
+    assert drive(run_of(prompt_cache=False), worker).status == "completed"
+
+    [asked] = vendor.asked
+    assert "cache_control" not in json.dumps(asked.body)
+    with pytest.raises(ProviderUnusable, match=r"settings\.prompt_cache must be true or false, not 'no'"):
+        base.get("llm").check(MODELS["anthropic"], {"prompt_cache": "no"})
+
+
+def test_what_it_saves_is_counted(vendor: Vendor, worker: Worker) -> None:
+    """By the published prices, 3 dollars a million: a read costs a tenth, a write a quarter more."""
+    vendor.answers = [says("Done.", read=1_000_000)]
+    read = drive(run_of(), worker)
+    vendor.answers = [says("Done.", written=1_000_000)]
+    written = drive(run_of(), worker)
+
+    saved = dict(TurnUsage.objects.values_list("run", "cache_saved_usd"))
+    assert saved == {read.pk: Decimal("2.7"), written.pk: Decimal("-0.75")}
+    assert (read.cache_read_tokens, read.input_tokens) == (1_000_000, 1_000_020)
+    check(read)

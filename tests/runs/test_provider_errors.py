@@ -1,0 +1,101 @@
+"""Provider errors are for people: what is wrong, what to do, and the vendor's dump in the details alone."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.models import infer_model
+
+from runs.provider_errors import SENTENCES, Facts, sentence, words_of
+from runs.retries import Failure, classify
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+#: What only a developer of the library can use.
+JARGON = ("status_code", "model_name", "Provider(", "pydantic", "Pydantic", "body:", "https://", "Agent(")
+
+
+def failing_to_load(model: str) -> Failure:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever the library raises
+        infer_model(model)
+    return classify(raised.value, NOW, model)
+
+
+@pytest.mark.parametrize(
+    ("model", "who", "variable"),
+    [
+        ("anthropic:claude-sonnet-4-5", "Anthropic", "ANTHROPIC_API_KEY"),
+        ("openai:gpt-5", "OpenAI", "OPENAI_API_KEY"),
+        ("openai-chat:gpt-5", "OpenAI", "OPENAI_API_KEY"),
+    ],
+)
+def test_without_a_key_it_says_which_variable_is_missing_and_where_to_set_it(
+    monkeypatch: pytest.MonkeyPatch, model: str, who: str, variable: str
+) -> None:
+    """The text of the library itself, which tells developers what to do, is only in the details."""
+    monkeypatch.delenv(variable, raising=False)
+    failure = failing_to_load(model)
+
+    assert (failure.error_type, failure.retryable, failure.resumable) == ("missing_key", False, True)
+    assert failure.message.startswith(f"{who} has no API key here: {variable} is not set.")
+    assert "in the environment of the workers" in failure.message
+    assert not [word for word in JARGON if word in failure.message]
+    assert "Provider(api_key" in failure.details
+
+
+def test_without_its_library_it_says_what_to_install() -> None:
+    error = ImportError(
+        'Please install `groq`, you can use the optional group — `pip install "pydantic-ai-slim[groq]"`'
+    )
+    failure = classify(error, NOW, "groq:llama")
+
+    assert failure.error_type == "missing_library"
+    assert "'groq:llama' is not installed" in failure.message
+    assert "pip install 'pydantic-ai-slim[groq]'" in failure.message
+
+
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 502, 503, 529])
+def test_the_dump_of_the_vendor_is_in_the_details_alone(status: int) -> None:
+    error = ModelHTTPError(status, "gpt-5", {"error": {"message": "the vendor's words", "type": "x"}})
+    failure = classify(error, NOW, "openai:gpt-5")
+
+    assert "OpenAI" in failure.message or "conversation" in failure.message
+    assert not [word for word in JARGON if word in failure.message]
+    assert failure.details == str(error)
+    assert f"status_code: {status}" in failure.details
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_every_sentence_is_whole(kind: str) -> None:
+    """With and without facts; two sentences at most, each with an end."""
+    for facts in (Facts(), Facts("openai:gpt-5", 418, "Some words"), Facts("scripted-model")):
+        text = sentence(kind, facts)
+        assert "{" not in text
+        assert "None" not in text
+        assert text.endswith(".")
+        assert text[0].isupper()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"error": {"message": "No such\nmodel."}}, "No such model"),
+        ({"message": "x"}, "x"),
+        ({"error": "plain"}, "plain"),
+        ("<html>502 Bad Gateway</html>", ""),
+        (None, ""),
+        ([1], ""),
+        ({"error": {"message": "y" * 999}}, "y" * 299 + "…"),
+    ],
+)
+def test_the_words_of_a_vendor(body: Any, words: str) -> None:
+    assert words_of(body) == words
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2", "httpcore", "openai._base_client", "anthropic._base_client"])
+def test_requests_of_the_http_client_are_not_logged_at_info(name: str) -> None:
+    assert not logging.getLogger(name).isEnabledFor(logging.INFO)
+    assert logging.getLogger(name).isEnabledFor(logging.WARNING)
