@@ -17,15 +17,20 @@ from uuid import UUID
 
 from django.db import connection, models, transaction
 from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
 
 from runs import chaos
 from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from timeline import log
+from timeline.events.llm import LlmTurnAbandoned
 from timeline.fast import insert
 from timeline.log import Entry
 from timeline.models import Source
 
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+#: Why a model call was abandoned, where a worker was lost and another asks again.
+LOST_BY = frozenset({"worker_lost"})
 #: What a result changes in its call's row.
 FINISHED = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id")
 
@@ -92,7 +97,7 @@ def _write_portable(commit: Commit) -> bool:
             # Before the rows: a worker that was taken over must hear that, not of a position that is taken.
             log.require_epoch(commit.run_id, commit.epoch)
         if commit.usage is not None and commit.epoch is not None:
-            _count(commit.usage, commit.epoch)
+            _count(commit.usage, commit.epoch, step_count=commit.usage.step_number)
             insert(cursor, [commit.usage])
         insert(cursor, commit.messages)
         insert(cursor, commit.calls)
@@ -108,17 +113,39 @@ def _write_portable(commit: Commit) -> bool:
     return followed
 
 
-def _count(used: TurnUsage, epoch: int) -> None:
+def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
+    """Count the model calls that `entries` abandon, in the transaction that appends them and before that: the run's
+    row is locked before its log's."""
+    for entry in entries:
+        told = entry.payload
+        if not isinstance(told, LlmTurnAbandoned) or not told.usage:
+            continue
+        # Appended again after a commit of unknown outcome, it is counted already.
+        if entry.event_id is None or not log.has_event(run_id, entry.event_id):
+            used = _abandoned_usage(run_id, told, entry.step or 0)
+            _count(used, epoch)
+            used.save(force_insert=True)
+
+
+def _abandoned_usage(run_id: UUID, told: LlmTurnAbandoned, step: int) -> TurnUsage:
+    lost = told.reason in LOST_BY
+    return TurnUsage(
+        run_id=run_id, step_number=step, attempt=told.attempt or 0, model=(told.model or "")[:200],
+        **{name: getattr(told, name) or 0 for name in TOKENS},
+        cost_usd=Decimal(told.cost_usd) if told.cost_usd is not None else None, usage_complete=False,
+        outcome=TurnUsage.Outcome.LOST if lost else TurnUsage.Outcome.ABANDONED,
+        duration_ms=told.duration_ms, created_at=timezone.now(),
+    )  # fmt: skip
+
+
+def _count(used: TurnUsage, epoch: int, **changes: Any) -> None:
     """A run that was taken over is counted nothing: the append that follows raises and rolls back."""
-    counted: dict[str, Any] = {
-        name: models.F(name) + getattr(used, name)
-        for name in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-    }
+    counted: dict[str, Any] = {name: models.F(name) + getattr(used, name) for name in TOKENS}
     if used.cost_usd is not None:
         priced = models.functions.Coalesce("cost_usd", Decimal(0), output_field=models.DecimalField())
         counted |= {"cost_usd": priced + used.cost_usd, "cost_source": AgentRun.CostSource.COMPUTED}
     mine = AgentRun.objects.filter(pk=used.run_id, lease_epoch=epoch, status="running")
-    mine.update(step_count=used.step_number, **counted)
+    mine.update(**counted, **changes)
 
 
 def _finish(call: AgentRunToolCall, believed: str) -> None:

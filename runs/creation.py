@@ -15,25 +15,26 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.projects.models import Project
-from runs import budgets, transcript, trimming
+from runs import budgets, command_outcomes, inbox, transcript, trimming
 from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
-from runs.messages import canonical, content_of, request, text_of
+from runs.message_text import text_of
+from runs.messages import canonical, content_of, request
 from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import base as providers
+from runs.retry_limits import retry_limits
+from runs.tools import roots
 from runs.tools.catalogue import TOOLS
 from runs.wake import wake
 from timeline import log
-from timeline.events import preview
 from timeline.events.run import RunCreated
 from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
+from timeline.preview import preview
 from timeline.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
 
-MAX_TITLE = 200
-MAX_LABELS, MAX_LABEL = 32, 64
 #: How many runs may stand above a run, and how many below it. A resumed child is not another one.
 MAX_DEPTH = 2
 MAX_CHILDREN = 20
@@ -68,6 +69,8 @@ class Opening:
     title: str = ""
     labels: list[str] = field(default_factory=list)
     by: str = ""
+    #: Given with a resume or a fork, and one of the turns: recorded as a command of the new run too.
+    message: str | None = None
 
 
 def create(
@@ -91,7 +94,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     opening = replace(opening, turns=[cast("UserTurn", REDACTOR.clean(turn)[0]) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
-        ledger = Log.objects.create(project=project)
+        ledger = Log.objects.create(project=project, node_id=str(opening.config.get("agent_id") or "")[:128])
         now = timezone.now()
         run = AgentRun(
             log=ledger,
@@ -110,17 +113,22 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             prompt=opening.turns[0] if opening.turns else None,
             title=REDACTOR.clean_text(opening.title)[0] or _title(opening.turns),
             run_kind=RunKind.SESSION,
-            labels=opening.labels,
+            labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in opening.labels)),
             created_at=now,
             queued_at=now,
         )
         run.save(force_insert=True)
-        created = Entry(_created(opening, origin, run), phase=Phase.QUEUED)
+        opened = [Entry(_created(opening, origin, run), phase=Phase.QUEUED)]
+        if opening.message is not None:
+            command, received = inbox.opening_turn(run.pk, opening.message, by=opening.by)
+            command.save(force_insert=True)
+            command_outcomes.mark_applied([command])
+            opened.append(received)
         made = transcript.add_requests(
             run, _first_messages(opening, origin), step=run.step_base + 1, epoch=None, position=0
         )
         said = [replace(transcript.added(row), phase=Phase.QUEUED) for row, _ in made]
-        log.append(run.pk, [created, *said], source=Source.WEB)
+        log.append(run.pk, [*opened, *said], source=Source.WEB)
         log.announce_run(project.pk, run.pk)
         wake(run.pk)
     return run
@@ -147,10 +155,17 @@ def check_agent(agent: Agent) -> None:
     try:
         providers.get(agent.provider).check(agent.model, agent.settings)
         TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
+        roots.check([name for name in agent.tools if _reads_files(name)], agent.settings)
         budgets.of_run(agent.settings)
         trimming.window_of(agent.settings)
+        retry_limits(agent.settings)
     except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
         raise InvalidAgent(str(error), agent_id=agent.slug) from error
+
+
+def _reads_files(name: str) -> bool:
+    tool = TOOLS.tool(name)
+    return tool is not None and tool.reads_files
 
 
 def checked_max_steps(value: Any, *, default: int) -> int:

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from django.conf import settings
 
 from runs.statuses import Effect
+from runs.tools import roots
 from runs.tools.base import OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed
 from runs.tools.catalogue import TOOLS
 from runs.tools.deadline import run_with_deadline
@@ -81,6 +81,16 @@ def find(run: str) -> ToolGate | CommandGate:
     if tool.effect is Effect.AT_MOST_ONCE:
         raise GateRefused(f"the tool {name!r} may be called once, and a gate may be asked again after a crash")
     return ToolGate(tool, rest[0].strip() if rest else "")
+
+
+def check(run: str, agent_settings: Mapping[str, Any]) -> None:
+    """Refuse what `find` refuses, and a tool that could read nothing of this agent's."""
+    gate = find(run)
+    if isinstance(gate, ToolGate) and gate.tool.reads_files:
+        try:
+            roots.check([gate.tool.name], agent_settings)
+        except roots.RootRefused as error:
+            raise GateRefused(str(error)) from error
 
 
 def ask(run: str, asked: Asked, watch: Callable[[], None]) -> Verdict:
@@ -191,9 +201,13 @@ def _environment(asked: Asked) -> dict[str, str]:
 
 
 def _directory(agent_settings: Mapping[str, Any]) -> str | None:
-    """The agent's root, where it has one; a fresh directory otherwise."""
-    root = agent_settings.get("root")
-    return root if isinstance(root, str) and Path(root).is_absolute() and Path(root).is_dir() else None
+    """The agent's root, where it has one that agents may read on this site; a fresh directory otherwise."""
+    try:
+        allowed, way = roots.locate(agent_settings.get("root"))
+    except roots.RootRefused:
+        return None
+    directory = allowed / way
+    return str(directory) if directory.is_dir() else None
 
 
 def _tail(output: bytes) -> str:

@@ -5,17 +5,17 @@ May import the record, runs' models, lifecycle, questions and parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import JsonValue
 
 from runs import chaos, lifecycle, questions
+from runs.command_outcomes import mark_applied
 from runs.errors import CommandKeyTaken, InvalidInput, MessageEmpty, RunNotFound, RunTerminal
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
@@ -24,7 +24,7 @@ from timeline import log
 from timeline.events.command import CommandReceived
 from timeline.events.run import RunPaused, RunStopped
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import Phase, Source
 from timeline.redact import DEFAULT as REDACTOR
 
 Type = RunCommand.Type
@@ -86,11 +86,6 @@ def waiting(run_id: UUID) -> set[str]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def mark_applied(commands: Iterable[RunCommand]) -> None:
-    """Read once: in the transaction of what they led to."""
-    RunCommand.objects.filter(pk__in=[c.pk for c in commands], applied_at=None).update(applied_at=Now())
-
-
 def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> tuple[RunCommand, Entry]:
     """The user turn that a recording has after call `number`, as a command to commit with the model's answer."""
     command = RunCommand(
@@ -109,6 +104,15 @@ def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tup
         created_by=by, received_at=timezone.now(),
     )  # fmt: skip
     return command, received(command)
+
+
+def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, Entry]:
+    """Return the message given with a resume or a fork, as a command of the new run; its opening applies it."""
+    command = RunCommand(
+        run_id=run_id, type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]}, created_by=by,
+        received_at=timezone.now(),
+    )  # fmt: skip
+    return command, replace(received(command), phase=Phase.QUEUED)
 
 
 def policy_turns(root_run_id: UUID, trigger: str) -> int:
@@ -138,10 +142,12 @@ def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
 def received(command: RunCommand) -> Entry:
     text = command.payload.get("message")
     shown: JsonValue = {"message": text[:280]} if isinstance(text, str) else None
-    return Entry(CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=shown))
+    payload = CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=shown)
+    return Entry(payload, ref_id=command.pk)
 
 
 def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> Posted:
+    key = kept_key(key)
     # Locks the run's row: a worker that moves it at this moment is waited for, and then seen. NO KEY: a worker that
     # commits a result holds the log's row, and at its end refers to the run; it must not wait for us, who want the log.
     with transaction.atomic():
@@ -166,6 +172,13 @@ def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         _act_now(run, command)
         chaos.point("CP29")
     return Posted(run, was, command, new=True)
+
+
+def kept_key(key: str | None) -> str | None:
+    """A command's key as it is stored: one that has a secret in it as a digest, so that two of them stay two."""
+    if key is None or REDACTOR.clean_text(key)[0] == key:
+        return key
+    return f"redacted:{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
 
 
 def _granted_already(run: AgentRun, kind: Type) -> bool:

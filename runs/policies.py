@@ -82,13 +82,15 @@ INVALID = {
 #: What providers, networks and runners call their failures; everything else is `other`.
 KINDS = {
     **dict.fromkeys(["rate_limited", "rate_limit", "RateLimitError"], ErrorKind.RATE_LIMITED),
-    **dict.fromkeys(["no_internet", "network_error", "timeout"], ErrorKind.NO_INTERNET),
+    **dict.fromkeys(["no_internet", "network_error", "timeout", "incomplete_answer"], ErrorKind.NO_INTERNET),
     # Of the libraries that read a stream which breaks in the middle.
     **dict.fromkeys(["ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout"], ErrorKind.NO_INTERNET),
     **dict.fromkeys(["WriteError", "WriteTimeout", "PoolTimeout", "NetworkError"], ErrorKind.NO_INTERNET),
     **dict.fromkeys(["RemoteProtocolError", "APIConnectionError", "APITimeoutError"], ErrorKind.NO_INTERNET),
     **dict.fromkeys(["out_of_credits", "insufficient_quota"], ErrorKind.OUT_OF_CREDITS),
-    **dict.fromkeys(["unauthorized", "authentication_error", "permission_error"], ErrorKind.UNAUTHORIZED),
+    **dict.fromkeys(
+        ["unauthorized", "missing_key", "authentication_error", "permission_error"], ErrorKind.UNAUTHORIZED
+    ),
     **dict.fromkeys(["max_turns", "max_steps", "error_max_turns"], ErrorKind.MAX_TURNS),
 }
 OPTIONS = frozenset({"action", "message", "append", "attempts", "cooldown", "match", "run"})

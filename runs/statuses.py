@@ -48,6 +48,8 @@ class PauseReason(StrEnum):
     LOG_LIMIT = "log_limit"
     BUDGET = "budget"
     ERROR = "error"
+    FIXTURE_EXHAUSTED = "fixture_exhausted"
+    POISON_STEP = "poison_step"  # its step ended its worker again and again, with no other run beside it
 
 
 class WaitReason(StrEnum):
@@ -60,10 +62,20 @@ class WaitReason(StrEnum):
     COOLDOWN = "cooldown"
     ON_ERROR = "on_error"  # its policy resumes it when its time has come
     ON_DEAD = "on_dead"
+    RETRY_ALONE = "retry_alone"  # its worker died in this step before: tried again with nothing beside it
 
 
 #: Waits that end by a policy's resume: the run goes on as another one, not in the queue.
 POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD})
+
+#: How an attempt ended of which nobody gave the run back. "died": its lease ran out, with whatever other runs its
+#: worker held. "died_alone": a process with this run alone ended, and the worker that had started it was there to see
+#: it. "fenced": it was taken for dead, and was not.
+DIED, DIED_ALONE, FENCED = "died", "died_alone", "fenced"
+DEATHS = (DIED, DIED_ALONE)
+LOST = (*DEATHS, FENCED)
+#: Ends of the attempt before, after which a worker has to decide what becomes of a death.
+AFTER_A_DEATH = (*LOST, WaitReason.RETRY_ALONE)
 
 
 class Effect(StrEnum):

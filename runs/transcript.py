@@ -23,16 +23,17 @@ from runs import ancestry, chaos, commits, messages
 from runs.commits import Commit
 from runs.errors import MoveRefused
 from runs.fixtures.format import UNKNOWN_OUTCOME
+from runs.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect
 from timeline import log
-from timeline.events import preview
 from timeline.events.message import MessageAdded
 from timeline.events.tool import ToolEnd, ToolStart
 from timeline.fast import insert
 from timeline.log import Entry
 from timeline.models import Source
+from timeline.preview import preview
 from timeline.redact import BARE
 from timeline.redact import DEFAULT as REDACTOR
 
@@ -125,7 +126,7 @@ def new_row(
 
 def added(row: AgentRunMessage) -> Entry:
     """The event of a message. A tool result has its preview in `tool.end`."""
-    text = messages.text_of(row.content)
+    text = text_of(row.content)
     shown, cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, PREVIEW)
     payload = MessageAdded(
         role=cast("Any", row.role),
@@ -241,8 +242,10 @@ def result(
     then: Entry | None = None,
 ) -> Commit:
     """What a call came to, to be committed: its row, its result message, their events, and the checkpoint where
-    it is the last of its turn."""
-    events = [ended(call, messages.text_of(row.content)), added(row), *more]
+    it is the last of its turn. Unless the caller has kept more, the row's output is what the model is given."""
+    if call.output is None:
+        call.output = row.content["parts"][0]["content"]
+    events = [ended(call, text_of(row.content)), added(row), *more]
     return Commit(
         run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished=call,
         believed=believed, checkpoint=checkpoint, then=then,

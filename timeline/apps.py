@@ -6,3 +6,9 @@ from django.apps import AppConfig
 class TimelineConfig(AppConfig):
     name = "timeline"
     label = "timeline"
+
+    def ready(self) -> None:
+        from agentops.projects.revocation import rights_changed
+        from timeline import doorbell
+
+        rights_changed.connect(doorbell.ring_access, dispatch_uid="timeline.doorbell")

@@ -40,6 +40,7 @@ class Entry:
     type: str = ""
     step: int | None = None
     ref_id: UUID | None = None
+    #: Left empty, that of the log: the id of the run's agent.
     node_id: str = ""
     phase: Phase = Phase.RUNNING
     ts: datetime | None = None
@@ -218,7 +219,7 @@ def _append_portable(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[Appended]:
     """The same in Python. A SQLite transaction is IMMEDIATE: nobody else writes between these statements."""
-    last, fence = _counter(log_id)
+    last, fence, node_id = _counter(log_id)
     if epoch is not None and epoch < fence:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {fence}")
     known = _known(log_id, rows)
@@ -235,7 +236,7 @@ def _append_portable(
         if row["event_id"] is not None:
             known[row["event_id"]] = (last, sha)
         columns = {name: value for name, value in row.items() if name != "sha256"}
-        columns["ts"] = row["ts"] or now
+        columns["ts"], columns["node_id"] = row["ts"] or now, row["node_id"] or node_id
         event = Event(log_id=log_id, seq=last, source=source, epoch=epoch, run_kind=run_kind, **columns)
         event.body_sha256, event.created_at = sha, now
         fresh.append(event)
@@ -245,13 +246,13 @@ def _append_portable(
     return results
 
 
-def _counter(log_id: UUID) -> tuple[int, int]:
+def _counter(log_id: UUID) -> tuple[int, int, str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT last_seq, epoch FROM timeline_log WHERE id = %s", [_key(log_id)])
+        cursor.execute("SELECT last_seq, epoch, node_id FROM timeline_log WHERE id = %s", [_key(log_id)])
         found = cursor.fetchone()
     if found is None:
         raise LogNotFound(f"no log {log_id}")
-    return found[0], found[1]
+    return found[0], found[1], found[2]
 
 
 def _store(log_id: UUID, last: int, now: datetime, fresh: list[Event]) -> None:

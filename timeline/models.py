@@ -42,6 +42,8 @@ class Log(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.PROTECT, related_name="logs")
     last_seq = models.BigIntegerField(default=0)
+    #: What its events are of where they name no node themselves: the id of a run's agent.
+    node_id = models.CharField(max_length=128, default="", db_default="", blank=True)
     #: The lowest epoch that may still append; a worker that was taken over holds a lower one.
     epoch = models.IntegerField(default=0)
     #: When the newest event was stored (database clock): how a reader tells a silent run from a busy one.

@@ -160,15 +160,19 @@ def _turn_start(frame: Frame, event: Line) -> None:
 
 def _turn_abandoned(frame: Frame, event: Line) -> None:
     frame.open_turn = None
+    _count_usage(frame, event.payload)
 
 
 def _turn_end(frame: Frame, event: Line) -> None:
     frame.open_turn = None
-    payload = event.payload
+    _count_usage(frame, event.payload)
+    calls = event.payload.get("tool_calls") or 0
+    frame.asked[event.step] += calls if isinstance(calls, int) else len(calls)
+
+
+def _count_usage(frame: Frame, payload: Mapping[str, Any]) -> None:
     for name in TOKENS:
         frame.tokens[name] += payload.get(name) or 0
-    calls = payload.get("tool_calls") or 0
-    frame.asked[event.step] += calls if isinstance(calls, int) else len(calls)
     cost = _money(payload.get("cost_usd"))
     if cost is not None:
         frame.cost_usd = (frame.cost_usd or Decimal(0)) + cost

@@ -112,6 +112,8 @@ class Row:
     base: str = ""
     #: When what it announces comes: the next try, the end of a wait.
     until: datetime | None = None
+    #: The last sign of life of a worker that was lost.
+    last_seen_at: datetime | None = None
     #: Of a row that speaks of a tool call: the id of that call's card.
     call: str = ""
     #: Of a row that speaks of another log: that one's page.
@@ -155,7 +157,7 @@ def row_of(event: Event, base: str) -> Row:
         type=clip(event.type, TEXT_BYTES).text,
         family=family,
         icon=_icon_of(event.type, family, payload),
-        text=clip(events.describe(event.type, event.payload), TEXT_BYTES).text,
+        text=clip(events.describe(event.type, _without_until(event)), TEXT_BYTES).text,
         facts=Facts() if custom else Facts((name, _fact(value)) for name, value in payload.items()),
         json=clip(pretty(event.payload), JSON_BYTES) if custom else Clip(),
         is_error=is_error(event.type, payload),
@@ -163,6 +165,7 @@ def row_of(event: Event, base: str) -> Row:
         late=event.late,
         base=base,
         until=until_of(event),
+        last_seen_at=_moment(payload.get("last_event_at")) if event.type == EventType.RUN_RECOVERED else None,
         call=f"call-{event.ref_id}" if event.ref_id and payload.get("call_id") else "",
         link=_beside(base, payload.get("run_id")),
     )
@@ -200,11 +203,22 @@ def until_of(event: Event) -> datetime | None:
     if event.type == EventType.RETRY_SCHEDULED and isinstance(delay, int) and 0 <= delay < 10**12:
         return event.ts + timedelta(milliseconds=delay)
     if event.type == EventType.RUN_WAITING:
-        try:
-            return parse_datetime(str(payload.get("until") or ""))
-        except ValueError:
-            return None
+        return _moment(payload.get("until"))
     return None
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        return parse_datetime(str(text or ""))
+    except ValueError:
+        return None
+
+
+def _without_until(event: Event) -> Any:
+    """The payload of a wait without its end, which the row shows beside the text in the reader's time zone."""
+    if event.type != EventType.RUN_WAITING or until_of(event) is None:
+        return event.payload
+    return {name: value for name, value in payload_of(event).items() if name != "until"}
 
 
 def _beside(base: str, log_id: Any) -> str:

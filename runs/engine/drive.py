@@ -9,24 +9,27 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Count, Min, QuerySet
 from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
-from runs import inbox, policies, repeats, transcript
+from runs import commits, inbox, policies, repeats, transcript
 from runs.engine import rollback, spending
 from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
 from runs.engine.loop import LoopThread
 from runs.engine.spending import Spending
+from runs.engine.stream import Asked
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.policies import Policies, Trigger
 from runs.providers import base as providers
+from runs.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS
@@ -58,7 +61,8 @@ class Stopping:
     deadline: float = float("inf")
 
     def ask(self, grace_s: float) -> None:
-        self.deadline = time.monotonic() + grace_s
+        """A second time changes nothing, unless its grace ends earlier."""
+        self.deadline = min(self.deadline, time.monotonic() + grace_s)
         self.asked.set()
 
     @property
@@ -92,11 +96,15 @@ class Drive:
     rolls_back: bool = False
     #: Attempts of the next model call that earlier holders of the run made.
     attempts_made: int = 0
+    #: When the first of them failed; None where none did.
+    first_failed_at: datetime | None = None
     _next_look: float = 0.0
     #: What its agent wants done without anybody deciding it.
     policies: Policies = field(default_factory=lambda: Policies(rules={}))
     #: Whether `llm.turn.start` of the next model call is committed already.
     turn_started: bool = False
+    #: The model call that is being made, as far as it has come.
+    asked: Asked | None = None
 
     @property
     def epoch(self) -> int:
@@ -109,6 +117,14 @@ class Drive:
     @property
     def settings(self) -> dict[str, Any]:
         return self.config.get("settings") or {}
+
+    @property
+    def model(self) -> str:
+        return str(self.config["model"])
+
+    @property
+    def limits(self) -> RetryLimits:
+        return retry_limits(self.settings)
 
     @property
     def node(self) -> str:
@@ -168,6 +184,7 @@ class Drive:
 
         named = _named(self.lease, entries)
         error.message, _ = REDACTOR.clean_text(error.message)
+        error.details, _ = REDACTOR.clean_text(error.details)
 
         def write() -> None:
             with transaction.atomic():
@@ -187,6 +204,7 @@ def note(lease: Lease, *entries: Entry) -> None:
 
 def append(lease: Lease, entries: Sequence[Entry]) -> None:
     with transaction.atomic():
+        commits.count_abandoned(lease.run_id, lease.epoch, entries)
         log.append(lease.run_id, entries, source=Source.WORKER, epoch=lease.epoch)
 
 
@@ -203,6 +221,9 @@ def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping
     config = run.agent_config
     provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
+    retry_limits(tool_settings)  # what cannot be used is noticed before anything is done
+    failures = RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm")
+    failed = failures.aggregate(times=Count("id"), first=Min("created_at"))
     drive = Drive(
         run=run,
         lease=lease,
@@ -218,7 +239,8 @@ def open_drive(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping
         checkpointed=transcript.last_checkpoint(run),
         rolls_back=rollback.wanted(config),
         policies=policies.parse(config.get("policies") or {}),
-        attempts_made=RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm").count(),
+        attempts_made=failed["times"],
+        first_failed_at=failed["first"],
     )
     # Suspended between two of these queries, and taken over, it would have calls whose answer it has not read.
     log.require_epoch(run.pk, lease.epoch)

@@ -13,21 +13,26 @@ from typing import Any, Protocol
 from django.db import transaction
 from django.utils import timezone
 
-from runs import chaos, inbox, lifecycle, transcript
+from runs import causes, chaos, inbox, lifecycle, summaries, transcript
+from runs.command_outcomes import mark_applied
 from runs.decisions import Next
+from runs.durations import times_of
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, note
 from runs.engine.lease import Lease
 from runs.engine.model_turn import Cooldown
+from runs.fixtures.format import FixtureExhausted
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from runs.tools.speaking import Asked
 from timeline import log
-from timeline.events import Payload, preview
+from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned
+from timeline.events.notice import Error
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
+from timeline.preview import preview
 from timeline.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
@@ -82,28 +87,32 @@ def complete(drive: Drive, **explained: Any) -> None:
     chaos.point("CP25")
     run = drive.run
     # The answer itself is never altered; its copy on the run is for reading.
-    result, _ = REDACTOR.clean_text(_result(drive))
-    began = run.started_at or run.created_at
+    said, summary = _result(drive)
+    result, _ = REDACTOR.clean_text(said)
+    summary = summaries.first_paragraph(summary or result)
+    times = times_of(run, timezone.now())
     payload = RunCompleted(
-        summary=result[:280] or None,
+        summary=summary or None,
         steps=run.step_count - run.step_base,
-        duration_ms=max(round((timezone.now() - began).total_seconds() * 1000), 0),
+        duration_ms=round(times.worked_s * 1000) if times is not None else 0,
     )
     # A call that the end leaves open is closed by the move: its step has its checkpoint only after that.
     then = partial(_checkpoint_last_step, drive) if drive.open_calls else None
-    move(drive, RunStatus.COMPLETED, payload, unless=SPOKEN_TO, then=then, result=result, **explained)
+    columns = {"result": result, "summary": summary} | explained
+    move(drive, RunStatus.COMPLETED, payload, unless=SPOKEN_TO, then=then, **columns)
     chaos.point("CP27")
 
 
-def _result(drive: Drive) -> str:
-    """What the agent gave with the call that says it is done, else its last words."""
+def _result(drive: Drive) -> tuple[str, str]:
+    """Return the result and the summary of the call that says the run is done, else the last answer without one."""
     ending_call = drive.ending_call()
     if ending_call is None:
-        return transcript.last_answer(drive.conversation)
-    call = AgentRunToolCall.objects.select_related("result_message").get(
+        return transcript.last_answer(drive.conversation), ""
+    call = AgentRunToolCall.objects.get(
         run=drive.run, step_number=drive.run.step_count, call_id=ending_call, message__rolled_back_at=None
     )
-    return call.whole_output if isinstance(call.whole_output, str) else ""
+    summary = call.input.get("summary") if isinstance(call.input, dict) else None
+    return call.output if isinstance(call.output, str) else "", summary if isinstance(summary, str) else ""
 
 
 def _checkpoint_last_step(drive: Drive) -> None:
@@ -119,21 +128,21 @@ def fail(held: Held, error_type: str, error: str, **explained: Any) -> None:
     move(held, RunStatus.FAILED, payload, reason=word, error_type=word, error_message=error, **explained)
 
 
-def stop(drive: Drive) -> None:
+def stop(drive: Held) -> None:
     command = _command(drive, Type.STOP)
     payload = RunStopped(reason="operator", by=command.created_by)
-    move(drive, RunStatus.STOPPED, payload, reason="operator", applied=inbox.pending(drive.run.pk))
+    move(drive, RunStatus.STOPPED, payload, reason="operator", applied=[command])
 
 
 def stop_repeated(drive: Drive) -> None:
     """The repeat guard: the call is not run, and nothing after it."""
     call = drive.open_calls[0]
     times = f"{drive.streak(call)} times in a row with the same arguments"
-    payload = RunStopped(reason="repeated_calls", message=f"Run stopped: {call.tool_name} was asked for {times}")
-    move(drive, RunStatus.STOPPED, payload, reason="repeated_calls", unless={Type.STOP})
+    payload = RunStopped(reason=causes.REPEATED_CALLS, message=f"Run stopped: {call.tool_name} was asked for {times}")
+    move(drive, RunStatus.STOPPED, payload, reason=causes.REPEATED_CALLS, unless={Type.STOP})
 
 
-def pause(drive: Drive) -> None:
+def pause(drive: Held) -> None:
     command = _command(drive, Type.PAUSE)
     payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
     move(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP})
@@ -145,6 +154,18 @@ def pause_max_steps(drive: Drive) -> None:
     move(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless={Type.STOP, Type.PAUSE})
 
 
+def pause_error(held: Held, error_type: str, error: str, *, details: str = "") -> None:
+    """After an error that the run does not get over by itself. Whoever has removed its cause resumes it."""
+    error, _ = REDACTOR.clean_text(error)
+    word = error_type[:64]
+    told = Entry(Error(error_type=word, error=error[:2000], details=details[:1000] or None, context="llm"))
+    payload = RunPaused(reason=PauseReason.ERROR, detail=error[:2000])
+    move(
+        held, RunStatus.PAUSED, payload, reason=PauseReason.ERROR, unless=ASKED_TO_END, told=[told],
+        error_type=word, error_message=error,
+    )  # fmt: skip
+
+
 def pause_budget(drive: Drive) -> None:
     """A resume counts anew: the run that goes on has the same budgets, and has used nothing of them. Only what a
     project may use in a day is counted over all its runs."""
@@ -153,6 +174,34 @@ def pause_budget(drive: Drive) -> None:
         raise DecideAgain  # midnight has passed
     payload = RunPaused(reason=PauseReason.BUDGET, detail=detail)
     move(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless={Type.STOP, Type.PAUSE})
+
+
+def pause_exhausted(drive: Drive, error: str) -> None:
+    """The recording has no more answers: nothing failed, and asking again would not help."""
+    payload = RunPaused(reason=PauseReason.FIXTURE_EXHAUSTED, detail=error)
+    move(
+        drive, RunStatus.PAUSED, payload, reason=PauseReason.FIXTURE_EXHAUSTED, unless={Type.STOP, Type.PAUSE},
+        error_type=FixtureExhausted.code, error_message=error,
+    )  # fmt: skip
+
+
+def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> bool:
+    """Pause a run whose step ends every process that makes it, without loading it: even that may be what ends them.
+
+    False where somebody has asked for a stop or a pause, which goes before.
+    """
+    step = run.step_count + 1
+    detail = f"Step {step} ended {deaths} processes that held no other run."
+    abandon_open_turn(lease)
+    reason = PauseReason.POISON_STEP
+    try:
+        move(
+            Unopened(run, lease), RunStatus.PAUSED, RunPaused(reason=reason, detail=detail), reason=reason,
+            error_type=reason.value, error_message=detail, unless=ASKED_TO_END,
+        )  # fmt: skip
+    except DecideAgain:
+        return False
+    return True
 
 
 def hand_back(drive: Drive, reason: str) -> None:
@@ -205,7 +254,8 @@ def abandon_open_turn(lease: Lease) -> None:
     if last is None:
         return
     chaos.point("CP04")
-    payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost")
+    # What the provider counted for it, the lost worker alone could have said.
+    payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost", usage="unknown")
     note(lease, Entry(payload, step=last.step))
     chaos.point("CP05")
 
@@ -231,20 +281,21 @@ def move(
     **changes: Any,
 ) -> None:
     """The guarded move. Commands of the types in `unless` that came since the decision call it off: the move
-    holds the run's row, for which whoever posts a command waits, so none can slip in between. `also` and `then` are
-    done before and after it, in its transaction."""
+    holds the run's row, for which whoever posts a command waits, so none can slip in between. `applied` are the
+    commands that it carries out. `also` and `then` are done before and after it, in its transaction."""
     run, believed = held.run, (held.run.status, held.run.status_reason)
 
     def write() -> None:
         run.status, run.status_reason = believed
         with transaction.atomic():
+            # NO KEY, as for a command: see runs.inbox.
+            AgentRun.objects.select_for_update(no_key=True, of=("self",)).only("pk").get(pk=run.pk)
+            if unless and unless & inbox.waiting(run.pk):
+                raise DecideAgain
             if also is not None:
                 also()
+            mark_applied(applied or [])
             lifecycle.move(run, to, payload, source=source, reason=reason, epoch=held.epoch, **changes)
-            inbox.mark_applied(applied or [])
-            if unless and unless & inbox.waiting(run.pk):
-                run.status, run.status_reason = believed
-                raise DecideAgain
             if then is not None:
                 then()
 
@@ -254,5 +305,5 @@ def move(
     durably(write, landed=landed, found=nothing, lease=held.lease)
 
 
-def _command(drive: Drive, kind: str) -> RunCommand:
+def _command(drive: Held, kind: str) -> RunCommand:
     return next(c for c in inbox.pending(drive.run.pk) if c.type == kind)

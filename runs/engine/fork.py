@@ -56,6 +56,7 @@ def fork(
             title=origin.title,
             labels=origin.labels,
             by=by,
+            message=message,
         )
         return creation.open_run(origin.project, origin.agent, opening, Origin(forked_at=place))
 

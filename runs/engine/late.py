@@ -16,10 +16,10 @@ from runs.tools.base import ToolResult
 from runs.tools.output import Output
 from timeline import log
 from timeline.errors import LogError
-from timeline.events import preview
 from timeline.events.tool import ToolOutput
 from timeline.log import Entry
 from timeline.models import Source
+from timeline.preview import preview
 
 logger = logging.getLogger(__name__)
 

@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import random
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from functools import partial
 from itertools import chain
 from queue import Empty, SimpleQueue
-from typing import cast
+from typing import Any, cast
 
+from django.conf import settings
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from runs import chaos, commits, inbox, repeats, retries, transcript
 from runs.commits import Commit
+from runs.engine import spending
 from runs.engine.commit import durably
 from runs.engine.drive import Drive, LetGo, StopAsked
-from runs.engine.stream import Chunk, Deltas, read
+from runs.engine.stream import Asked, Chunk, Deltas, read
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
+from runs.policies import Trigger, kind_of, rule_for
 from runs.providers.base import ModelCall
-from runs.retries import Failure
+from runs.retries import Failure, Pause
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
@@ -37,16 +40,16 @@ MAX_CALL_ID = 240
 
 
 class Cooldown(Exception):
-    """The wait before the next attempt is too long to hold a worker for."""
+    """The wait before the next attempt is too long to hold a worker for, or the provider is away."""
 
-    def __init__(self, failure: Failure, delay_s: float) -> None:
+    def __init__(self, failure: Failure, pause: Pause) -> None:
         super().__init__(failure.message)
         self.failure = failure
-        self.until = timezone.now() + timedelta(seconds=delay_s)
+        self.until = timezone.now() + timedelta(seconds=pause.delay_s)
 
 
 class GaveUp(Exception):
-    """The model failed for good; `failure` is the last one."""
+    """No further attempt by this run; `failure` is the last one."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -70,7 +73,7 @@ def make(drive: Drive) -> None:
         chaos.point("CP07")
         began = time.monotonic()
         try:
-            response = _ask(drive)
+            response, blocks = _ask(drive)
         except LeaseLost:
             raise
         except LetGo:
@@ -80,19 +83,19 @@ def make(drive: Drive) -> None:
             drive.note(_abandoned(drive, attempt, "stopped"))
             return
         except Exception as error:  # whatever a vendor's library raises: classify() names it
-            if not _try_again(drive, attempt, retries.classify(error, datetime.now(UTC))):
+            if not _try_again(drive, attempt, retries.classify(error, datetime.now(UTC), drive.model)):
                 return
             attempt += 1
             continue
         chaos.point("CP09")
-        _commit(drive, response, attempt, round((time.monotonic() - began) * 1000))
-        drive.attempts_made = 0
+        _commit(drive, response, blocks, attempt=attempt, duration_ms=round((time.monotonic() - began) * 1000))
+        drive.attempts_made, drive.first_failed_at = 0, None
         chaos.point("CP12")
         return
 
 
-def _ask(drive: Drive) -> ModelResponse:
-    """The whole answer, its text logged as it comes."""
+def _ask(drive: Drive) -> tuple[ModelResponse, list[Entry]]:
+    """The whole answer, its text logged as it comes, and what of its text is left to be logged with it."""
     call = ModelCall(
         model=drive.config["model"],
         node=drive.node,
@@ -102,53 +105,90 @@ def _ask(drive: Drive) -> ModelResponse:
         settings=drive.settings,
     )
     arrived: SimpleQueue[Chunk | None] = SimpleQueue()
-    future = drive.loop.submit(read(drive.provider.open(call), arrived.put))
+    drive.asked = Asked()
+    future = drive.loop.submit(read(drive.provider.open(call), arrived.put, asked=drive.asked))
     future.add_done_callback(lambda _: arrived.put(None))
     deltas = Deltas(step=call.number)
     try:
-        while True:
-            try:
-                chunk = arrived.get(timeout=deltas.wait_s())
-            except Empty:
-                drive.check_for_stop()
-            else:
-                if chunk is None:
-                    return future.result()
-                deltas.add(chunk)
-            if deltas.due():
-                drive.check_for_stop()
-                drive.note(*deltas.take())
-                chaos.point("CP08")
+        _follow(drive, arrived, deltas, future)
+        return future.result(), deltas.rest()
+    except LeaseLost:
+        raise
+    except Exception:
+        # The partial text stays in the log; the caller marks the attempt as abandoned.
+        if deltas.is_ready:
+            drive.note(*deltas.take())
+        raise
     finally:
         future.cancel()
+
+
+def _follow(drive: Drive, arrived: SimpleQueue[Chunk | None], deltas: Deltas, future: Future[ModelResponse]) -> None:
+    """Log the text of an answer as it comes, until there is no more."""
+    while True:
+        try:
+            chunk = arrived.get(timeout=deltas.wait_s())
+        except Empty:
+            drive.check_for_stop()
+        else:
+            if chunk is None:
+                return
+            deltas.add(chunk)
+        # What is ready when the answer has ended is committed with it.
+        if deltas.due() and not future.done():
+            drive.check_for_stop()
+            drive.note(*deltas.take())
+            chaos.point("CP08")
 
 
 def _try_again(drive: Drive, attempt: int, failure: Failure) -> bool:
     """Commit the failure, then wait for the next attempt, or raise where there is none here; False where somebody
     wants the run stopped meanwhile."""
-    step = drive.run.step_count + 1
-    delay = retries.delay_s(attempt, failure, random.random())  # noqa: S311 - spreads load, guards nothing
+    step, now = drive.run.step_count + 1, timezone.now()
+    drive.first_failed_at = drive.first_failed_at or now
+    pause = _pause(drive, attempt, failure, now)
     entries = [_abandoned(drive, attempt, failure.error_type)]
-    if delay is not None:
-        retry = RetryScheduled(
-            what="llm", attempt=attempt + 1, max_attempts=retries.MAX_RETRIES + 1, delay_ms=round(delay * 1000),
-            error_type=failure.error_type, error=failure.message[:500],
-        )  # fmt: skip
-        entries.append(Entry(retry, step=step))
+    if pause is not None:
+        entries.append(Entry(_scheduled(drive, attempt, failure, pause), step=step))
     row = RunError(
         run=drive.run, step_number=step, context="llm", error_type=failure.error_type[:64],
-        message=failure.message, attempt=attempt, created_at=timezone.now(),
+        message=failure.message, details=failure.details, attempt=attempt, created_at=now,
     )  # fmt: skip
     drive.note_failure(row, *entries)
-    if delay is None:
+    drive.attempts_made = attempt + 1
+    if pause is None:
         raise GaveUp(failure)
-    if delay > retries.HOLD_WORKER_S:
-        raise Cooldown(failure, delay)
+    if pause.outage or pause.delay_s > retries.HOLD_WORKER_S:
+        raise Cooldown(failure, pause)
     try:
-        _sleep(drive, delay)
+        _sleep(drive, pause.delay_s)
     except StopAsked:
         return False
     return True
+
+
+def _pause(drive: Drive, attempt: int, failure: Failure, now: datetime) -> Pause | None:
+    """The pause before the next attempt. After the attempts at once a policy decides; without one for this error the
+    run waits for the end of the outage."""
+    jitter = random.random()  # noqa: S311 - spreads load, guards nothing
+    pause = retries.next_attempt(attempt, failure, drive.limits, jitter)
+    if pause is not None or rule_for(drive.policies, Trigger.ON_ERROR, kind_of(failure.error_type)) is not None:
+        return pause
+    outage_s = settings.AGENTOPS_OUTAGE_S
+    left_s = retries.outage_left_s(drive.first_failed_at, now, outage_s)
+    return retries.outage_pause(attempt, failure, drive.limits, jitter, left_s=left_s, outage_s=outage_s)
+
+
+def _scheduled(drive: Drive, attempt: int, failure: Failure, pause: Pause) -> RetryScheduled:
+    """What the log says of the next attempt: which of how many, or until when there are any."""
+    until = None
+    if pause.outage and drive.first_failed_at is not None:
+        until = drive.first_failed_at + timedelta(seconds=settings.AGENTOPS_OUTAGE_S)
+    return RetryScheduled(
+        what="llm", attempt=attempt + 1, max_attempts=None if pause.outage else drive.limits.max_retries + 1,
+        delay_ms=round(pause.delay_s * 1000), error_type=failure.error_type, error=failure.message[:500],
+        details=failure.details[:1000] or None, until=until,
+    )  # fmt: skip
 
 
 def _sleep(drive: Drive, seconds: float) -> None:
@@ -160,10 +200,21 @@ def _sleep(drive: Drive, seconds: float) -> None:
 
 
 def _abandoned(drive: Drive, attempt: int, reason: str) -> Entry:
-    return Entry(LlmTurnAbandoned(attempt=attempt or None, reason=reason), step=drive.run.step_count + 1)
+    """The end of a call without an answer, with what the provider counts for it as far as it has said."""
+    step, asked = drive.run.step_count + 1, drive.asked
+    drive.asked = None
+    if asked is None or asked.refused:
+        return Entry(LlmTurnAbandoned(attempt=attempt or None, reason=reason), step=step)
+    answer, duration_ms = asked.usage(), round((time.monotonic() - asked.began) * 1000)
+    if answer is None:
+        unknown = LlmTurnAbandoned(attempt=attempt or None, reason=reason, usage="unknown", duration_ms=duration_ms)
+        return Entry(unknown, step=step)
+    used = spending.usage_of(drive.run.pk, step, attempt, answer, duration_ms)
+    drive.spending.add(used)
+    return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_told(used)), step=step, clean=True)
 
 
-def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: int) -> None:
+def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attempt: int, duration_ms: int) -> None:
     """Persist before act: the answer, its calls, and `running` of the first, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
     _usable_call_ids(response)
@@ -174,8 +225,9 @@ def _commit(drive: Drive, response: ModelResponse, attempt: int, duration_ms: in
     # All else from the message as its row has it: without the characters that no column takes.
     response = cast("ModelResponse", message)
     calls = _planned(drive, row, response)
-    usage = _usage(run.pk, step, attempt, response, duration_ms)
+    usage = spending.usage_of(run.pk, step, attempt, response, duration_ms)
     entries = [
+        *blocks,
         transcript.added(row),
         Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True),
     ]
@@ -251,38 +303,16 @@ def _planned(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> lis
     return calls
 
 
-def _usage(run_id: object, step: int, attempt: int, response: ModelResponse, duration_ms: int) -> TurnUsage:
-    used = response.usage
-    return TurnUsage(
-        run_id=run_id, step_number=step, attempt=attempt, model=(response.model_name or "")[:200],
-        input_tokens=max(used.input_tokens, 0), output_tokens=max(used.output_tokens, 0),
-        cache_read_tokens=max(used.cache_read_tokens, 0), cache_write_tokens=max(used.cache_write_tokens, 0),
-        reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=_cost(response),
-        duration_ms=duration_ms, created_at=timezone.now(),
-    )  # fmt: skip
-
-
-def _cost(response: ModelResponse) -> Decimal | None:
-    """US dollars by the published prices; None where the model has none, so that nobody takes it for free."""
-    if not response.usage.has_values() or not response.model_name:
-        return None
-    try:
-        return round(response.cost().total_price, 8)
-    except (LookupError, AssertionError):
-        return None
-
-
 def _turn_end(usage: TurnUsage, response: ModelResponse, calls: int) -> LlmTurnEnd:
-    return LlmTurnEnd(
-        attempt=usage.attempt or None,
-        model=usage.model or None,
-        finish_reason=response.finish_reason,
-        input_tokens=usage.input_tokens or None,
-        output_tokens=usage.output_tokens or None,
-        cache_read_tokens=usage.cache_read_tokens or None,
-        cache_write_tokens=usage.cache_write_tokens or None,
-        reasoning_tokens=usage.reasoning_tokens or None,
-        cost_usd=str(usage.cost_usd) if usage.cost_usd is not None else None,
-        duration_ms=usage.duration_ms,
-        tool_calls=calls or None,
-    )
+    return LlmTurnEnd(finish_reason=response.finish_reason, tool_calls=calls or None, **_told(usage))
+
+
+def _told(usage: TurnUsage) -> dict[str, Any]:
+    """A call's usage as the events tell it."""
+    return {
+        "attempt": usage.attempt or None,
+        "model": usage.model or None,
+        **{name: getattr(usage, name) or None for name in commits.TOKENS},
+        "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
+        "duration_ms": usage.duration_ms,
+    }

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
+from django.utils import timezone
 from pydantic_ai.messages import ToolReturnPart
 
 from runs import chaos, commits, inbox, lifecycle, transcript
@@ -22,12 +23,14 @@ from runs.statuses import RunStatus, ToolStatus, WaitReason
 from runs.tools.output import MODEL_LIMIT, cut_for_model
 from timeline import log
 from timeline.events import EventType
-from timeline.events.hook import ApprovalResolved
 from timeline.events.run import RunPhase
+from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.redact import DEFAULT as REDACTOR
 
+#: Events of what somebody declared; older logs have the second one.
+DECLARED = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
 #: Why such a run stands in the queue again.
 REASON = "outcome_resolved"
 
@@ -81,10 +84,11 @@ def resolve(run_id: UUID, call_id: UUID, choice: Choice, *, by: str, text: str |
         was = run.state
         if not _waits_for_word(run, call):
             return _heard_before(run, call, choice, said, by)
-        told = Entry(
-            ApprovalResolved(call_id=call.call_id, tool_name=call.tool_name, decision=choice, by=by or None),
-            step=call.step_number, ref_id=call.pk,
-        )  # fmt: skip
+        call.resolved_by, call.resolved_at = by, timezone.now()
+        declared = ToolOutcomeResolved(
+            call_id=call.call_id, tool_name=call.tool_name, decision=choice, by=by or None, at=call.resolved_at
+        )
+        told = Entry(declared, step=call.step_number, ref_id=call.pk)
         if choice is Choice.RETRY:
             _let_run_again(call, told)
         else:
@@ -138,18 +142,17 @@ def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, said: str,
     row, _ = transcript.result_row(call, part, position=transcript.last_position(run.pk) + 1, epoch=None)
     commit = transcript.result(call, row, believed=believed, epoch=None, source=Source.WEB)
     commits.write(replace(commit, events=[told, *commit.events]))
+    call.save(update_fields=["resolved_by", "resolved_at"])
 
 
 def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: Choice, said: str, by: str) -> Resolved:
     """The answer to a word that comes too late; one that was only repeated is no refusal."""
-    words = log.events_of(run.pk).filter(
-        type=EventType.APPROVAL_RESOLVED, ref_id=call.pk, payload__decision__in=list(Choice)
-    )
+    words = log.events_of(run.pk).filter(type__in=DECLARED, ref_id=call.pk, payload__decision__in=list(Choice))
     last = words.order_by("-seq").first()
     chosen = last.payload if last is not None else {}
     # As the log has it: the name of an API key looks like a secret, and was replaced at its door.
     same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
-    if same and (choice is Choice.RETRY or call.whole_output == REDACTOR.clean(said)[0]):
+    if same and (choice is Choice.RETRY or call.output == REDACTOR.clean(said)[0]):
         return Resolved(run, call, run.state, new=False)
     facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
     if chosen:

@@ -16,14 +16,16 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
+from pydantic import ValidationError
 
 from agentops.projects import notifications
-from runs import chaos, gates, inbox, policies, transcript
+from runs import causes, chaos, gates, inbox, policies, transcript
 from runs.engine import ending, tool_turn
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, LetGo, StopAsked
 from runs.engine.ending import ASKED_TO_END, SPOKEN_TO, DecideAgain, Held, Unopened
 from runs.engine.lease import Lease
+from runs.fixtures.format import FixtureExhausted
 from runs.gates import Verdict
 from runs.models import AgentRun, RunCommand
 from runs.policies import Action, ErrorKind, Policies, Rule, Trigger, kind_of, rule_for
@@ -73,40 +75,67 @@ class Act:
 
     def explained(self, **more: Any) -> dict[str, Any]:
         """The policy's part of a move."""
-        return {"source": Source.POLICY, "told": [Entry(self.told.model_copy(update=more))]}
+        occasion = self.occasion
+        is_error = occasion.trigger is Trigger.ON_ERROR
+        error = causes.entry(self.held.run, occasion.error_type, clean(occasion.error) or "") if is_error else []
+        return {"source": Source.POLICY, "told": [*error, Entry(self.told.model_copy(update=more))]}
 
 
 # --- The occasions --------------------------------------------------------------------------------------------------
 
 
 def on_error(drive: Drive, failure: Failure) -> None:
-    """The model has failed for good. Without a policy the run fails."""
+    """The model has failed, and it is not asked again. Without a policy the run pauses; it fails only where nobody can
+    resume it. A recording that ends is no failure of a model."""
+    if failure.error_type == FixtureExhausted.code:
+        return ending.pause_exhausted(drive, failure.message)
     kind = kind_of(failure.error_type)
     occasion = Occasion(Trigger.ON_ERROR, failure.error_type, failure.message, failure.message, kind)
-    if not _act(drive, drive.policies, occasion):
+    if _act(drive, drive.policies, occasion):
+        return None
+    if failure.resumable:
+        ending.pause_error(drive, failure.error_type, failure.message, details=failure.details)
+    else:
         ending.fail(drive, failure.error_type, failure.message)
+    return None
 
 
 def on_max_steps(drive: Drive) -> None:
     """The run has used up its steps: an error only to a rule that says so. Without one it pauses."""
     made = f"{drive.run.step_count} steps made"
-    occasion = Occasion(Trigger.ON_ERROR, ErrorKind.MAX_TURNS, made, made, ErrorKind.MAX_TURNS)
+    occasion = Occasion(Trigger.ON_ERROR, causes.MAX_TURNS, made, made, ErrorKind.MAX_TURNS)
     if not _act(drive, drive.policies, occasion):
         ending.pause_max_steps(drive)
 
 
-def on_unopened(run: AgentRun, lease: Lease, error: str) -> None:
-    """The run cannot be loaded as its agent says. No gate could say that it is done, and without a policy it fails."""
-    held, word = Unopened(run, lease), "unusable_agent"
+def on_unopened(run: AgentRun, lease: Lease, error: Exception) -> None:
+    """The run cannot be loaded as its agent says. No gate could say that it is done, and without a policy it pauses:
+    what is missing can come back. Only a conversation that cannot be read ends it. What was asked of it goes before."""
+    held = Unopened(run, lease)
     try:
         wanted = policies.parse(run.agent_config.get("policies") or {})
     except ValueError:
         wanted = Policies(rules={})
+    while run.state is RunStatus.RUNNING:
+        try:
+            _leave_unopened(held, wanted, error)
+        except DecideAgain:
+            continue
+
+
+def _leave_unopened(held: Unopened, wanted: Policies, error: Exception) -> None:
+    asked, word = inbox.waiting(held.run.pk), "unusable_agent"
     rule = rule_for(wanted, Trigger.ON_ERROR)
-    if rule is None or rule.action is Action.GATE:
-        return ending.fail(held, word, error)
-    _act(held, wanted, Occasion(Trigger.ON_ERROR, word, error, error))
-    return None
+    if RunCommand.Type.STOP in asked:
+        ending.stop(held)
+    elif RunCommand.Type.PAUSE in asked:
+        ending.pause(held)
+    elif rule is not None and rule.action is not Action.GATE:
+        _act(held, wanted, Occasion(Trigger.ON_ERROR, word, str(error), str(error)))
+    elif isinstance(error, ValidationError):
+        ending.fail(held, word, f"The stored conversation cannot be read: {error}", unless=ASKED_TO_END)
+    else:
+        ending.pause_error(held, word, str(error))
 
 
 def on_dead(drive: Drive) -> bool:
@@ -206,7 +235,7 @@ def _done(act: Act) -> None:
 
 def _fail(act: Act) -> None:
     occasion = act.occasion
-    unless = _called_off(act, _UNLESS_FAILED[occasion.trigger])
+    unless = _UNLESS_FAILED[occasion.trigger]
     ending.fail(act.held, occasion.error_type, act.rule.message or occasion.error, unless=unless, **act.explained())
 
 
@@ -223,7 +252,7 @@ def _resume(act: Act) -> None:
     then: Callable[[], Any] = nothing if wait else partial(wake, run.pk)
     ending.move(
         act.held, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until,
-        error_type=occasion.error_type[:64], error_message=message, then=then, unless=_called_off(act, ASKED_TO_END),
+        error_type=occasion.error_type[:64], error_message=message, then=then, unless=ASKED_TO_END,
         **act.explained(until=until),
     )  # fmt: skip
     return None
@@ -242,7 +271,7 @@ def _escalate(act: Act, why: str = "") -> None:
     paused = RunPaused(reason=PauseReason.ESCALATED, by=act.by, detail=told.describe())
     ending.move(
         act.held, RunStatus.PAUSED, paused, reason=PauseReason.ESCALATED, then=then,
-        unless=_called_off(act, ASKED_TO_END), **explained,
+        unless=ASKED_TO_END, **explained,
     )  # fmt: skip
 
 
@@ -284,20 +313,15 @@ def clean(text: str) -> str | None:
     return REDACTOR.clean_text(text)[0][:MOST] or None
 
 
-def _called_off(act: Act, unless: frozenset[Any]) -> frozenset[Any]:
-    """A run that could not be loaded has nobody who decides again."""
-    return unless if isinstance(act.held, Drive) else frozenset()
-
-
 def _database_time(run: AgentRun) -> datetime:
     """Cooldowns are judged by the database's clock, so they are set by it too."""
     now: datetime = AgentRun.objects.annotate(now=Now()).values_list("now", flat=True).get(pk=run.pk)
     return now
 
 
-#: A failure of the model ends a run whatever was asked of it meanwhile, as it does without a policy.
+#: What was asked of a run goes before a policy that lets it fail.
 _UNLESS_FAILED: dict[Trigger, frozenset[Any]] = {
-    Trigger.ON_ERROR: frozenset(),
+    Trigger.ON_ERROR: ASKED_TO_END,
     Trigger.ON_DEAD: ASKED_TO_END,
     Trigger.ON_IDLE: SPOKEN_TO | ASKED_TO_END,
     Trigger.ON_PROMPT: SPOKEN_TO | ASKED_TO_END,

@@ -34,7 +34,7 @@ def end_waits() -> int:
 
 
 def _due() -> RunQuerySet:
-    return AgentRun.objects.runnable().filter(status=RunStatus.WAITING, status_reason__in=POLICY_WAITS)
+    return AgentRun.objects.waited_enough().filter(status_reason__in=POLICY_WAITS)
 
 
 def _ended(run_id: UUID) -> bool:

@@ -5,13 +5,14 @@ May import state and parts. Everything is checked before anything is written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
 
 from runs import chaos, creation, inbox, lifecycle, resume_plan
+from runs.command_outcomes import mark_applied
 from runs.creation import Opening, Origin
 from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunNotFound, RunNotPaused
 from runs.models import AgentRun, AgentRunMessage
@@ -46,7 +47,8 @@ def resume(
     """Continue a paused run as a new one with a fresh step budget; steps and the cap count on.
 
     Any number of calls at once make one new run: they wait for the lock of the old one's row, and find it
-    resumed. `kill`: a live run is taken away from its worker and paused first. `reason`: what made a policy resume
+    resumed. A `message` is recorded as a command of the new run. `kill`: a live run is taken away from its worker and
+    paused first. `reason`: what made a policy resume
     it, by which its attempts are counted. Raises `RunNotPaused`,
     `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then nothing was written.
     """
@@ -60,21 +62,18 @@ def resume(
             return Resumed(AgentRun.objects.get(resumed_from=old), already=True, was=old.state)
         was = old.state
         if kill and was in LIVE:
-            _kill(old, by=by)
+            lifecycle.fence(old, by=by)
         _check_resumable(old)
         # The cap may have been lowered since: its old budget is then none that a run may have.
         budget = creation.checked_max_steps(max_steps, default=min(old.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))
-        new = _go_on(old, _plan(old, message, append=append), by=by, max_steps=budget)
+        opening = Opening(
+            config=old.agent_config, max_steps=budget, title=old.title, labels=old.labels, by=by, message=message
+        )
+        new = _go_on(old, _plan(old, message, append=append), opening)
         payload = RunResumed(run_id=str(new.pk), by=by or None, reason=reason or None)
         lifecycle.move(old, RunStatus.RESUMED, payload, source=source, reason=reason)
         chaos.point("CP29")
     return Resumed(new, already=False, was=was)
-
-
-def _kill(run: AgentRun, *, by: str) -> None:
-    """What is asked of it besides is answered by this. What was said to it goes on into the new run."""
-    lifecycle.fence(run, by=by)
-    inbox.mark_applied(c for c in inbox.pending(run.pk) if c.type in (Type.PAUSE, Type.STOP))
 
 
 def check_message(message: str | None) -> None:
@@ -108,17 +107,10 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
     return resume_plan.plan(message, append=append, attempts=attempts, prompt=prompt)
 
 
-def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], *, by: str, max_steps: int) -> AgentRun:
-    """The new run; what was typed while the old one was paused comes first."""
+def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:
+    """Open the new run; what was typed while the old one was paused comes first."""
     waiting = [c for c in inbox.pending(old.pk) if c.type in (Type.SEND, Type.REPLY)]
-    inbox.mark_applied(waiting)
-    opening = Opening(
-        config=old.agent_config,
-        turns=[*(c.payload["message"] for c in waiting), *plan.turns],
-        max_steps=max_steps,
-        title=old.title,
-        labels=old.labels,
-        by=by,
-    )
+    mark_applied(waiting)
+    opening = replace(opening, turns=[*(c.payload["message"] for c in waiting), *plan.turns])
     origin = Origin(resumed_from=old, parent_run=old.parent_run, starts_fresh=plan.mode is Mode.FRESH)
     return creation.open_run(old.project, old.agent, opening, origin)

@@ -17,9 +17,9 @@ from django.utils import timezone
 from runs import chaos, messages, policies, transcript
 from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, TurnUsage
 from runs.policies import OnCrash
-from runs.statuses import RunStatus, ToolStatus
+from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events.run import RunRolledBack
@@ -27,8 +27,6 @@ from timeline.log import Entry
 from timeline.models import Source
 
 Role = AgentRunMessage.Role
-#: Ends of an attempt that nobody chose.
-LOST = ("died", "fenced")
 TAKEN_BACK = "not run: the answer that asked for it was rolled back"
 
 
@@ -79,7 +77,7 @@ def unreadable_turn(run: AgentRun, lease: Lease) -> bool:
 
 def _after_a_crash(run: AgentRun, lease: Lease) -> bool:
     """Whether the worker before lost the run; one that handed it back, or that an operator took it from, did not."""
-    return Attempt.objects.filter(run=run, epoch=lease.epoch - 1, end_reason__in=LOST).exists()
+    return Attempt.objects.filter(run=run, epoch=lease.epoch - 1, end_reason__in=AFTER_A_DEATH).exists()
 
 
 def _last_turn(run: AgentRun) -> _Turn | None:
@@ -105,7 +103,7 @@ def _take_back(run: AgentRun, lease: Lease, turn: _Turn, reason: str) -> None:
     rows = [answer, *turn.results]
     told = RunRolledBack(reason=reason, positions=[row.position for row in rows])
     for call in planned:
-        call.status, call.finished_at = ToolStatus.DENIED.value, timezone.now()
+        call.status, call.finished_at, call.output = ToolStatus.DENIED.value, timezone.now(), TAKEN_BACK
     ends = [transcript.ended(call, TAKEN_BACK) for call in planned]
 
     def write() -> None:
@@ -116,8 +114,10 @@ def _take_back(run: AgentRun, lease: Lease, turn: _Turn, reason: str) -> None:
             if not mine.update(step_count=step - 1):
                 raise LeaseLost(f"run {run.pk} was taken over from epoch {lease.epoch}")
             AgentRunMessage.objects.filter(pk__in=[row.pk for row in rows]).update(rolled_back_at=Now())
+            answered = TurnUsage.objects.filter(run=run, step_number=step, outcome=TurnUsage.Outcome.ANSWERED)
+            answered.update(outcome=TurnUsage.Outcome.ROLLED_BACK)
             AgentRunToolCall.objects.filter(pk__in=[call.pk for call in planned]).update(
-                status=ToolStatus.DENIED, finished_at=Now()
+                status=ToolStatus.DENIED, finished_at=Now(), output=TAKEN_BACK
             )
             entries = [Entry(told, step=step, ref_id=answer.pk), *ends]
             log.append(run.pk, entries, source=Source.WORKER, epoch=lease.epoch)

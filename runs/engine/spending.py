@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from uuid import UUID
 
 from django.db.models import Max, Q, Sum
 from django.utils import timezone
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.usage import RequestUsage
 
 from runs import budgets
 from runs.budgets import Budget
 from runs.models import AgentRun, Attempt, TurnUsage
-from runs.statuses import RunStatus
+from runs.statuses import LOST, RunStatus
 from timeline import log
 from timeline.events import EventType
 from timeline.events.notice import BudgetWarning
@@ -27,8 +29,6 @@ from timeline.log import Entry
 
 #: How long what all runs of a project have used today may be older than that; own turns are counted at once.
 DAY_LOOK_S = 10.0
-#: Ends of attempts that were noticed later than they came.
-LOST = ("died", "fenced")
 UNENDED = [status for status in RunStatus if not status.terminal]
 NONE = Decimal(0)
 
@@ -51,10 +51,7 @@ class Spending:
         """Count a turn, and give the warnings to commit it with: each is said once per run."""
         if not self.limits:
             return []
-        tokens, cost = usage.input_tokens + usage.output_tokens, usage.cost_usd or NONE
-        self.tokens, self.cost = self.tokens + tokens, self.cost + cost
-        if self._has_a_day:
-            _days.add(self.project, tokens, cost)
+        self.add(usage)
         used = self._used()
         warnings = [_warning(b, used[b], self.limits[b]) for b in budgets.running_out(self.limits, used)]
         if usage.cost_usd is None:
@@ -62,6 +59,12 @@ class Spending:
         fresh = [warning for warning in warnings if _name(warning.budget, warning.used) not in self.told]
         self.told |= {_name(warning.budget, warning.used) for warning in fresh}
         return [Entry(warning, step=step) for warning in fresh]
+
+    def add(self, usage: TurnUsage) -> None:
+        tokens, cost = usage.input_tokens + usage.output_tokens, usage.cost_usd or NONE
+        self.tokens, self.cost = self.tokens + tokens, self.cost + cost
+        if self._has_a_day:
+            _days.add(self.project, tokens, cost)
 
     def used_up(self) -> str:
         """Which budgets are used up, and how much was used: empty where the model may be asked."""
@@ -85,6 +88,40 @@ class Spending:
             tokens, cost = _days.of(self.project)
             used |= {Budget.TOKENS_PER_DAY: Decimal(tokens), Budget.COST_PER_DAY: cost}
         return used
+
+
+def usage_of(run_id: UUID, step: int, attempt: int, answer: ModelResponse, duration_ms: int) -> TurnUsage:
+    """What a model call used, and what it cost by the published prices."""
+    used, cost = answer.usage, _cost(answer)
+    return TurnUsage(
+        run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200],
+        input_tokens=max(used.input_tokens, 0), output_tokens=max(used.output_tokens, 0),
+        cache_read_tokens=max(used.cache_read_tokens, 0), cache_write_tokens=max(used.cache_write_tokens, 0),
+        reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=cost,
+        cache_saved_usd=_saved_by_cache(answer, cost), usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
+        duration_ms=duration_ms, created_at=timezone.now(),
+    )  # fmt: skip
+
+
+def _cost(answer: ModelResponse) -> Decimal | None:
+    """US dollars by the published prices; None where the model has none, so that nobody takes it for free."""
+    if not answer.usage.has_values() or not answer.model_name:
+        return None
+    try:
+        return round(answer.cost().total_price, 8)
+    except (LookupError, AssertionError, ValueError):
+        return None
+
+
+def _saved_by_cache(answer: ModelResponse, cost: Decimal | None) -> Decimal | None:
+    """What the call would have cost had none of its input been cached, minus `cost`. Writing to the cache costs
+    more than plain input, so a first call saves less than nothing."""
+    used = answer.usage
+    if cost is None or not (used.cache_read_tokens or used.cache_write_tokens):
+        return None
+    plain = RequestUsage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
+    uncached = _cost(replace(answer, usage=plain))
+    return None if uncached is None else uncached - cost
 
 
 def load(run: AgentRun) -> Spending:

@@ -17,8 +17,10 @@ from django.utils import timezone
 from pydantic_ai.messages import UserPromptPart
 
 from runs import chaos, decisions, inbox, lifecycle, repeats, transcript
+from runs.command_outcomes import mark_applied
 from runs.decisions import Next
 from runs.engine import ending, model_turn, policy_acts, rollback, tool_turn
+from runs.engine.commit import nothing
 from runs.engine.drive import Drive, LetGo, StopAsked, Stopping, open_drive
 from runs.engine.lease import Keeper, Lease, clock
 from runs.engine.loop import LoopThread
@@ -32,18 +34,28 @@ from timeline.errors import LeaseLost
 from timeline.log import Entry, hold
 
 log = logging.getLogger(__name__)
+#: Of a process that held the run alone, in one step: see runs.suspicion.
 MAX_DEATHS = 3
 STORAGE_WAIT_S = 0.5
 
 
-def drive_run(run_id: UUID, owner: str, keeper: Keeper, loop: LoopThread, stopping: Stopping) -> bool:
-    """Claim a run and drive it for a slice; False where there was nothing to claim."""
+def drive_run(
+    run_id: UUID,
+    owner: str,
+    keeper: Keeper,
+    loop: LoopThread,
+    stopping: Stopping,
+    *,
+    on_progress: Callable[[], None] = nothing,
+) -> bool:
+    """Claim a run and drive it for a slice; False where there was nothing to claim. `on_progress` is called once a
+    step is committed."""
     began = clock()
     claimed = _claim(run_id, owner)
     if claimed is None:
         return False
     with keeper.keep(run_id, claimed.epoch, began) as lease:
-        lease.after_death = claimed.died
+        lease.after_death, lease.on_progress = claimed.died, on_progress
         try:
             while not _drive(claimed, lease, loop, stopping):
                 _wait_for_storage(lease)
@@ -90,7 +102,9 @@ def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping)
         run = AgentRun.objects.select_related("project").get(pk=lease.run_id)
         if run.lease_epoch != lease.epoch:
             raise LeaseLost(f"run {run.pk} was taken over before it was loaded")
-        drive = _open(claimed, run, lease, loop, stopping)
+        if claimed.deaths >= MAX_DEATHS and ending.pause_poisoned(run, lease, claimed.deaths):
+            return True
+        drive = _open(run, lease, loop, stopping)
     except (LookupError, ValueError, TypeError) as error:
         # Its provider, model or tools are gone since it was created: no worker could drive it.
         return _unopened(run, lease, error)
@@ -101,19 +115,15 @@ def _drive(claimed: Claimed, lease: Lease, loop: LoopThread, stopping: Stopping)
         if lease.after_death and policy_acts.on_dead(drive):
             return True
         lease.after_death = False
-        if claimed.deaths >= MAX_DEATHS:
-            ending.fail(drive, "poison_step", f"step {drive.run.step_count + 1} ended {claimed.deaths} workers")
-        else:
-            _loop(drive)
+        _loop(drive)
     except STORAGE as error:
         return _storage_failed(lease, error)
     return True
 
 
-def _open(claimed: Claimed, run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping) -> Drive:
+def _open(run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping) -> Drive:
     """Load what the run needs, without a turn that has to be taken back."""
-    if claimed.deaths < MAX_DEATHS:
-        rollback.half_done_turn(run, lease)
+    rollback.half_done_turn(run, lease)
     try:
         return open_drive(run, lease, loop, stopping)
     except ValueError:
@@ -125,7 +135,7 @@ def _open(claimed: Claimed, run: AgentRun, lease: Lease, loop: LoopThread, stopp
 def _unopened(run: AgentRun, lease: Lease, error: Exception) -> bool:
     try:
         ending.abandon_open_turn(lease)
-        policy_acts.on_unopened(run, lease, str(error))
+        policy_acts.on_unopened(run, lease, error)
     except STORAGE as failed:
         return _storage_failed(lease, failed)
     return True
@@ -171,7 +181,9 @@ def _act(drive: Drive, action: Next) -> bool:
     match action:
         case Next.ASK_MODEL:
             model_turn.make(drive)
-            drive.stepped = True
+            if not drive.stepped:
+                drive.stepped = True
+                drive.lease.on_progress()
             if drive.open_calls:
                 tool_turn.finish(drive, lambda: _closing(drive))
         case Next.FINISH_CALLS:
@@ -226,13 +238,15 @@ def _view(drive: Drive, pending: set[str], *, answered: bool, open_calls: bool |
 
 
 def _answered(drive: Drive) -> bool:
-    """The model's last word asked for no tool; or the recording it comes from stops here."""
-    if drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT:
-        return not drive.open_calls
+    """The model's last word asked for no tool, and no recording goes on after it; or the recording stops here."""
+    if drive.open_calls:
+        return False
+    spoke_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT
     step = drive.run.step_count
     if step == drive.run.step_base:
-        return False
-    return drive.provider.follow_up(drive.config["model"], drive.node, step).end
+        return spoke_last
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
+    return not follow_up.more if spoke_last else follow_up.end
 
 
 def _closing(drive: Drive) -> tuple[Checkpoint, Entry | None]:
@@ -275,7 +289,7 @@ def _take_messages(drive: Drive, commands: list[RunCommand]) -> None:
             run, [(AgentRunMessage.Role.USER, turn) for turn in turns],
             step=run.step_count + 1, epoch=drive.epoch, position=drive.conversation.position,
         )  # fmt: skip
-        inbox.mark_applied(taken)
+        mark_applied(taken)
         drive.append([transcript.added(row) for row, _ in made])
     for row, message in made:
         drive.conversation.add(row, message)

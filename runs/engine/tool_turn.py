@@ -5,6 +5,7 @@ May import state, parts and the engine's drive. No transaction is open while a t
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 from runs import chaos, commits, inbox, repeats, transcript
 from runs.engine import late
 from runs.engine.commit import durably, nothing
-from runs.engine.drive import Drive, StopAsked
+from runs.engine.drive import STOP_LOOK_S, Drive, StopAsked
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.messages import content_of
 from runs.models import AgentRunToolCall, Checkpoint, RunError
+from runs.retries import HOLD_WORKER_S
+from runs.retry_limits import retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.deadline import run_with_deadline
@@ -32,8 +35,12 @@ from timeline.events.hook import HookDecided, SafetyBlock
 from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
+from timeline.preview import preview
+from timeline.redact import DEFAULT as REDACTOR
+from timeline.windows import mask
 
-RETRY_DELAY_S = 0.5
+#: What the retry of a call says of an answer that is an error.
+SOFT_ERROR = "tool_error"
 #: More calls than this in one answer are a runaway model: the rest is answered with an error, not run.
 MAX_CALLS = 64
 
@@ -119,48 +126,97 @@ def _outcome(drive: Drive, call: AgentRunToolCall) -> Outcome:
 
 
 def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Outcome:
-    """Start and run the tool, again after a hard error where its effect allows that."""
+    """Start and run the tool, again after an error where it may be repeated. The last attempt's result counts."""
     attempt = 0
     while True:
         if call.pk not in drive.dispatchable:
             _commit_start(drive, call, attempt)
         drive.dispatchable.discard(call.pk)
-        chaos.point("CP16")
-        log.require_epoch(drive.run.pk, drive.epoch)
-        began = time.perf_counter()
+        outcome, failed = _attempt(drive, call, tool, attempt)
+        pause_s = _pause_s(drive, tool, failed, attempt)
+        retry = [] if pause_s is None or failed is None else [_retry(drive, call, failed, attempt, pause_s)]
+        if failed is not None and failed.error is not None:
+            _note_failure(drive, call, failed.error, attempt, *retry)
+        elif retry:
+            drive.note(*retry)
+        if pause_s is None:
+            return outcome
+        attempt += 1
         try:
-            chaos.point("CP17")
-            result = run_with_deadline(
-                tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop,
-                partial(late.keep_and_close, call),
-            )  # fmt: skip
-        except OutcomeUnknown:
-            return _unknown(call, attempt + 1)
-        except ToolDenied as error:
-            block = SafetyBlock(code=error.code, reason=error.message, call_id=call.call_id, tool_name=tool.name)
-            event = Entry(block, step=call.step_number, ref_id=call.pk)
-            return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began), [event])
-        except ToolFailed as error:
-            if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
-                # Its thread may still be at work: that it did not answer does not say that it did nothing.
-                _note_failure(drive, call, error, attempt)
-                return _unknown(call, attempt + 1)
-            if not (error.retryable and attempt < tool.max_retries):
-                _note_failure(drive, call, error, attempt)
-                return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began))
-            _note_failure(drive, call, error, attempt, _retry(call, error, attempt, tool))
-            attempt += 1
-            drive.stopping.asked.wait(RETRY_DELAY_S)
-            drive.check()
-            continue
-        chaos.point("CP18")
-        return _answered(result, attempt + 1, _since(began))
+            _wait(drive, pause_s)
+        except StopAsked:
+            return outcome  # what the call came to is known: the stop that follows need not call it unknown
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """Why an attempt did not succeed."""
+
+    error_type: str
+    text: str
+    #: Whether the same call may end otherwise.
+    retryable: bool
+    #: None for a soft error, which is part of the tool's answer and is not recorded.
+    error: ToolFailed | None = None
+
+
+def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[Outcome, _Failed | None]:
+    """Run the tool once: what the call came to if this attempt is the last, and why it failed if it did."""
+    chaos.point("CP16")
+    log.require_epoch(drive.run.pk, drive.epoch)
+    began = time.perf_counter()
+    try:
+        chaos.point("CP17")
+        result = run_with_deadline(
+            tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop,
+            partial(late.keep_and_close, call),
+        )  # fmt: skip
+    except OutcomeUnknown:
+        return _unknown(call, attempt + 1), None
+    except ToolDenied as error:
+        block = SafetyBlock(code=error.code, reason=error.message, call_id=call.call_id, tool_name=tool.name)
+        event = Entry(block, step=call.step_number, ref_id=call.pk)
+        return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began), [event]), None
+    except ToolFailed as error:
+        if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
+            # Its thread may still be at work: that it did not answer does not say that it did nothing.
+            return _unknown(call, attempt + 1), _Failed(error.error_type, error.message, False, error)
+        outcome = Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began))
+        return outcome, _Failed(error.error_type, error.message, error.retryable, error)
+    chaos.point("CP18")
+    outcome = _answered(result, attempt + 1, _since(began))
+    if not result.is_error:
+        return outcome, None
+    text = result.output if isinstance(result.output, str) else ""
+    return outcome, _Failed(SOFT_ERROR, text, result.retryable)
+
+
+def _pause_s(drive: Drive, tool: Tool, failed: _Failed | None, attempt: int) -> float | None:
+    """The seconds until the next attempt: twice as long each time, as for a model call; None where none follows."""
+    limits = retry_limits(drive.settings)
+    if failed is None or not (failed.retryable and tool.may_repeat and attempt < limits.tool_max_retries):
+        return None
+    jitter = 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
+    return min(limits.base_delay_s * float(2**attempt) * jitter, HOLD_WORKER_S)
+
+
+def _wait(drive: Drive, pause_s: float) -> None:
+    """Sleep until the next attempt; raises as soon as the run has to be let go, or stopped."""
+    until = time.monotonic() + pause_s
+    while (left_s := until - time.monotonic()) > 0:
+        drive.stopping.asked.wait(min(left_s, STOP_LOOK_S))
+        drive.check_for_stop()
+        if drive.stopping.asked.is_set():
+            break
+    drive.check()
 
 
 def _answered(result: ToolResult, attempts: int, took_ms: int) -> Outcome:
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
-    return Outcome(status, result.output, "failed" if result.is_error else "success", attempts, duration)
+    # Before it is cut for the model: half a secret is none that anybody recognises.
+    output, _ = REDACTOR.clean(result.output)
+    return Outcome(status, output, "failed" if result.is_error else "success", attempts, duration)  # type: ignore[arg-type]
 
 
 def _refused(why: str) -> Outcome:
@@ -196,10 +252,10 @@ def _commit(
     call.attempts, call.duration_ms, call.finished_at = outcome.attempts, outcome.duration_ms, transcript.end_of(call)
     limit = drive.settings.get("tool_output_limit", MODEL_LIMIT)
     shown, cut = cut_for_model(outcome.output, limit)
-    if cut:
+    given, guarded = _with_warning(drive, call, shown)
+    if cut or given is not shown:
         call.output = transcript.stored_output(outcome.output)
-    shown, guarded = _with_warning(drive, call, shown)
-    part = ToolReturnPart(call.tool_name, content_of(shown), call.call_id, outcome=outcome.outcome)  # type: ignore[arg-type]
+    part = ToolReturnPart(call.tool_name, content_of(given), call.call_id, outcome=outcome.outcome)  # type: ignore[arg-type]
     row, message = transcript.result_row(call, part, position=drive.conversation.position + 1, epoch=drive.epoch)
     commit = transcript.result(
         call, row, believed=believed, epoch=drive.epoch, checkpoint=checkpoint, more=[*outcome.events, *guarded],
@@ -235,10 +291,11 @@ def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attem
     drive.note_failure(row, Entry(told, step=call.step_number, ref_id=call.pk), *entries)
 
 
-def _retry(call: AgentRunToolCall, error: ToolFailed, attempt: int, tool: Tool) -> Entry:
+def _retry(drive: Drive, call: AgentRunToolCall, failed: _Failed, attempt: int, pause_s: float) -> Entry:
     payload = RetryScheduled(
-        what="tool", attempt=attempt + 1, max_attempts=tool.max_retries + 1, delay_ms=round(RETRY_DELAY_S * 1000),
-        error_type=error.error_type[:64], error=error.message[:500], call_id=call.call_id,
+        what="tool", attempt=attempt + 1, max_attempts=retry_limits(drive.settings).tool_max_retries + 1,
+        delay_ms=round(pause_s * 1000), error_type=failed.error_type[:64], error=preview(failed.text, 500)[0],
+        call_id=call.call_id,
     )  # fmt: skip
     return Entry(payload, step=call.step_number, ref_id=call.pk)
 
@@ -254,6 +311,7 @@ def _context(drive: Drive, call: AgentRunToolCall, attempt: int) -> ToolContext:
         model_call=call.step_number,
         settings=drive.settings,
         cancelled=lambda: drive.lease.lost.is_set() or drive.stopping.over,
+        mask=mask,
     )
 
 
@@ -270,6 +328,7 @@ def context_of_gate(drive: Drive, name: str) -> ToolContext:
         model_call=run.step_count,
         settings=drive.settings,
         cancelled=lambda: drive.lease.lost.is_set() or drive.stopping.over,
+        mask=mask,
     )
 
 

@@ -35,11 +35,12 @@ _NAMES = {
     "native": "AS NOT MATERIALIZED (SELECT * FROM runs WHERE source = 'native')",
     "kept": "AS NOT MATERIALIZED (SELECT * FROM runs WHERE source <> 'native')",
     "events": """AS NOT MATERIALIZED (SELECT log_id AS run_id, seq, event_id, type, ref_id, source, epoch, late,
-        {decision} AS decision FROM agent_run_events{by_log})""",
+        node_id, {decision} AS decision, {error_type} AS error_type FROM agent_run_events{by_log})""",
     "messages": """AS NOT MATERIALIZED (SELECT id, run_id, position, role, step_number, epoch, rolled_back_at
         FROM agent_run_messages{by_run})""",
     "calls": """AS NOT MATERIALIZED (SELECT id, run_id, message_id, status, effect, idempotency_key, starts,
-        step_number, started_at, finished_at, result_message_id FROM agent_run_tool_calls{by_run})""",
+        step_number, started_at, finished_at, result_message_id, output IS NOT NULL AS has_output
+        FROM agent_run_tool_calls{by_run})""",
     "usages": "AS NOT MATERIALIZED (SELECT * FROM agent_run_turn_usages{by_run})",
     "checkpoints": "AS NOT MATERIALIZED (SELECT * FROM agent_run_checkpoints{by_run})",
     "attempts": "AS NOT MATERIALIZED (SELECT * FROM agent_run_attempts{by_run})",
@@ -59,8 +60,10 @@ _HALF_MINUTE_AGO = {
     "postgresql": "now() - interval '30 seconds'",
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-30 seconds')",
 }
-#: Of an event that tells of somebody's choice.
-_DECISION = {"postgresql": "payload ->> 'decision'", "sqlite": "json_extract(payload, '$.decision')"}
+#: A text of an event's payload.
+_TEXT_OF = {"postgresql": "payload ->> '{}'", "sqlite": "json_extract(payload, '$.{}')"}
+#: Those that statements speak of: somebody's choice, and the type of an error.
+_TEXTS = ("decision", "error_type")
 
 
 class TimeIsUp(Exception):
@@ -93,8 +96,8 @@ def ask(sql: str, run_id: UUID | None, clock: Clock) -> list[str]:
         params["run"] = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
         seen += " AND {column} = %(run)s"
     columns = {name: seen.format(column=column) for name, column in _COLUMNS.items()}
-    half_minute_ago, decision = _HALF_MINUTE_AGO[connection.vendor], _DECISION[connection.vendor]
-    names = _names_for(sql).format(half_minute_ago=half_minute_ago, decision=decision, **columns)
+    columns |= {name: _TEXT_OF[connection.vendor].format(name) for name in _TEXTS}
+    names = _names_for(sql).format(half_minute_ago=_HALF_MINUTE_AGO[connection.vendor], **columns)
     question = _QUESTION.format(names=names, statement=sql, limit=LISTED + 1)
     with _no_longer_than(clock), connection.cursor() as cursor:
         cursor.execute(question, params)

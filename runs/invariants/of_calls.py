@@ -18,7 +18,8 @@ OF_CALLS: tuple[Invariant, ...] = (
         SELECT run_id, id FROM calls WHERE effect = 'idempotent' AND idempotency_key IS NULL"""),
     Invariant("T3", "a tool call that may take effect once was started again only as often as someone chose", """
         SELECT t.run_id, t.id FROM calls t LEFT JOIN (SELECT run_id, ref_id, COUNT(*) AS n FROM events
-            WHERE type = 'approval.resolved' AND decision = 'retry' GROUP BY run_id, ref_id) e
+            WHERE (type IN ('approval.resolved', 'tool.outcome_resolved') AND decision = 'retry')
+                OR type = 'retry.scheduled' GROUP BY run_id, ref_id) e
             ON e.run_id = t.run_id AND e.ref_id = t.id
         WHERE t.effect = 'at_most_once' AND t.starts > 1 + COALESCE(e.n, 0)"""),
     Invariant("T4", "the status of a tool call, its starts and its times agree", """
@@ -37,6 +38,10 @@ OF_CALLS: tuple[Invariant, ...] = (
         SELECT t.run_id, t.id FROM calls t JOIN native r ON r.id = t.run_id
         WHERE t.status = 'unknown' AND t.result_message_id IS NULL AND t.finished_at IS NOT NULL
             AND NOT (r.status = 'waiting' AND r.status_reason = 'unknown_tool')"""),
+    *warned_of_foreign("T8", "a tool call that has ended holds what its tool returned, or the error", """
+        SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
+        WHERE NOT t.has_output
+            AND (t.status IN ('completed', 'error', 'denied') OR t.result_message_id IS NOT NULL)"""),
     *warned_of_foreign("T6", "no tool call is open in a run that ended", """
         SELECT r.id, t.id FROM {runs} r JOIN open_calls o ON o.run_id = r.id JOIN calls t ON t.run_id = r.id
         WHERE r.ended AND t.step_number >= o.step AND (t.status IN ('planned', 'running')

@@ -51,6 +51,13 @@ OF_LOGS: tuple[Invariant, ...] = (
             FROM events WHERE type IN ('llm.turn.start', 'llm.turn.end', 'llm.turn.abandoned') AND NOT late
             GROUP BY run_id) e ON e.run_id = r.id
         WHERE (r.ended OR r.status = 'paused') AND e.n <> 0"""),
+    Invariant("E11", "a run that failed, or paused at its step limit, has an error event of that type", """
+        SELECT r.id FROM native r WHERE (r.status = 'failed' OR (r.status = 'paused' AND r.status_reason = 'max_steps'))
+            AND r.id NOT IN (SELECT e.run_id FROM events e JOIN native f ON f.id = e.run_id WHERE e.type = 'error'
+                AND NOT e.late AND e.error_type = CASE f.status WHEN 'failed' THEN f.status_reason
+                    ELSE 'error_max_turns' END)"""),
+    Invariant("E12", "each event of a run names its node: the agent, outside of flows", """
+        SELECT e.run_id, e.seq FROM events e JOIN native r ON r.id = e.run_id WHERE e.node_id = ''"""),
     Invariant("X1", "of a run that was removed nothing is left but its tombstone", """
         SELECT l.id FROM logs l JOIN timeline_tombstone t ON t.id = l.id"""),
     Invariant("X2", "a run that is hidden has a tombstone that says why", """

@@ -12,7 +12,7 @@ from runs.invariants.statement import Invariant
 from runs.statuses import POLICY_WAITS, PauseReason, WaitReason
 
 #: Waits that end by themselves.
-TIMED = (WaitReason.COOLDOWN, *sorted(POLICY_WAITS))
+TIMED = (WaitReason.COOLDOWN, WaitReason.RETRY_ALONE, *sorted(POLICY_WAITS))
 
 
 def _words(words: Iterable[StrEnum]) -> str:
@@ -85,7 +85,7 @@ OF_RUNS: tuple[Invariant, ...] = (
     Invariant("U1", "each answer of the model, a rolled-back one too, is counted once", """
         SELECT q.run_id, 'step ' || q.step_number FROM (
             SELECT run_id, step_number, 1 AS n FROM messages WHERE role = 'assistant'
-            UNION ALL SELECT run_id, step_number, -1 FROM usages) q
+            UNION ALL SELECT run_id, step_number, -1 FROM usages WHERE outcome IN ('answered', 'rolled_back')) q
         JOIN native r ON r.id = q.run_id GROUP BY q.run_id, q.step_number HAVING SUM(q.n) <> 0"""),
     Invariant("U2", "a run has used what its turns have used: nothing is lost or counted twice", """
         SELECT r.id FROM native r LEFT JOIN (SELECT run_id, SUM(input_tokens) AS sent, SUM(output_tokens) AS said,

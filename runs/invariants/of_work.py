@@ -38,4 +38,7 @@ OF_WORK: tuple[Invariant, ...] = (
         WHERE r.status = 'running' AND c.applied_at IS NULL
             AND c.received_at < clock.half_minute_ago""",
         warning_only=True),
+    Invariant("O2", "no command is open in a run that is over, nor a pause or stop in one that is paused", """
+        SELECT r.id, c.id FROM runs r JOIN commands c ON c.run_id = r.id
+        WHERE c.applied_at IS NULL AND (r.ended OR (r.status = 'paused' AND c.type IN ('pause', 'stop')))"""),
 )  # fmt: skip

@@ -53,7 +53,18 @@ class Attempt(models.Model):
 
 
 class TurnUsage(models.Model):
-    """What one model call used. A call that failed or was abandoned has a row too when it reported usage."""
+    """What one model call used. A call that came to no answer has a row too, unless the provider refused it."""
+
+    class Outcome(models.TextChoices):
+        """What became of the call: the provider bills it in any case."""
+
+        ANSWERED = "answered"
+        #: The answer was taken back after a crash, and the model asked again.
+        ROLLED_BACK = "rolled_back"
+        #: The attempt failed, was stopped or handed back before its answer was complete.
+        ABANDONED = "abandoned"
+        #: Its worker was lost before an answer was stored, and the model asked again.
+        LOST = "lost"
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="turn_usages", db_index=False)
     step_number = models.PositiveIntegerField()
@@ -66,6 +77,13 @@ class TurnUsage(models.Model):
     reasoning_tokens = models.BigIntegerField(default=0)
     #: Null where neither the provider nor a price list tells.
     cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
+    #: What the call would have cost without the provider's prompt cache, minus `cost_usd`.
+    cache_saved_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
+    outcome = models.CharField(
+        max_length=11, choices=Outcome.choices, default=Outcome.ANSWERED, db_default=Outcome.ANSWERED
+    )
+    #: False where the provider did not report all that it counted: the tokens are those known, none or some.
+    usage_complete = models.BooleanField(default=True, db_default=True)
     duration_ms = models.PositiveIntegerField(null=True)
     created_at = models.DateTimeField()
 
@@ -85,7 +103,10 @@ class RunError(models.Model):
     #: "llm", "tool:<call id>" or "step".
     context = models.CharField(max_length=300)
     error_type = models.CharField(max_length=64)
+    #: For people: what is wrong and what to do.
     message = models.TextField()
+    #: What the vendor or its library said.
+    details = models.TextField(blank=True, default="")
     attempt = models.PositiveSmallIntegerField(default=0)
     created_at = models.DateTimeField()
 

@@ -18,6 +18,14 @@ class RunCommand(models.Model):
         SEND = "send"
         REPLY = "reply"
 
+    class Outcome(models.TextChoices):
+        #: It did what it asks for; a message was heard.
+        APPLIED = "applied"
+        #: Something else came first: another command, or an end of the run.
+        SUPERSEDED = "superseded"
+        #: A message to a run that ended before it could hear it.
+        REFUSED = "refused"
+
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="commands", db_index=False)
     #: Makes a repeat harmless: the same key posts once.
@@ -26,7 +34,9 @@ class RunCommand(models.Model):
     payload = models.JSONField(default=dict)
     created_by = models.CharField(max_length=200)
     received_at = models.DateTimeField()
+    #: When it ended, in whichever way; None while it is open.
     applied_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=10, choices=Outcome.choices, null=True)
 
     class Meta:
         db_table = "agent_run_commands"
@@ -35,7 +45,12 @@ class RunCommand(models.Model):
             models.Index(fields=["run", "id"], name="command_pending", condition=Q(applied_at__isnull=True)),
         ]
         constraints = [
-            models.UniqueConstraint(fields=["run", "key"], condition=Q(key__isnull=False), name="command_key_once")
+            models.UniqueConstraint(fields=["run", "key"], condition=Q(key__isnull=False), name="command_key_once"),
+            models.CheckConstraint(
+                condition=Q(applied_at__isnull=True, outcome__isnull=True)
+                | Q(applied_at__isnull=False, outcome__isnull=False),
+                name="command_ended_with_outcome",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from django.db.models import F, Q
 from agentops.projects.models import Project
 from runs.models.agent import Agent
 from runs.querysets import RunManager, RunQuerySet
-from runs.statuses import LIVE, TERMINAL, RunStatus
+from runs.statuses import TERMINAL, RunStatus
 from timeline.models import Log, RunKind
 
 
@@ -21,7 +21,6 @@ def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
     return [(member.value, member.value) for member in enum]
 
 
-LIVE_VALUES = sorted(status.value for status in LIVE)
 TERMINAL_VALUES = sorted(status.value for status in TERMINAL)
 
 
@@ -120,8 +119,11 @@ class AgentRun(models.Model):
                 name="run_retention",
                 condition=Q(completed_at__isnull=False, removed_at__isnull=True),
             ),
-            # RunQuerySet.runnable, the sweep. Holds no column that a step changes, so steps stay HOT updates.
-            models.Index("queued_at", name="run_live", condition=Q(status__in=LIVE_VALUES)),
+            # RunQuerySet.runnable, what each free slot asks: the queue and the held runs, and none that wait. Holds
+            # no column that a step changes, so steps stay HOT updates.
+            models.Index("queued_at", name="run_order", condition=Q(status__in=["queued", "running"])),
+            # RunQuerySet.waited_enough, the sweep: of the waiting runs those that go on by themselves.
+            models.Index("not_before", name="run_wait_end", condition=Q(status="waiting", not_before__isnull=False)),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"),

@@ -5,8 +5,6 @@ May import Django and the runs models before it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 from django.db.models import Q
 from uuid_utils.compat import uuid7
@@ -25,7 +23,7 @@ class AgentRunToolCall(models.Model):
     tool_name = models.CharField(max_length=256)
     #: The arguments: an object, or the exact text where it is none.
     input = models.JSONField(null=True)
-    #: Where the model saw a shortened output, the whole one; else null: it stands in `result_message`.
+    #: What the tool returned, whole, or the error; null only while the call has not ended.
     output = models.JSONField(null=True)
     status = models.CharField(max_length=9, choices=choices(ToolStatus), default=ToolStatus.PLANNED.value)
     effect = models.CharField(max_length=12, choices=choices(Effect), default=Effect.AT_MOST_ONCE.value)
@@ -41,6 +39,9 @@ class AgentRunToolCall(models.Model):
     started_at = models.DateTimeField(null=True)
     #: An unknown call that has no such time is one that somebody wants run again.
     finished_at = models.DateTimeField(null=True)
+    #: Who declared what came of a call of unknown outcome, and when: its status was reported then, not observed.
+    resolved_by = models.CharField(max_length=200, null=True)
+    resolved_at = models.DateTimeField(null=True)
     # No index, and so no unique one: with one, finishing a call would write every index of the row again.
     # That it is the result of one call alone is INV-M5.
     result_message = models.ForeignKey(AgentRunMessage, models.PROTECT, null=True, related_name="+", db_index=False)
@@ -74,10 +75,3 @@ class AgentRunToolCall(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool_name} {self.call_id}"
-
-    @property
-    def whole_output(self) -> Any:
-        """The output as the tool gave it, not cut."""
-        if self.output is not None or self.result_message is None:
-            return self.output
-        return self.result_message.content["parts"][0]["content"]

@@ -15,6 +15,7 @@ from pytest_django import Settings
 from runs import gates
 from runs.gates import Asked, Verdict
 from runs.tools.base import ToolContext
+from timeline.windows import mask
 
 
 class Enough(Exception):
@@ -22,14 +23,15 @@ class Enough(Exception):
 
 
 @pytest.fixture(autouse=True)
-def commands(settings: Settings) -> None:
+def commands(settings: Settings, tmp_path: Path) -> None:
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     settings.AGENTOPS_GATE_COMMANDS = ["true", "false", "cat", "printf", sys.executable, "/no/such/program"]
 
 
 def context(**settings: Any) -> ToolContext:
     return ToolContext(
         run_id="the-run", call_id="gate", tool_call_pk="gate", idempotency_key="gate", attempt=0, epoch=1,
-        model_call=3, settings=settings, cancelled=lambda: False,
+        model_call=3, settings=settings, cancelled=lambda: False, mask=mask,
     )  # fmt: skip
 
 

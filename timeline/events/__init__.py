@@ -12,13 +12,11 @@ from pydantic_core import ErrorDetails, PydanticSerializationError
 
 from timeline.events import child, command, flow, hook, llm, message, notice, retry, run, tool, work
 from timeline.events.base import REGISTRY, Payload
-from timeline.events.preview import PREVIEW_BYTES, preview
 from timeline.events.vocabulary import EVENT_TYPES, RESERVED_TYPES, TERMINAL_TYPES, EventType, is_custom
 
 __all__ = [
     "EVENT_TYPES",
     "FAMILIES",
-    "PREVIEW_BYTES",
     "REGISTRY",
     "RESERVED_TYPES",
     "TERMINAL_TYPES",
@@ -30,7 +28,6 @@ __all__ = [
     "describe",
     "dump",
     "is_custom",
-    "preview",
     "validate",
 ]
 

@@ -3,6 +3,8 @@ May import: pydantic, this package's base and vocabulary."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from timeline.events.base import (
@@ -51,7 +53,10 @@ class LlmThinkingDelta(_Delta):
 
 @register(EventType.LLM_TEXT)
 class LlmText(Payload):
+    """A text that was not streamed; `index` says which block of the answer it is."""
+
     text: str | None = None
+    index: Count | None = None
     token_count: Count | None = None
 
     def describe(self) -> str:
@@ -61,6 +66,7 @@ class LlmText(Payload):
 @register(EventType.LLM_THINKING)
 class LlmThinking(Payload):
     text: str | None = None
+    index: Count | None = None
 
     def describe(self) -> str:
         return sentence("Model thought", number(len(self.text or ""), "character"))
@@ -103,8 +109,20 @@ class LlmTurnEnd(Payload):
 
 @register(EventType.LLM_TURN_ABANDONED)
 class LlmTurnAbandoned(Payload):
+    """`usage` says what is known of the tokens that the provider counts for the call: some of them or none. It is
+    absent where the provider refused the call."""
+
     attempt: Count | None = None
     reason: str | None = None
+    model: str | None = None
+    usage: Literal["partial", "unknown"] | None = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+    cost_usd: Money | None = None
+    duration_ms: Millis | None = None
 
     def describe(self) -> str:
         return sentence("Model turn abandoned", because(self.reason))

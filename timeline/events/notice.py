@@ -11,10 +11,12 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.ERROR)
 class Error(Payload):
-    """`context` says where it happened: a word from our engine, any detail from an external runner."""
+    """`context` says where it happened: a word from our engine, any detail from an external runner. `error` is for
+    people, `details` is what the vendor or its library said."""
 
     error_type: str | None = None
     error: str | None = None
+    details: JsonValue = None
     context: JsonValue = None
     attempt: Count | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from timeline.events.base import Count, Millis, Payload, register, seconds, sentence
+from timeline.events.base import Count, Millis, Moment, Payload, register, seconds, sentence
 from timeline.events.vocabulary import EventType
 
 _SUBJECTS = {"llm": "the model call", "tool": "the tool call"}
@@ -13,12 +13,17 @@ _SUBJECTS = {"llm": "the model call", "tool": "the tool call"}
 
 @register(EventType.RETRY_SCHEDULED)
 class RetryScheduled(Payload):
+    """`error` is for people, `details` is what the vendor or its library said. `until`: there is no last attempt before
+    that time."""
+
     what: Literal["llm", "tool"] | None = None
     attempt: Count | None = None
     max_attempts: Count | None = None
     delay_ms: Millis | None = None
     error_type: str | None = None
     error: str | None = None
+    details: str | None = None
+    until: Moment | None = None
     call_id: str | None = None
 
     def describe(self) -> str:

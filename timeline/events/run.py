@@ -23,6 +23,8 @@ from timeline.events.vocabulary import EventType
 
 #: What a policy resumes a run after, by the reason of the wait for it.
 _RESUMED_AFTER = {"on_error": "an error", "on_dead": "the loss of its worker"}
+#: The reason of a run that its worker's death has put under suspicion.
+RETRY_ALONE, _RETRIED_ALONE = "retry_alone", "to be retried alone after a worker died"
 
 
 @register(EventType.RUN_CREATED)
@@ -73,6 +75,8 @@ class RunPhase(Payload):
     reason: str | None = None
 
     def describe(self) -> str:
+        if self.reason == RETRY_ALONE and self.status == "queued":
+            return f"Run is queued, {_RETRIED_ALONE}"
         return sentence(f"Run is {self.status}", because(self.reason))
 
 
@@ -92,6 +96,8 @@ class RunWaiting(Payload):
         until = None if self.until is None else f"until {self.until:%Y-%m-%d %H:%M:%S %Z}"
         if self.reason in _RESUMED_AFTER:
             return sentence(f"Waiting to be resumed after {_RESUMED_AFTER[self.reason]}", until)
+        if self.reason == RETRY_ALONE:
+            return sentence(f"Waiting {_RETRIED_ALONE}", until)
         return sentence(f"Waiting for {self.reason}", until)
 
 
@@ -102,7 +108,8 @@ class RunPaused(Payload):
     detail: str | None = None
 
     def describe(self) -> str:
-        return sentence("Paused", by(self.by), because(self.reason), self.detail)
+        head = sentence("Paused", by(self.by), because(self.reason))
+        return f"{head}: {self.detail}" if self.detail else head
 
 
 @register(EventType.RUN_RESUMED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from timeline.events.base import Count, Millis, Name, Payload, register, seconds, sentence
+from timeline.events.base import Count, Millis, Moment, Name, Payload, by, register, seconds, sentence
 from timeline.events.vocabulary import EventType
 
 
@@ -53,3 +53,22 @@ class ToolEnd(Payload):
     def describe(self) -> str:
         outcome = "failed" if self.error else self.status or "ended"
         return sentence(self.tool_name or "Tool", outcome, seconds(self.duration_ms))
+
+
+_DECLARED = {"done": "reported done", "failed": "reported failed", "retry": "to be run again"}
+
+
+@register(EventType.TOOL_OUTCOME_RESOLVED)
+class ToolOutcomeResolved(Payload):
+    """What somebody declared of a call whose outcome was unknown: `done`, `failed`, or `retry` to run it again."""
+
+    call_id: Name
+    tool_name: str | None = None
+    decision: Name
+    by: str | None = None
+    at: Moment | None = None
+
+    def describe(self) -> str:
+        declared = _DECLARED.get(self.decision, self.decision)
+        seen = None if self.decision == "retry" else ", not observed"
+        return f"{sentence(self.tool_name or 'Tool call', declared, by(self.by))}{seen or ''}"

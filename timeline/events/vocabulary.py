@@ -31,6 +31,7 @@ class EventType(StrEnum):
     TOOL_START = "tool.start"
     TOOL_OUTPUT = "tool.output"
     TOOL_END = "tool.end"
+    TOOL_OUTCOME_RESOLVED = "tool.outcome_resolved"
     HOOK_DECIDED = "hook.decided"
     SAFETY_BLOCK = "safety.block"
     APPROVAL_REQUESTED = "approval.requested"
@@ -74,6 +75,7 @@ RESERVED_TYPES: frozenset[str] = frozenset(
         EventType.RUN_RESUMED,
         EventType.POLICY_APPLIED,
         EventType.HOOK_DECIDED,
+        EventType.TOOL_OUTCOME_RESOLVED,
     }
 )
 

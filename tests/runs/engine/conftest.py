@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
-from runs import chaos, retries, wake
-from runs.engine import tool_turn
+from runs import chaos, suspicion, wake
 from runs.engine.worker import Worker
 from runs.models import AgentRun
 from tests.crash.scripted import PLAYS, Play
@@ -23,10 +23,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
     """Waits before retries are short, and no hint leaves this process."""
-    monkeypatch.setattr(retries, "BASE_DELAY_S", 0.02)
-    monkeypatch.setattr(tool_turn, "RETRY_DELAY_S", 0.02)
+    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
     monkeypatch.setattr(wake, "_send", lambda run_id: None)
 
 
@@ -44,9 +43,9 @@ class Died(BaseException):
 @pytest.fixture
 def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
     """Drives a run until it comes to a crash point for the `hit`th time, and lets its lease run out; False where it
-    never came there."""
+    never came there. With `alone`, as a process that holds the run and nothing else, and is seen to die."""
 
-    def go(run: AgentRun, name: str, *, hit: int = 1) -> bool:
+    def go(run: AgentRun, name: str, *, hit: int = 1, alone: bool = False) -> bool:
         left = [name] * hit
 
         def point(passed: str) -> None:
@@ -59,6 +58,8 @@ def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
         try:
             worker.drive(run.pk)
         except Died:
+            if alone:
+                assert suspicion.note_death_alone(worker.owner)
             AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
             return True
         finally:

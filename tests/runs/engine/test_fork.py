@@ -8,11 +8,12 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 from pytest_django import Settings
 
-from runs import invariants, messages, transcript
+from runs import invariants, transcript
 from runs.engine.fork import fork
 from runs.engine.resume import resume
 from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, MessageEmpty, NoCheckpoint, RunNotFound
 from runs.folding import differences
+from runs.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage, Checkpoint
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events
@@ -76,7 +77,7 @@ def test_a_run_that_has_ended_can_be_forked_and_is_told_to_continue(scripted: Ma
 
     forked = fork(run.pk, by="ann", step=2)
 
-    assert [messages.text_of(m.content) for m in forked.messages.all()] == ["continue"]
+    assert [text_of(m.content) for m in forked.messages.all()] == ["continue"]
     assert drive(forked).status == RunStatus.COMPLETED
     whole(run, forked)
 
@@ -143,7 +144,7 @@ def test_other_instructions_stand_in_place_of_the_earlier_ones(scripted: MakeScr
     assert texts(requests[3][1])[:2] == ["> Be brief.", PROMPT]
     assert texts(requests[4][1]) == ["> Be long.", PROMPT, *step(1), *step(2), "> On.", *step(3)]
     said = AgentRunMessage.objects.filter(role="system").order_by("created_at")
-    assert [(m.run_id, messages.text_of(m.content)) for m in said] == [
+    assert [(m.run_id, text_of(m.content)) for m in said] == [
         (run.pk, "Follow the script."), (forked.pk, "Be brief."), (third.pk, "Be long."),
     ]  # fmt: skip
     assert (forked.max_steps, forked.agent_config["max_steps"], forked.agent_config["instructions"]) == (

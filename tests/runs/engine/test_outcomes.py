@@ -78,7 +78,7 @@ def test_it_was_done(waiting: AgentRun, effects: Effects) -> None:
     assert (result_of(call)["content"], result_of(call)["outcome"]) == ("order 66 is placed", "success")
     *_, word, end, added, moved = events(waiting)
     assert [e.type for e in (word, end, added, moved)] == [
-        "approval.resolved", "tool.end", "message.added", "run.phase",
+        "tool.outcome_resolved", "tool.end", "message.added", "run.phase",
     ]  # fmt: skip
     assert (word.ref_id, end.ref_id, added.ref_id) == (call.pk, call.pk, call.result_message_id)
     assert (word.payload["decision"], word.payload["by"], word.source) == ("done", "ada", "web")
@@ -216,7 +216,7 @@ def test_of_many_words_at_once_one_counts(waiting: AgentRun) -> None:
             assert isinstance(answer, CallNotUnknown), answer
             assert str(answer) == told
             assert answer.data["chosen"] == list(Choice)[heard % 3]
-    assert [e.payload["by"] for e in events(waiting) if e.type == "approval.resolved"] == [f"person {heard}"]
+    assert [e.payload["by"] for e in events(waiting) if e.type == "tool.outcome_resolved"] == [f"person {heard}"]
     assert drive(waiting).status == RunStatus.COMPLETED
     in_order(waiting)
 

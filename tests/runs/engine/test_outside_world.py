@@ -17,7 +17,7 @@ from pydantic_ai.messages import ToolCallPart
 from runs import chaos, inbox, transcript
 from runs.engine import commit, ending, model_turn, tool_turn
 from runs.engine import drive as drives
-from runs.engine.worker import Worker
+from runs.engine.worker import Worker, close_after
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
@@ -213,7 +213,7 @@ def test_a_cut_connection_is_no_death(
     run = scripted(calls=CALLS, on_unknown_tool="tell_model")
     for _ in range(3):
         # On a thread of its own, as a worker's are: this one's connection stays whole.
-        thread = threading.Thread(target=worker._drive_and_close, args=[run.pk])
+        thread = threading.Thread(target=close_after, args=[worker.drive, run.pk])
         thread.start()
         thread.join(20)
         assert not thread.is_alive()

@@ -131,10 +131,11 @@ def test_without_the_tool_to_say_it_an_answer_completes(scripted: MakeScripted, 
     in_order(run)
 
 
-def test_without_a_rule_for_it_an_error_fails_the_run(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
+def test_without_a_rule_for_it_an_error_pauses_the_run(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     run = fails(scripted, die_at, worker, [{"match": ["rate_limited"], "action": "escalate"}])
 
-    assert (run.status, run.error_type, applied(run)) == (RunStatus.FAILED, "unauthorized", [])
+    assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", "unauthorized")
+    assert applied(run) == []
     in_order(run)
 
 
@@ -362,7 +363,10 @@ def test_a_gate_that_says_no_escalates(scripted: MakeScripted, die_at: DieAt, wo
     in_order(run)
 
 
-def test_a_gate_may_be_a_tool(scripted: MakeScripted, die_at: DieAt, worker: Worker, tmp_path: Any) -> None:
+def test_a_gate_may_be_a_tool(
+    scripted: MakeScripted, die_at: DieAt, worker: Worker, tmp_path: Any, settings: Settings
+) -> None:
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     (tmp_path / "ready").write_text("yes")
     there, gone = ({"action": "gate", "run": f'read_file {{"path": "{name}"}}'} for name in ("ready", "missing"))
     runs = []
@@ -426,11 +430,11 @@ def test_a_worker_that_ends_in_the_middle_of_a_gate_decides_nothing(
 
 
 @pytest.mark.parametrize(("policy", "leads_to"), [
-    (None, ("failed", "unusable_agent")),
+    (None, ("paused", "error")),
     ("fail", ("failed", "unusable_agent")),
     ("escalate", ("paused", "escalated")),
     ({"action": "resume", "cooldown": "5m"}, ("waiting", "on_error")),
-    ({"action": "gate", "run": "true"}, ("failed", "unusable_agent")),
+    ({"action": "gate", "run": "true"}, ("paused", "error")),
 ])  # fmt: skip
 def test_a_run_whose_tool_is_gone(scripted: MakeScripted, worker: Worker, policy: Any, leads_to: Any) -> None:
     run = with_policies(scripted(calls=[]), **({"on_error": policy} if policy else {}))

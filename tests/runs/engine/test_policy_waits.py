@@ -41,9 +41,9 @@ LIMITED = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "at
 
 
 @pytest.fixture(autouse=True)
-def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_retries(settings: Settings) -> None:
     """The model's failure is final at once: how it is tried again before that is tested elsewhere."""
-    monkeypatch.setattr(retries, "MAX_RETRIES", 0)
+    settings.AGENTOPS_MAX_RETRIES = 0
 
 
 @pytest.fixture

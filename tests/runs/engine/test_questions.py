@@ -90,7 +90,7 @@ def test_the_answer_is_the_calls_result(asking: AgentRun, worker: Worker, say: A
 
     assert (run.status, run.result) == (RunStatus.COMPLETED, "Thanks.")
     first, second = calls_of(run)
-    assert (first.status, first.starts, first.attempts, first.whole_output) == ("completed", 1, 1, "The second one.")
+    assert (first.status, first.starts, first.attempts, first.output) == ("completed", 1, 1, "The second one.")
     assert second.status == ToolStatus.COMPLETED
     assert results_of(run) == ["The second one.", "did 1"]
     assert users_of(run) == ["Go."]

@@ -15,7 +15,7 @@ from runs import inbox, messages
 from runs.engine.resume import Resumed, resume
 from runs.engine.worker import Worker
 from runs.errors import InvalidMaxSteps, MaxTotalStepsExceeded, MessageEmpty, RunNotPaused
-from runs.models import AgentRun, AgentRunMessage
+from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events
@@ -70,6 +70,23 @@ def test_it_goes_on_at_the_next_step_with_the_whole_conversation(scripted: MakeS
     ]  # fmt: skip
     assert sorted({m.step_number for m in later.messages.all()}) == [4, 5, 6]
     check(later)
+
+
+def test_its_message_is_recorded_as_a_command_of_the_new_run(scripted: MakeScripted) -> None:
+    """As every message is: with who said it, before the turn that it becomes; a bare resume records none."""
+    run = drive(scripted(endless([]), max_steps=1))
+    new = resume(run.pk, by="ann", message="Go on with token=sk_live_abcdefghijklmnop1234.").run
+    bare = resume(drive(new).pk, by="ann").run
+
+    command = RunCommand.objects.get(run=new)
+    assert (command.type, command.created_by, command.applied_at is not None) == ("send", "ann", True)
+    created, received, added = events(new)[:3]
+    assert [e.type for e in (created, received, added)] == ["run.created", "command.received", "message.added"]
+    assert (received.payload["by"], received.payload["type"], received.phase) == ("ann", "send", "queued")
+    assert received.payload["payload"] == command.payload
+    assert AgentRunMessage.objects.get(pk=added.ref_id).content["parts"][0]["content"] == command.payload["message"]
+    assert not RunCommand.objects.filter(run=bare).exists()
+    check(new)
 
 
 def test_fifty_resumes_at_once_make_one_run(scripted: MakeScripted) -> None:

@@ -197,11 +197,11 @@ def test_a_crash_while_rolling_back(rolling: MakeScripted, die_at: DieAt, effect
 def test_a_turn_that_kills_three_workers_is_poison(rolling: MakeScripted, die_at: DieAt) -> None:
     run = rolling(calls=CALLS)
     for _ in range(3):
-        assert die_at(run, "CP12")
+        assert die_at(run, "CP12", alone=True)
 
     run = drive(run)
 
-    assert (run.status, run.error_type) == (RunStatus.FAILED, "poison_step")
+    assert (run.status, run.status_reason) == (RunStatus.PAUSED, "poison_step")
     assert len(rolled_back(run)) == 2
     in_order(run)
 

@@ -16,7 +16,7 @@ from runs import lifecycle
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, RunError
 from runs.providers.base import ModelCall
 from runs.statuses import Effect, RunStatus, ToolStatus
-from runs.tools.base import ToolContext, ToolDenied, ToolFailed
+from runs.tools.base import ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from tests.crash.rig import check, events
@@ -88,9 +88,27 @@ def breaks(ctx: ToolContext, n: int) -> str:
     raise ToolFailed("quota", "no more", retryable=True)
 
 
-for each in (breaks_once, says_no, takes_a_while, breaks):
+@tool(effect=Effect.IDEMPOTENT, timeout_s=20)
+def is_busy(ctx: ToolContext, n: int, times: int = 1) -> ToolResult:
+    """Answers softly that it cannot, for its first attempts."""
+    return ToolResult(f"busy {ctx.attempt}" if ctx.attempt < times else f"did {n}", is_error=ctx.attempt < times)
+
+
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
+def is_busy_once(ctx: ToolContext, n: int) -> ToolResult:
+    """The same, of a tool that is not safe to repeat."""
+    return ToolResult(f"busy {ctx.attempt}", is_error=True)
+
+
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=20, repeats_after_error=True)
+def is_asked_again(ctx: ToolContext, n: int) -> ToolResult:
+    """The same, of one that declares that nothing has happened then."""
+    return ToolResult(f"attempt {ctx.attempt}", is_error=ctx.attempt == 0)
+
+
+for each in (breaks_once, says_no, takes_a_while, breaks, is_busy, is_busy_once, is_asked_again):
     TOOLS.register(each)
-NAMES = ["breaks_once", "says_no", "takes_a_while", "breaks"]
+NAMES = ["breaks_once", "says_no", "takes_a_while", "breaks", "is_busy", "is_busy_once", "is_asked_again"]
 
 
 def run_of(scripted: MakeScripted, *names: str, pause_s: float = 0.0, **arguments: Any) -> AgentRun:
@@ -133,14 +151,47 @@ def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
     run = run_of(scripted, "breaks_once", "breaks")
 
     again, once = calls_of(run)
-    assert (again.status, again.starts, again.attempts, again.whole_output) == ("completed", 2, 2, "did 0")
+    assert (again.status, again.starts, again.attempts, again.output) == ("completed", 2, 2, "did 0")
     assert (once.status, once.starts, once.attempts) == ("error", 1, 1)
-    assert "no more" in once.whole_output
+    assert "no more" in once.output
     errors = RunError.objects.filter(run=run).order_by("id")
     assert list(errors.values_list("context", "attempt", "error_type")) == [
         ("tool:c0", 0, "quota"), ("tool:c1", 0, "quota"),
     ]  # fmt: skip
     assert [e.ref_id for e in events(run) if e.type == "retry.scheduled"] == [again.pk]
+
+
+def test_a_soft_error_is_tried_again_and_not_kept(scripted: MakeScripted) -> None:
+    """Like a hard one, by tools that may be repeated; the last answer goes to the model, and no failure is recorded."""
+    run = run_of(scripted, "is_busy", "is_busy_once", "is_asked_again")
+
+    again, once, declared = calls_of(run)
+    assert (again.status, again.starts, again.attempts, told(again)["content"]) == ("completed", 2, 2, "did 0")
+    assert (once.status, once.starts, told(once)["content"]) == ("error", 1, "busy 0")
+    assert (declared.status, declared.starts, told(declared)["content"]) == ("completed", 2, "attempt 1")
+    assert not RunError.objects.filter(run=run).exists()
+    assert [e.type for e in events(run) if e.type == "error"] == []
+    retries = [e for e in events(run) if e.type == "retry.scheduled"]
+    assert [(e.ref_id, e.payload["what"], e.payload["max_attempts"]) for e in retries] == [
+        (again.pk, "tool", 2), (declared.pk, "tool", 2),
+    ]  # fmt: skip
+    assert (retries[0].payload["error_type"], retries[0].payload["error"]) == ("tool_error", "busy 0")
+
+
+def test_the_agent_says_how_often_a_tool_is_tried(scripted: MakeScripted) -> None:
+    """`tool_max_retries` of its settings; each pause is twice as long as the one before, with jitter."""
+    run = drive(scripted(lambda call: busy(call, times=9), tools=NAMES, tool_max_retries=3, retry_base_delay_ms=8))
+    never = drive(scripted(lambda call: busy(call, times=1), tools=NAMES, tool_max_retries=0))
+
+    [call], [single] = calls_of(run), calls_of(never)
+    assert (call.status, call.starts, call.attempts, told(call)["content"]) == ("error", 4, 4, "busy 3")
+    assert (single.status, single.starts) == ("error", 1)
+    pauses = [e.payload["delay_ms"] for e in events(run) if e.type == "retry.scheduled"]
+    assert [low <= pause <= low * 1.25 for low, pause in zip((8, 16, 32), pauses, strict=True)] == [True] * 3
+
+
+def busy(call: ModelCall, **arguments: Any) -> Iterable[Move]:
+    yield ToolCallPart("is_busy", {"n": 1} | arguments, "c1") if call.number == 1 else "Done."
 
 
 def test_a_soft_error_is_the_models_to_deal_with(scripted: MakeScripted) -> None:
@@ -223,5 +274,5 @@ def test_a_tool_that_takes_all_memory_fails_by_itself(scripted: MakeScripted) ->
 
     [call] = calls_of(run)
     assert (run.status, call.status) == (RunStatus.COMPLETED, "error")
-    assert "MemoryError" in str(call.whole_output) + RunError.objects.filter(run=run)[0].error_type
+    assert "MemoryError" in str(call.output) + RunError.objects.filter(run=run)[0].error_type
     check(run)

@@ -17,7 +17,7 @@ from pytest_django import Settings
 
 from runs import chaos
 from runs.engine.storage import pass_others_on
-from runs.engine.worker import Worker
+from runs.engine.worker import Worker, close_after
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events
@@ -103,7 +103,7 @@ def outage(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[O
 def driven_beside(run: AgentRun) -> None:
     """On a thread of its own, as a worker's are: this one's connection stays whole."""
     worker = Worker(concurrency=1)
-    thread = threading.Thread(target=worker._drive_and_close, args=[run.pk])
+    thread = threading.Thread(target=close_after, args=[worker.drive, run.pk])
     thread.start()
     thread.join(30)
     assert not thread.is_alive()

@@ -47,6 +47,7 @@ class World:
 def make_world() -> World:
     run = drive(make_run())
     old = drive(make_run(make_agent(max_steps=2)))
+    out_of_steps = drive(make_run(make_agent(max_steps=1)))
     new = drive(resume(old.pk, by="test").run)
     running = make_run()
     lifecycle.claim(running.pk, "test")
@@ -63,6 +64,7 @@ def make_world() -> World:
         "recovered": recovered(make_run()).pk,
         "elsewhere": elsewhere.pk,
         "paused": paused.pk,
+        "out_of_steps": out_of_steps.pk,
         "forked": fork(run.pk, by="test", step=1).pk,
         "other_project": elsewhere.project_id,
         "call": call.pk,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.utils import timezone
 from pytest_django import Settings
 
-from runs import chaos, inbox, lifecycle
+from runs import chaos, inbox, lifecycle, suspicion
 from runs.engine.drive import LetGo
 from runs.engine.resume import resume
 from runs.engine.worker import Worker
@@ -87,13 +85,21 @@ class TestItIsQuietAbout:
         assert AgentRunToolCall.objects.filter(run=run, status="unknown").exists()
         assert check() == []
 
-    def test_a_failed_run(self, settings: Settings, tmp_path: Path) -> None:
+    def test_a_recording_that_is_too_short(self, settings: Settings, tmp_path: Path) -> None:
         settings.AGENTOPS_FIXTURES = [str(tmp_path)]
         (tmp_path / "cut.json").write_text(shortened(FIXTURE, calls=2))
 
         run = drive(make_run(make_agent(fixture="cut")))
 
-        assert (run.status, run.step_count) == (RunStatus.FAILED, 2)
+        assert (run.status, run.status_reason, run.step_count) == ("paused", "fixture_exhausted", 2)
+        assert check() == []
+
+    def test_a_failed_run(self) -> None:
+        policies = {"on_idle": {"action": "fail"}}
+
+        run = drive(make_run(make_agent(fixture=FIXTURE, policies=policies, tools=["recorded", "done"])))
+
+        assert run.status == RunStatus.FAILED
         assert check() == []
 
     def test_a_run_whose_worker_died(self) -> None:
@@ -106,9 +112,9 @@ class TestItIsQuietAbout:
         run = make_run()
         for _ in range(3):
             lifecycle.claim(run.pk, "dead")
-            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+            assert suspicion.note_death_alone("dead")
 
-        assert drive(run).error_type == "poison_step"
+        assert drive(run).status_reason == "poison_step"
         assert [violation for violation in check() if not violation.warning_only] == []
 
 

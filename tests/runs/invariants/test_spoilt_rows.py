@@ -56,6 +56,9 @@ SPOILT = [
     Spoilt("E9a foreign", (RUN.format("source = 'external'"), OF_CALL.format("tool.end"))),
     Spoilt("E9b foreign", (RUN.format("source = 'external'"), OF_CALL.format("tool.start"))),
     Spoilt("E10", (STARTED.format("type = 'llm.turn.start'"),)),
+    Spoilt("E11", ("UPDATE agent_run_events SET type = 'budget.warning' WHERE log_id = %(out_of_steps)s"
+                   " AND type = 'error'",)),
+    Spoilt("E12", (EVENT.format("node_id = ''"),)),
     Spoilt("M1", (MESSAGE.format("position = position + 1", "%(last_message)s"),), "C2a"),
     Spoilt(
         "M3",
@@ -107,6 +110,8 @@ SPOILT = [
             "UPDATE agent_run_messages SET role = 'user' WHERE id = %(result)s",
         ),
     ),
+    Spoilt("T8", (CALL.format("output = NULL"),)),
+    Spoilt("T8 foreign", (RUN.format("source = 'external'"), CALL.format("output = NULL"))),
     Spoilt(
         "C1",
         ("UPDATE agent_run_checkpoints SET last_message_position = 1 WHERE run_id = %(run)s AND step_number = 2",),
@@ -169,6 +174,9 @@ SPOILT = [
     )),
     Spoilt("X2", (RUN.format("removed_at = %(long_ago)s"),)),
     Spoilt("O1", ("UPDATE agent_run_commands SET received_at = %(long_ago)s WHERE run_id = %(running)s",)),
+    Spoilt("O2", ("UPDATE agent_run_commands SET run_id = %(run)s WHERE run_id = %(running)s",)),
+    # An open pause of a run that is paused: nobody carries it out any more.
+    Spoilt("O2", ("UPDATE agent_run_commands SET run_id = %(paused)s WHERE run_id = %(running)s",)),
     Spoilt("W6", ("UPDATE agent_run_messages SET content = (SELECT content FROM agent_run_messages WHERE id = "
                   "%(user)s) WHERE id = %(result)s",)),
 ]  # fmt: skip

@@ -1,0 +1,162 @@
+"""What a run says when it ends or pauses: an error event before its last one, a summary, and a node in every event."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from pydantic_ai.messages import ToolCallPart
+
+from runs import inbox
+from runs.engine.resume import resume
+from runs.models import AgentRun
+from runs.providers.base import ModelCall
+from runs.statuses import RunStatus
+from tests.crash.rig import check, events
+from tests.crash.scripted import Move
+from tests.make import drive, make_agent, make_run
+from tests.runs.engine.conftest import DieAt, MakeScripted
+from timeline.maintenance import open_door
+from timeline.models import Event, Log
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def last_two(run: AgentRun) -> list[tuple[str, str | None]]:
+    return [(e.type, e.payload.get("error_type") or e.payload.get("reason")) for e in events(run)[-2:]]
+
+
+# --- The error before the end ---------------------------------------------------------------------------------------
+
+
+def test_a_run_at_its_step_limit_has_an_error_event(scripted: MakeScripted) -> None:
+    run = drive(scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1))
+
+    assert run.status == RunStatus.PAUSED
+    assert last_two(run) == [("error", "error_max_turns"), ("run.paused", "max_steps")]
+    check(run)
+
+
+def test_a_run_that_cannot_be_loaded_has_an_error_event() -> None:
+    run = make_run()
+    AgentRun.objects.filter(pk=run.pk).update(agent_config=run.agent_config | {"provider": "gone"})
+
+    run = drive(run)
+
+    assert run.status == RunStatus.PAUSED
+    assert last_two(run) == [("error", run.error_type), ("run.paused", "error")]
+
+
+def test_a_run_that_the_repeat_guard_stops_has_an_error_event(scripted: MakeScripted) -> None:
+    def play(call: ModelCall) -> Iterable[Move]:
+        yield ToolCallPart("ledger_read", {"n": 1}, f"c{call.number}")
+
+    run = drive(scripted(play))
+
+    assert run.status == RunStatus.STOPPED
+    assert last_two(run) == [("error", "repeated_calls"), ("run.stopped", "repeated_calls")]
+
+
+@pytest.mark.parametrize("action", ["fail", "resume", "escalate"])
+def test_a_step_limit_that_a_policy_answers_has_an_error_event(scripted: MakeScripted, action: str) -> None:
+    run = scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1)
+    config = run.agent_config | {"policies": {"on_error": {"match": ["max_turns"], "action": action}}}
+    AgentRun.objects.filter(pk=run.pk).update(agent_config=config)
+
+    run = drive(run)
+
+    errors = [e.payload["error_type"] for e in events(run) if e.type == "error"]
+    assert errors == ["error_max_turns"]
+    check(run)
+
+
+# --- The summary ----------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_is_the_first_paragraph_of_the_last_answer(scripted: MakeScripted) -> None:
+    """On one line, at most 500 characters."""
+    run = drive(scripted(lambda call: ["\n\nAll of it\nis done.\n \nDetails follow."]))
+    long = drive(scripted(lambda call: ["é" * 600]))
+
+    assert run.summary == "All of it is done."
+    assert (len(long.summary), long.summary[-2:]) == (500, "é…")
+    assert events(run)[-1].payload["summary"] == run.summary
+
+
+def test_the_summary_is_that_of_the_done_tool(scripted: MakeScripted) -> None:
+    """Its `summary`, else the first paragraph of its result."""
+
+    def play(**arguments: str) -> Any:
+        return lambda call: ["Never mind this. ", ToolCallPart("done", arguments, "c1")]
+
+    on_idle = {"on_idle": {"action": "nudge"}}
+    runs = [
+        scripted(play(result="One.\n\nTwo."), tools=["done"]),
+        scripted(play(result="x", summary="y"), tools=["done"]),
+    ]
+    for run in runs:
+        AgentRun.objects.filter(pk=run.pk).update(agent_config=run.agent_config | {"policies": on_idle})
+
+    assert [drive(run).summary for run in runs] == ["One.", "y"]
+
+
+def test_a_run_that_is_stopped_or_paused_has_a_summary_too(scripted: MakeScripted) -> None:
+    """Of its last answer that says something: one that only asks for tools does not."""
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        yield from ["I look. " if call.number == 1 else "", ToolCallPart("ledger_read", {"n": call.number}, "c1")]
+
+    paused = drive(scripted(play, max_steps=2))
+    assert (paused.status, paused.summary) == (RunStatus.PAUSED, "I look.")
+
+    unstarted = make_run()
+    inbox.stop(unstarted.pk, by="ada")
+    unstarted.refresh_from_db()
+    assert (unstarted.status, unstarted.summary) == (RunStatus.STOPPED, "")
+
+
+def test_the_pages_and_the_api_show_the_summary(scripted: MakeScripted) -> None:
+    run = drive(scripted(lambda call: ["All is <done>."]))
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+
+    for url in (f"/runs/{run.pk}", f"/p/{run.project.slug}/runs"):
+        assert "<bdi>All is &lt;done&gt;.</bdi>" in client.get(url).content.decode()
+    answer = client.get(f"/api/projects/{run.project.slug}/agent-runs/{run.pk}").json()
+    assert answer["summary"] == "All is <done>."
+
+
+# --- The node -------------------------------------------------------------------------------------------------------
+
+
+def test_every_event_of_a_run_names_its_agent(scripted: MakeScripted, die_at: DieAt) -> None:
+    """Those of the web, of a worker that recovers it, and of the run that resumes it (INV-E12)."""
+    run = scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1)
+    assert die_at(run, "CP16")
+    inbox.send(run.pk, "Go on.", by="ada")
+    new = resume(drive(run).pk, by="ada").run
+
+    told = [*events(run), *events(drive(new))]
+    assert {e.source for e in told} >= {"web", "worker"}
+    assert {e.node_id for e in told} == {run.agent_config["agent_id"]}
+
+
+def test_the_migration_names_the_node_of_older_events() -> None:
+    run = drive(make_run(make_agent(slug="older")))
+    Log.objects.filter(pk=run.pk).update(node_id="")
+    AgentRun.objects.filter(pk=run.pk).update(summary="")
+    with open_door("an older release has not named it"):
+        Event.objects.filter(log=run.pk).update(node_id="")
+
+    migration = importlib.import_module("runs.migrations.0012_fill_nodes_and_summaries")
+    with connection.schema_editor(atomic=False) as editor:
+        migration.fill(apps, editor)
+
+    assert {e.node_id for e in events(run)} == {"older"}
+    assert AgentRun.objects.get(pk=run.pk).summary == run.summary

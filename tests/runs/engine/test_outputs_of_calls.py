@@ -1,0 +1,114 @@
+"""The row of a tool call holds what its tool returned, or the error, however the call ended (INV-T8)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import connection
+from pydantic_ai.messages import ToolCallPart
+
+from runs import inbox
+from runs.models import AgentRun, AgentRunToolCall
+from runs.providers.base import ModelCall
+from runs.repeats import WARN_AT
+from runs.statuses import Effect, ToolStatus
+from runs.tools.base import ToolContext, ToolDenied, ToolFailed, ToolResult
+from runs.tools.catalogue import TOOLS
+from runs.tools.functions import tool
+from tests.crash.rig import check
+from tests.crash.scripted import Move
+from tests.make import drive, make_run
+from tests.runs.engine.conftest import DieAt, MakeScripted
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=0.2)
+def ends_as_told(ctx: ToolContext, how: str) -> Any:
+    """Ends in the way that it is asked for."""
+    match how:
+        case "soft":
+            return ToolResult("not today", is_error=True)
+        case "hard":
+            raise ToolFailed("quota", "no more")
+        case "denied":
+            raise ToolDenied("path_denied", "not this one")
+        case "empty":
+            return ""
+        case "long":
+            return "0123456789" * 1_000
+    return {"how": how}
+
+
+TOOLS.register(ends_as_told)
+
+
+def run_of(scripted: MakeScripted, *hows: str, **settings: Any) -> AgentRun:
+    def play(call: ModelCall) -> Iterable[Move]:
+        asked = [ToolCallPart("ends_as_told", {"how": how}, f"c{n}") for n, how in enumerate(hows)]
+        yield from asked if call.number == 1 else ["Done."]
+
+    return drive(scripted(play, tools=["ends_as_told"], **settings))
+
+
+def outputs(run: AgentRun) -> list[tuple[str, Any]]:
+    return list(AgentRunToolCall.objects.filter(run=run).order_by("id").values_list("status", "output"))
+
+
+def test_a_call_keeps_its_output_or_its_error(scripted: MakeScripted) -> None:
+    """A result that was not cut, a soft error, a hard one, a refused one and an empty one."""
+    run = run_of(scripted, "fine", "soft", "hard", "denied", "empty")
+
+    assert outputs(run) == [
+        ("completed", '{"how": "fine"}'),
+        ("error", "not today"),
+        ("error", "quota: no more"),
+        ("error", "path_denied: not this one"),
+        ("completed", ""),
+    ]
+    check(run)
+
+
+def test_a_call_keeps_the_whole_output_where_the_model_saw_less_or_more(scripted: MakeScripted) -> None:
+    """Neither the cut nor the warning of the repeat guard is part of what the tool returned."""
+    long = run_of(scripted, "long", tool_output_limit=100)
+    repeated = run_of(scripted, *["fine"] * WARN_AT)
+
+    assert outputs(long) == [("completed", "0123456789" * 1_000)]
+    assert outputs(repeated)[-1] == ("completed", '{"how": "fine"}')
+    last = AgentRunToolCall.objects.filter(run=repeated).select_related("result_message").latest("id")
+    assert last.result_message is not None
+    assert len(last.result_message.content["parts"][0]["content"]) > len(str(last.output)), "no warning was given"
+
+
+def test_a_call_that_a_stop_closes_keeps_why(scripted: MakeScripted, die_at: DieAt) -> None:
+    """Planned calls say that they were not run; a started one, that its outcome is unknown."""
+    run = scripted(calls=[["ledger_once", "ledger_read"]])
+    assert die_at(run, "CP18")
+
+    inbox.stop(run.pk, by="ada")
+    drive(run)
+
+    (started, what), (planned, why) = outputs(run)
+    assert (started, planned) == (ToolStatus.UNKNOWN, ToolStatus.DENIED)
+    assert "unknown" in what.lower()
+    assert "not run" in why
+    check(run)
+
+
+def test_the_migration_fills_the_outputs_of_older_rows() -> None:
+    """From the message that holds the result; what was rolled back has none, and says so."""
+    run = drive(make_run())
+    before = outputs(run)
+    AgentRunToolCall.objects.filter(run=run).update(output=None)
+
+    migration = importlib.import_module("runs.migrations.0011_fill_tool_call_outputs")
+    with connection.schema_editor(atomic=False) as editor:
+        migration.fill(apps, editor)
+
+    assert before
+    assert outputs(run) == before
