@@ -1,10 +1,8 @@
-"""The console script: every subcommand is a management command, `agentops worker` included.
-
-May import Django only: settings are not loaded when this module is.
-"""
+"""The console script: every subcommand is a management command, `agentops worker` included."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -16,10 +14,25 @@ def main() -> None:
     """Run the command in `sys.argv`; settings that cannot be read end it with exit code 78."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
     try:
-        _run()
+        if not _answered_without_settings(sys.argv[1:]):
+            _run()
     except KeyboardInterrupt:
         # Also while everything is still being loaded: a traceback would look like a fault.
         raise SystemExit(EXIT_INTERRUPTED) from None
+    finally:
+        # The interpreter's last collection comes when extension modules are gone already, and an object of
+        # pydantic-core's that is freed then ends the process with a segmentation fault. Frozen, it is left alone.
+        gc.freeze()
+
+
+def _answered_without_settings(arguments: list[str]) -> bool:
+    """Print the overview or the version, where that is all that is wanted."""
+    if arguments not in ([], ["help"], ["--help"], ["-h"], ["--version"]):
+        return False
+    from agentops.projects.management import overview
+
+    print(overview.version_line() if arguments == ["--version"] else overview.text())
+    return True
 
 
 def _run() -> None:

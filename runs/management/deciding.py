@@ -9,28 +9,14 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import CommandParser
 from django.db.models import Q
 
 from runs.engine import steering
 from runs.engine.outcomes import Choice, Resolved
 from runs.errors import ToolCallNotFound
-from runs.management.reading import legible
-from runs.management.records import RUN_HELP
 from runs.management.references import operator
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import ToolStatus
-
-CALL_HELP = "the call's id, or the model's name for it"
-
-
-def add_options(outcome: CommandParser) -> None:
-    outcome.add_argument("run", metavar="RUN", help=RUN_HELP)
-    outcome.add_argument("call", metavar="CALL", type=legible, help=CALL_HELP)
-    word = outcome.add_mutually_exclusive_group(required=True)
-    word.add_argument("--retry", action="store_true", help="run it again; if it did take effect, that happens twice")
-    word.add_argument("--done", metavar="OUTPUT", type=legible, help="it took effect, and this is its output")
-    word.add_argument("--failed", metavar="ERROR", type=legible, help="it failed, and this is what went wrong")
 
 
 def resolve(run: AgentRun, options: dict[str, Any]) -> Resolved:

@@ -7,26 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandError
 
 from agentops.projects.management.base import EXIT_INVALID, printable
 from runs.engine import steering
 from runs.errors import InvalidAgent
-from runs.management import arguments
-from runs.management.reading import STDIN, legible, read_definition, read_text
+from runs.management.reading import legible, read_definition, read_text
 from runs.management.references import operator
 from runs.models import AgentRun
-
-
-def add_options(fork: CommandParser) -> None:
-    fork.add_argument("--step", metavar="N", type=arguments.whole, required=True, help="after this step")
-    fork.add_argument("--message", metavar="M", type=legible, help="the next user turn")
-    fork.add_argument("--model", metavar="MODEL", type=legible, help="(default: as before)")
-    fork.add_argument(
-        "--instructions-file", metavar="F", help=f"instructions in place of the earlier ones; {STDIN}: standard input"
-    )
-    fork.add_argument("--max-steps", metavar="N", type=arguments.whole, help="of the new run (default: as the old one)")
-    fork.add_argument("--settings-file", metavar="F", help="settings in place of the earlier ones, as TOML or JSON")
 
 
 def fork(run: AgentRun, options: dict[str, Any]) -> AgentRun:

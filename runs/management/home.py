@@ -9,6 +9,8 @@ import fcntl
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,10 +36,11 @@ class Home:
     """The home, locked by this process until its end. `previous` is the worker that had it last: it is dead."""
 
     def __init__(self, path: Path) -> None:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _make_private(path)
-        # Kept open: with the descriptor the lock would go. It is not handed on to child processes.
-        self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        with _writing():
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_private(path)
+            # Kept open: with the descriptor the lock would go. It is not handed on to child processes.
+            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -49,9 +52,10 @@ class Home:
     def belongs_to(self, owner: str) -> None:
         """Write down whose leases are worthless once this process is dead."""
         line = f"{owner}\n".encode()
-        os.pwrite(self._lock, line, 0)
-        os.ftruncate(self._lock, len(line))
-        os.fsync(self._lock)
+        with _writing():
+            os.pwrite(self._lock, line, 0)
+            os.ftruncate(self._lock, len(line))
+            os.fsync(self._lock)
 
     def release(self) -> None:
         """Give the lock back before the process ends."""
@@ -65,6 +69,16 @@ class Home:
         """Which process has the home; one that has only just begun has not said so yet."""
         parts = self._owner().split(":")
         return f" (process {parts[-2]})" if len(parts) > 2 else ""
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """What the file system refuses is a fault of the home: read-only, full, of somebody else, or no directory."""
+    try:
+        yield
+    except OSError as error:
+        text = f"AGENTOPS_HOME must be a directory that this user may write to ({error.strerror})"
+        raise ImproperlyConfigured(text) from error
 
 
 def _make_private(path: Path) -> None:

@@ -1,44 +1,29 @@
-"""A run as the command line shows it: a row of the list, and all the facts of one.
-
-A door's part: may import the record, runs' models and the pure parts. What a model said is redacted here.
-"""
+"""`agentops agent show`: all the facts of one run. What a model wrote is redacted here."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Count
 
-from runs.messages import text_of
+from agentops.projects.management.base import OurCommand, printable
+from runs.management.references import find_run
+from runs.management.run_rows import Facts, cut, row_of, shown, with_reason
+from runs.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage
 from timeline import events, log
-from timeline.events import preview
-from timeline.redact import DEFAULT as REDACTOR
 
 LAST_MESSAGES = 5
-PREVIEW = 280
-
-Facts = dict[str, Any]
 
 
-def row_of(run: AgentRun) -> Facts:
-    """A run in a list. The caller has selected its project and its log with it."""
-    return {
-        "id": run.pk,
-        "project": run.project.slug,
-        "agent_id": run.agent_config.get("agent_id"),
-        "title": shown(run.title),
-        "status": run.status,
-        "status_reason": run.status_reason,
-        "step_count": run.step_count,
-        "step_limit": run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
-        "labels": run.labels,
-        "created_at": run.created_at,
-        "started_at": run.started_at,
-        "completed_at": run.completed_at,
-        "duration": _duration(run),
-    }
+def show(command: OurCommand, options: dict[str, Any]) -> None:
+    facts = facts_of(find_run(options["run"]))
+    if options["json"]:
+        command.write_json(facts)
+        return
+    width = max(len(name) for name, _ in lines_of(facts)) + 2
+    for name, text in lines_of(facts):
+        command.stdout.write((name.ljust(width) if command.stdout.isatty() else f"{name}\t") + printable(text))
 
 
 def facts_of(run: AgentRun) -> Facts:
@@ -84,6 +69,7 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         ("started", _moment(facts["started_at"])),
         ("completed", _moment(facts["completed_at"])),
         ("duration", f"{facts['duration']:.1f} s" if facts["duration"] is not None else None),
+        ("waited", f"{facts['waited']:.1f} s" if facts["waited"] else None),
         *((name.replace("_", " "), value) for name, value in facts["lineage"].items()),
         ("tool calls", f"{sum(calls.values())}: " + ", ".join(f"{n} {status}" for status, n in calls.items())),
         ("error", f"{facts['error_type']}: {facts['error_message']}" if facts["error_type"] else None),
@@ -92,27 +78,6 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         *((f"message {row['position']}", f"{row['role']}: {row['preview']}") for row in facts["messages"]),
     ]
     return [(name, str(value)) for name, value in pairs if value not in (None, "")]
-
-
-def with_reason(facts: Facts) -> str:
-    status, reason = facts["status"], facts["status_reason"]
-    return f"{status} ({reason})" if reason else str(status)
-
-
-def shown(text: str) -> str:
-    """What a model or a person wrote, without secrets."""
-    return REDACTOR.clean_text(text)[0]
-
-
-def cut(text: str, limit: int = PREVIEW) -> str:
-    kept, more = preview(text, limit)
-    return f"{kept}…" if more else kept
-
-
-def _duration(run: AgentRun) -> float | None:
-    """Seconds from the start to the last sign of life: of a run that died that is not when someone noticed."""
-    end = run.completed_at or run.log.last_event_at
-    return (end - run.started_at).total_seconds() if run.started_at and end else None
 
 
 def _lineage(run: AgentRun) -> Facts:

@@ -9,12 +9,16 @@ import json
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from agentops.projects.management.base import printable
-from runs.management.showing import cut
+from agentops.projects.management.base import EXIT_INTERRUPTED, OurCommand, printable
+from runs.management.references import find_run
+from runs.management.run_rows import cut
+from runs.management.run_state import refreshed, require_completed
 from runs.models import AgentRun
 from runs.statuses import LIVE, RunStatus
 from timeline import events, log
@@ -28,6 +32,27 @@ TYPE_WIDTH = 20
 INDENT = " " * (len("12:03:07Z  step 999  ") + TYPE_WIDTH + 2)
 
 Write = Callable[[str], object]
+
+
+def tail(command: OurCommand, options: dict[str, Any]) -> None:
+    run = find_run(options["run"])
+    screen = Screen(partial(command.stdout.write, ending=""))
+    line = json_line if options["json"] else row
+    pretty = command.stdout.isatty() and not options["json"]
+    try:
+        for batch in batches(run.pk, options["after"], follow=options["follow"]):
+            for event in batch:
+                if pretty:
+                    screen.show(event)
+                else:
+                    command.stdout.write(line(event))
+            command.stdout.flush()
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    finally:
+        screen.end_line()
+    if options["follow"]:
+        require_completed(refreshed(run))
 
 
 def batches(run_id: UUID, after: int, *, follow: bool) -> Iterator[list[Event]]:

@@ -112,13 +112,16 @@ def test_the_dead_workers_runs_are_taken_over_at_once() -> None:
     assert lifecycle.claim(dead.pk, "box:1:dead")
     assert lifecycle.claim(others.pk, "box:2:alive")
     assert lifecycle.claim(dead.pk, "box:3:next") is None
+    # Of a process that the dead worker had started for this run alone.
+    assert lifecycle.claim(make_run().pk, "box:1:dead.7")
 
-    assert lifecycle.expire_leases("box:1:dead") == 1
+    assert lifecycle.expire_leases("box:1:dead") == 2
+    assert lifecycle.expire_leases("") == 0
     assert lifecycle.claim(others.pk, "box:3:next") is None
     claimed = lifecycle.claim(dead.pk, "box:3:next")
 
     assert claimed is not None
-    assert (claimed.epoch, claimed.deaths) == (2, 1)
+    assert (claimed.epoch, claimed.died, claimed.deaths) == (2, True, 0)
     assert Event.objects.filter(log=dead.pk).order_by("seq").last().type == EventType.RUN_RECOVERED
     assert list(Attempt.objects.filter(run=dead).order_by("epoch").values_list("end_reason", flat=True)) == ["died", ""]
     # A worker that was wrongly taken for dead finds its lease gone, and can write nothing.

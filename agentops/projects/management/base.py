@@ -1,6 +1,6 @@
 """What our management commands share: subcommands, output for people and programs, exit codes.
 
-May import Django only: commands of every package build on it.
+May import Django and storage_faults only: commands of every package build on it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ from typing import Any, Protocol
 from django.core.management.base import BaseCommand, CommandError, CommandParser, SystemCheckError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
+from django.utils.module_loading import import_string
 
+from agentops.projects.storage_faults import NO_ANSWER, fault_of
+
+EXIT_NOT_COMPLETED = 1
 EXIT_USAGE = 2  # argparse's own
 EXIT_NOT_FOUND = 3
 EXIT_REFUSED = 5
 EXIT_UNREADABLE = 6
 EXIT_INVALID = 7
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 
 # 4 (ambiguous) has no HTTP status of its own: such errors say `exit_code`.
 EXIT_OF_STATUS = {400: EXIT_INVALID, 413: EXIT_INVALID, 422: EXIT_INVALID, 404: EXIT_NOT_FOUND, 410: EXIT_NOT_FOUND}
 
-Handler = Callable[[dict[str, Any]], None]
+#: What a subcommand does: a method that takes the options, or "module.function" of a function that takes the command
+#: and the options. The function's module is imported when the subcommand is chosen and not before.
+Handler = Callable[[dict[str, Any]], None] | str
 
 
 class AddSubcommand(Protocol):
@@ -64,7 +71,10 @@ class OurCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         handler: Handler = options.pop("handler")
-        handler(options)
+        if isinstance(handler, str):
+            import_string(handler)(self, options)
+        else:
+            handler(options)
 
     def run_from_argv(self, argv: list[str]) -> None:
         self._at_command_line = True
@@ -117,6 +127,9 @@ def failure_of(error: Exception) -> CommandError | None:
         return None
     if isinstance(error, CommandError):
         return error
+    fault = fault_of(error)
+    if fault is not None and fault is not NO_ANSWER:
+        return CommandError(f"the database cannot be used: {fault.short}", returncode=EXIT_UNREADABLE)
     if isinstance(error, (OperationalError, ProgrammingError, InterfaceError)):
         reason = printable(str(error).strip().partition("\n")[0])
         return CommandError(f"the database cannot be used: {reason} (is it migrated?)", returncode=EXIT_UNREADABLE)

@@ -14,7 +14,8 @@ from django.core.management.base import CommandError
 
 from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AddSubcommand, OurCommand, printable
 from runs.fixtures import format as fixtures
-from runs.fixtures.convert import convert_file
+from runs.fixtures.account import Account
+from runs.fixtures.convert import Converted, convert_file
 from runs.fixtures.format import Fixture, FixtureError
 from runs.management.reading import unusable
 
@@ -39,13 +40,16 @@ class Command(OurCommand):
     def convert(self, options: dict[str, Any]) -> None:
         """All or nothing: what cannot be converted is known before the first file is written."""
         made: dict[str, Fixture] = {}
+        accounts: list[tuple[str, Account]] = []
         for file in options["files"]:
-            for name, fixture in _converted(file):
+            for name, fixture, account in _converted(file):
                 if name in made:
                     raise CommandError(f"{file}: another recording is named {name!r} too", returncode=EXIT_REFUSED)
                 made[name] = fixture
+                accounts.append((file, account))
         paths = _write(made, options["output"], force=options["force"])
-        self._report([_row(path, fixture) for path, fixture in zip(paths, made.values(), strict=True)], options)
+        rows = [_row(path, fixture) for path, fixture in zip(paths, made.values(), strict=True)]
+        self._report_conversion(rows, accounts, options)
 
     def schema(self, options: dict[str, Any]) -> None:
         self.write_json(fixtures.json_schema())
@@ -64,6 +68,38 @@ class Command(OurCommand):
         if faults:
             raise CommandError(printable(faults[-1]), returncode=max(fault.returncode for fault in faults))
 
+    def _report_conversion(
+        self, rows: list[dict[str, Any]], accounts: list[tuple[str, Account]], options: dict[str, Any]
+    ) -> None:
+        """One line for each fixture: which answers of its source are in it, and which are not."""
+        if options["json"]:
+            told = [
+                row | {"source": source, "answers": account.answers, "left_out": dict(account.left_out),
+                       "notes": list(account.notes)}
+                for row, (source, account) in zip(rows, accounts, strict=True)
+            ]  # fmt: skip
+            return self.write_json(told)
+        headers = ["source", "answers", "converted", "left out", "tool calls", "ends", "fixture"]
+        table = [
+            [
+                source,
+                account.answers,
+                account.converted,
+                _left_out(account),
+                row["tool_calls"],
+                row["ends"],
+                row["file"],
+            ]
+            for row, (source, account) in zip(rows, accounts, strict=True)
+        ]
+        # Labelled in a pipe too: numbers without names have been taken for others.
+        labels = [] if self.stdout.isatty() else [[header.upper() for header in headers]]
+        self.write_table(headers, [*labels, *table])
+        for source, account in accounts:
+            for note in account.notes:
+                self.stdout.write(f"{printable(source)}: {note}")
+        return None
+
     def _report(self, rows: list[dict[str, Any]], options: dict[str, Any]) -> None:
         if options["json"]:
             self.write_json(rows)
@@ -71,12 +107,12 @@ class Command(OurCommand):
             self.write_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def _converted(file: str) -> list[tuple[str, Fixture]]:
+def _converted(file: str) -> list[Converted]:
     try:
         found = convert_file(Path(file))
     except FixtureError as error:
         raise unusable(error, file) from error
-    return [(UNFIT.sub("-", name).lstrip("._-") or "fixture", fixture) for name, fixture in found]
+    return [each._replace(name=UNFIT.sub("-", each.name).lstrip("._-") or "fixture") for each in found]
 
 
 def _write(made: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]:
@@ -95,6 +131,10 @@ def _write(made: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]
         problem = f"{error.filename or folder}: {error.strerror or 'cannot be written'}"
         raise CommandError(problem, returncode=EXIT_UNREADABLE) from error
     return paths
+
+
+def _left_out(account: Account) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in account.left_out.items()) or "none"
 
 
 def _row(path: Path, fixture: Fixture) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from django.db import connection, connections, transaction
 from django.db.migrations.loader import MigrationLoader
 
 from agentops.projects.management.base import EXIT_INVALID, OurCommand
-from runs import demo, lifecycle
+from runs import demo, environment, lifecycle
 from runs.engine import worker
-from runs.management.embedded import HOST, Ending, listen, serve
+from runs.management.embedded import HOST, Ending, serve
 from runs.management.home import Home, warnings_about
+from runs.management.web_server import listen
 
 #: What would make this more than one process on one machine.
 SERVERS = ("DATABASE_URL", "REDIS_URL")
@@ -38,11 +39,12 @@ class Command(OurCommand):
         for name in SERVERS:
             if os.environ.get(name):
                 raise ImproperlyConfigured(f"{name} must not be set: `up` keeps everything in AGENTOPS_HOME by itself")
+        environment.hide_secrets()
         ending = Ending()
         ending.install()
         os.umask(0o077)
         home = Home(settings.AGENTOPS_HOME)
-        with closing(listen(settings.PORT)) as site:
+        with closing(listen(HOST, settings.PORT)) as site:
             for warning in warnings_about(settings.AGENTOPS_HOME):
                 self.stderr.write(f"agentops: warning: {warning}")
             self._run(home, site, ending)

@@ -12,11 +12,15 @@ import re
 import socket
 from typing import Any
 
-from celery import current_app, signals
+from celery import signals
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
+from django.db import connections
+from django.utils.module_loading import import_string
 
 from agentops.projects.management.base import EXIT_USAGE, OurCommand
+from runs.management.pools import warn_of_pools
+from runs.wake import CELERY_APP
 
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -42,10 +46,12 @@ class Command(OurCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         _keep_our_logging(options["loglevel"])
         _check_pool(options["concurrency"])
+        warn_of_pools()
+        connections.close_all()
         # Our own worker, which Celery's signals start, counts its slots by the setting.
         settings.AGENTOPS_CONCURRENCY = options["concurrency"]
         # Not `worker_main`, which ends the same whether the worker could work or not.
-        worker = current_app.Worker(
+        worker = import_string(CELERY_APP).Worker(
             hostname=f"worker-{os.getpid()}@{socket.gethostname()}",
             pool_cls="threads",
             concurrency=options["concurrency"],

@@ -133,7 +133,7 @@ def test_a_refusal_says_where(change: dict[str, Any], pointer: str, project: Pro
         agents.apply(project, {**DEFINITION, **change}, by="system")
 
     assert refusal.value.data["pointer"] == pointer
-    assert len(str(refusal.value)) < 300
+    assert len(str(refusal.value)) < 500
     assert not Agent.objects.exists()
     assert not AuditEntry.objects.filter(action__startswith="agent.").exists()
 
@@ -271,11 +271,57 @@ def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: s
 
 
 @pytest.mark.parametrize("run", ["true", "true --really 'and so on'", "read_file", 'read_file {"path": "x"}'])
-def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: Any, run: str) -> None:
+def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: Any, tmp_path: Path, run: str) -> None:
     """S-113"""
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
+    definition = {**DEFINITION, "settings": {"root": str(tmp_path)}}
 
-    agents.apply(project, {**DEFINITION, "policies": {"on_dead": {"action": "gate", "run": run}}}, by="system")
+    agents.apply(project, {**definition, "policies": {"on_dead": {"action": "gate", "run": run}}}, by="system")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "root", "tools", "says", "pointer"),
+    [
+        (False, "here", ["read_file"], "AGENTOPS_TOOL_ROOTS names no directory", "/tools"),
+        (False, "here", ["list_dir"], "AGENTOPS_TOOL_ROOTS names no directory", "/tools"),
+        (False, "here", [], "AGENTOPS_TOOL_ROOTS names no directory", "/settings"),
+        (True, "/proc/self", ["read_file"], "never read", "/settings"),
+        (True, "/proc/self", [], "never read", "/settings"),
+        (True, "/etc", ["read_file"], "not below a directory", "/settings"),
+        (True, "here/../..", ["read_file"], "not below a directory", "/settings"),
+        (True, None, ["read_file"], "no file root", "/settings"),
+    ],
+)
+def test_a_root_that_the_site_does_not_allow_is_refused(
+    project: Project,
+    settings: Any,
+    tmp_path: Path,
+    *,
+    allowed: bool,
+    root: Any,
+    tools: list[str],
+    says: str,
+    pointer: str,
+) -> None:
+    (tmp_path / "here").mkdir()
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path / "here")] if allowed else []
+    given = {} if root is None else {"root": root.replace("here", str(tmp_path / "here"))}
+
+    with pytest.raises(InvalidAgent, match=says) as refusal:
+        agents.apply(project, {**DEFINITION, "tools": tools, "settings": given}, by="system")
+
+    assert refusal.value.data["pointer"] == pointer
+    assert not Agent.objects.filter(project=project).exists()
+
+
+def test_a_gate_that_could_read_nothing_is_refused(project: Project) -> None:
+    policy = {"on_dead": {"action": "gate", "run": 'read_file {"path": "x"}'}}
+
+    with pytest.raises(InvalidAgent, match="AGENTOPS_TOOL_ROOTS") as refusal:
+        agents.apply(project, {**DEFINITION, "policies": policy}, by="system")
+
+    assert refusal.value.data["pointer"] == "/policies/on_dead/run"
 
 
 def test_recover_is_an_old_word_for_resume(project: Project) -> None:

@@ -29,8 +29,8 @@ def lost_call(run: AgentRun) -> AgentRunToolCall:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["--done", "3 rows"], "completed", "goes on with that"),
-        (["--failed", "no such table"], "error", "goes on with that"),
+        (["--done", "3 rows"], "completed", "continues with that"),
+        (["--failed", "no such table"], "error", "continues with that"),
         (["--retry"], "unknown", "runs the call again"),
     ],
     ids=["done", "failed", "retry"],
@@ -43,7 +43,7 @@ def test_the_run_goes_on(run: AgentRun, command: Command, words: list[str], stat
     )
     call.refresh_from_db()
     assert call.status == status
-    [word] = [event for event in log.read(run.pk) if event.type == "approval.resolved"]
+    [word] = [event for event in log.read(run.pk) if event.type == "tool.outcome_resolved"]
     assert word.payload["by"].startswith("cli:")
     assert drive(run).status == "completed"
 

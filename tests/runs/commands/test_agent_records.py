@@ -46,12 +46,13 @@ def test_errors(played: AgentRun, command: Command) -> None:
     assert command("agent", "errors", str(played.pk)) == ""
     RunError.objects.create(
         run=played, step_number=2, context="llm", error_type="rate_limited", created_at=timezone.now(),
-        message="slow down, sk-ant-api03-" + "a" * 90 + "-AA",
+        message="slow down, sk-ant-api03-" + "a" * 90 + "-AA", details="status_code: 429",
     )  # fmt: skip
 
-    [[step, context, attempt, kind, message, _]] = lines(command("agent", "errors", str(played.pk)))
+    [[step, context, attempt, kind, message, details, _]] = lines(command("agent", "errors", str(played.pk)))
     assert (step, context, attempt, kind) == ("2", "llm", "0", "rate_limited")
     assert "sk-ant" not in message
+    assert details == "status_code: 429"
 
 
 def test_defs(agent: Agent, command: Command, refused: Any) -> None:

@@ -22,7 +22,7 @@ from agentops.projects.models import Project
 from runs import agents, creation, inbox
 from runs.engine.worker import Worker
 from runs.fixtures import library
-from runs.management.commands import agent as agent_command
+from runs.management import starting
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
 from timeline import log
@@ -227,13 +227,15 @@ def test_wait_says_that_a_run_pauses(own: Any, command: Command) -> None:
     assert out.getvalue() == f"{only_run().pk}\npaused (max_steps)\n"
 
 
-def test_a_recording_that_is_too_short_fails_the_run(own: Any, refused: Any) -> None:
+def test_a_recording_that_is_too_short_pauses_the_run(own: Any, refused: Any) -> None:
     """Row 106: more model calls than the fixture has."""
     own([asking()])
     code, line = refused("agent", "run", "own", "--project", "alpha", "--prompt", "x", "--wait", "20")
 
-    assert (code, "No fixture for own call 2" in line) == (1, True)
-    assert (only_run().status, only_run().error_type) == ("failed", "fixture_exhausted")
+    assert (code, "the run is paused (fixture_exhausted)" in line) == (1, True)
+    run = only_run()
+    assert (run.status, run.status_reason, run.error_type) == ("paused", "fixture_exhausted", "fixture_exhausted")
+    assert run.error_message == "No fixture for own call 2"
 
 
 def test_wait_gives_up_in_time_and_leaves_the_run_alone(agent: Agent, refused: Any) -> None:
@@ -247,7 +249,7 @@ def test_ctrl_c_ends_the_waiting_only(agent: Agent, command: Command, monkeypatc
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(agent_command.time, "sleep", interrupt)
+    monkeypatch.setattr(starting.time, "sleep", interrupt)
     with pytest.raises(SystemExit) as ended:
         command("agent", "run", "player", "--project", "alpha", "--wait")
 

@@ -125,7 +125,7 @@ def test_a_second_resume_answers_with_the_successor(
     second = command("agent", "resume", str(old.pk), "--message", "again")
 
     assert first == second
-    assert capsys.readouterr().err == f"{old.pk} was already resumed; it went on as {first}"
+    assert capsys.readouterr().err == f"{old.pk} was already resumed; it is continued by {first}"
     row = json.loads(command("agent", "resume", str(old.pk), "--json"))
     assert (row["id"], row["already_resumed"]) == (first.strip(), True)
     assert AgentRun.objects.count() == 2
@@ -220,7 +220,7 @@ def test_what_a_running_run_has_still_to_do_is_said(make_run: MakeRun, command: 
 
     assert command("agent", "pause", str(run.pk)) == f"{run.pk} running; pauses after the tools of its turn\n"
     assert command("agent", "stop", str(run.pk)) == f"{run.pk} running; stops at its next step\n"
-    assert command("agent", "send", str(run.pk), "Hi") == f"{run.pk} running; hears it before its next model call\n"
+    assert command("agent", "send", str(run.pk), "Hi") == f"{run.pk} running; reads it before its next model call\n"
     assert list(RunCommand.objects.order_by("id").values_list("type", flat=True)) == ["pause", "stop", "send"]
 
 
@@ -228,7 +228,7 @@ def test_send(make_run: MakeRun, command: Command) -> None:
     run = make_run(RunStatus.PAUSED)
 
     said = command("agent", "send", str(run.pk), "caf\udce9")
-    assert said == f"{run.pk} paused (operator); hears it when it is resumed\n"
+    assert said == f"{run.pk} paused (operator); reads it when it is resumed\n"
     sent = RunCommand.objects.get()
     assert (sent.payload, sent.created_by[:4]) == ({"message": "caf\ufffd"}, "cli:")
 

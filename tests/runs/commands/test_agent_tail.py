@@ -187,7 +187,7 @@ def test_it_says_as_what_a_run_went_on(make_run: MakeRun) -> None:
 
     code, said = tail_of(out := io.StringIO(), str(run.pk))
     assert code == 1
-    assert said.endswith(f"; it went on as {new.pk}")
+    assert said.endswith(f"; continued by {new.pk}")
     assert out.getvalue().splitlines()[-1].split("\t")[3] == "run.resumed"
 
 

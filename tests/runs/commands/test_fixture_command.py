@@ -98,7 +98,11 @@ def test_convert_makes_fixtures_that_verify_accepts(command: Command, refused: A
     (tmp_path / "chats.json").write_text(json.dumps(CHAT * 2))
     out = tmp_path / "new" / "out"
     words = ["fixture", "convert", str(tmp_path / "chats.json"), "--output", str(out)]
-    assert command(*words).splitlines() == [f"{out}/tau-bench-{n}.json\t1\t0\tFalse" for n in (0, 1)]
+    source = tmp_path / "chats.json"
+    assert command(*words).splitlines() == [
+        "SOURCE\tANSWERS\tCONVERTED\tLEFT OUT\tTOOL CALLS\tENDS\tFIXTURE",
+        *(f"{source}\t1\t1\tnone\t0\tFalse\t{out}/tau-bench-{n}.json" for n in (0, 1)),
+    ]
 
     assert fixtures.load(out / "tau-bench-0.json").answers[0].input.prompt == "hello"
     assert command("fixture", "verify", f"{out}/tau-bench-0.json")
@@ -135,6 +139,17 @@ def test_an_output_that_cannot_be_written(refused: Any, tmp_path: Path) -> None:
 
     code, line = refused("fixture", "convert", str(tmp_path / "chats.json"), "--output", str(tmp_path / "chats.json"))
     assert (code, str(tmp_path / "chats.json") in line) == (6, True)
+
+
+def test_convert_says_which_answers_it_leaves_out(command: Command, shared: Path, tmp_path: Path) -> None:
+    source = shared / "data/claude-code/7e-d4051c8a85-0.jsonl"
+    words = ["fixture", "convert", str(source), "--output", str(tmp_path)]
+
+    _, row = (line.split("\t") for line in command(*words).splitlines())
+
+    assert row[:4] == [str(source), "30", "24", "6 before the context was cleared"]
+    [told] = json.loads(command(*words, "--force", "--json"))
+    assert (told["answers"], told["calls"], told["left_out"]) == (30, 24, {"before the context was cleared": 6})
 
 
 # --- schema -----------------------------------------------------------------------------------------------------

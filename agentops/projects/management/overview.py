@@ -1,0 +1,67 @@
+"""What `agentops --help` prints. It needs neither settings nor a database, so that it answers at once."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import django
+from django.core.management import find_commands
+
+#: Commands of this project, in the order in which a newcomer needs them, and what each is for.
+COMMANDS = {
+    "up": "Serve the site and work on its runs, in one process on SQLite, until Ctrl-C",
+    "agent": "Define agents, start runs, watch and control them",
+    "project": "Create and list projects",
+    "key": "Create, list and revoke API keys",
+    "serve": "Serve pages, API and streams, beside workers of their own",
+    "worker": "Work on queued runs until SIGTERM",
+    "fixture": "Convert and check recordings that the fixture provider plays",
+    "budget": "Show or change what all runs of a project may use in a day",
+    "retention": "Delete runs that are older than their project keeps them",
+    "backup": "Copy a SQLite database, also while the site is up",
+    "post_restore": "Make a database that was restored from a backup safe to use",
+    "check_runs": "Check that the events of runs add up to their rows",
+    "check_invariants": "Check the invariants over all stored rows",
+    "completion": "Print a completion script for bash, zsh or fish",
+}
+#: Packages of Django whose management commands work here.
+DJANGO = ("core", "contrib/auth", "contrib/contenttypes", "contrib/sessions", "contrib/staticfiles")
+WIDTH = 100
+
+
+def text() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    return "\n".join(
+        [
+            "Usage: agentops COMMAND [OPTIONS]",
+            "",
+            "Run AI agents durably, watch them, and resume them.",
+            "",
+            "Commands:",
+            *(f"  {name.ljust(width)}{purpose}" for name, purpose in COMMANDS.items()),
+            "",
+            "Django's commands:",
+            *_wrapped(sorted(django_commands())),
+            "",
+            "`agentops COMMAND --help` explains a command; `agentops --version` prints the version.",
+        ]
+    )
+
+
+def django_commands() -> set[str]:
+    root = Path(django.__path__[0])
+    return {name for package in DJANGO for name in find_commands(str(root / package / "management"))}
+
+
+def version_line() -> str:
+    return f"agentops {version('agentops')} (Django {django.get_version()})"
+
+
+def _wrapped(names: list[str]) -> list[str]:
+    lines = [""]
+    for name in names:
+        if len(lines[-1]) + len(name) + 2 > WIDTH:
+            lines.append("")
+        lines[-1] += f"  {name}"
+    return lines

@@ -1,0 +1,85 @@
+"""Commands: processor time until the command line answers, and the time from the start of `up` to its first page."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from bench import report
+from bench.place import Place
+from bench.report import Row, heading, show
+
+BIN = Path(sys.executable).parent
+#: Seconds of processor time, and for `up` of the clock.
+LIMITS = {"agentops --help": 0.4, "agentops agent --help": 1.0, "agentops agent ls": 1.0}
+FIRST_PAGE_S = 4.0
+POLL_S = 0.01
+
+
+def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+    rounds = 2 if quick else 7
+    home = place.folder / "home"
+    env = _environment(home)
+    first = _first_page_s(env)
+    heading("startup: processor time of commands, s; start of the site, s")
+    bare = _cpu_s([sys.executable, "-c", "pass"], env, rounds)
+    django = _cpu_s([str(BIN / "django-admin"), "help"], env, rounds)
+    show(Row("python -c pass", f"{bare:.3f}"))
+    show(Row("django-admin help", f"{django:.3f}"))
+    for command, limit in LIMITS.items():
+        ours = _cpu_s([str(BIN / "agentops"), *command.split()[1:]], env, rounds)
+        other = f"limit {limit:.1f}; django-admin help x {ours / django:.1f}"
+        show(Row(command, f"{ours:.3f}", other, ours / limit, at_most=1.0))
+    again = report.mid([_first_page_s(env) for _ in range(rounds)])
+    show(
+        Row("start of `up` to the first page", f"{again:.2f}", f"limit {FIRST_PAGE_S}", again / FIRST_PAGE_S, at_most=1)
+    )
+    show(Row("the same on an empty home, with the demo made", f"{first:.2f}"))
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        return {**kept, "AGENTOPS_HOME": str(home), "PORT": str(free.getsockname()[1])}
+
+
+def _cpu_s(command: Sequence[str], env: dict[str, str], rounds: int) -> float:
+    """User and system time of the whole process; the median of `rounds`, after one that fills the caches."""
+    return report.mid([_once(command, env) for _ in range(rounds + 1)][1:])
+
+
+def _once(command: Sequence[str], env: dict[str, str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL, timeout=120)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def _first_page_s(env: dict[str, str]) -> float:
+    """Seconds from the start of the process until the login page is there, whole."""
+    began = time.monotonic()
+    site = subprocess.Popen([BIN / "agentops", "up"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                with urlopen(f"http://127.0.0.1:{env['PORT']}/login", timeout=60) as page:
+                    page.read()
+                return time.monotonic() - began
+            except (URLError, ConnectionError):
+                if site.poll() is not None or time.monotonic() - began > 120:
+                    raise
+                time.sleep(POLL_S)
+    finally:
+        site.send_signal(signal.SIGINT)
+        site.wait(60)

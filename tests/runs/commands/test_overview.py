@@ -1,0 +1,93 @@
+"""`agentops --help`, `--version` and `completion`: what a newcomer asks first, and how fast it is answered."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands, load_command_class
+
+from agentops.projects.management import overview
+from agentops.projects.management.commands.completion import SHELLS
+from tests.runs.commands.conftest import MANAGE, Command
+
+#: Of Django REST framework; `/api/schema` is the document that this project publishes.
+NOT_LISTED = {"generateschema"}
+#: What the overview and a list of runs have to do without. Each costs a tenth of a second or more.
+HEAVY = ("celery", "django_eventstream", "pydantic", "pydantic_ai", "redis", "rest_framework.views")
+
+
+def test_the_overview_lists_every_command() -> None:
+    ours = {name for name, app in get_commands().items() if app in ("runs", "agentops.projects")}
+
+    assert set(overview.COMMANDS) == ours
+    assert ours | overview.django_commands() | NOT_LISTED == set(get_commands())
+    assert {name for name in ours if load_command_class(get_commands()[name], name).help} == ours
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"], ["-h"]])
+def test_the_overview_needs_no_settings(words: list[str]) -> None:
+    told = run(words, SECRET_KEY="bad", DATABASE_URL="bad")
+
+    assert told.index("Commands:") < told.index("  up ") < told.index("  agent ") < told.index("Django's commands:")
+    assert told.index("Django's commands:") < told.index("changepassword") < told.index("migrate")
+
+
+def test_the_version() -> None:
+    assert run(["--version"], DATABASE_URL="bad").startswith(f"agentops {version('agentops')} (Django ")
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["agentops.projects.management.commands.key", "runs.management.commands.agent", "runs.management.run_rows"],
+)
+def test_commands_that_need_no_model_library_load_none(module: str, process_env: dict[str, str]) -> None:
+    """Set-up and the command's module, in a process of their own. Completion, `--help` and `agent ls` live on this."""
+    code = f"import sys, django; django.setup(); import {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
+    env = {name: value for name, value in process_env.items() if name != "REDIS_URL"}
+    env["DJANGO_SETTINGS_MODULE"] = "agentops.settings"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion(shell: str, command: Command, tmp_path: Path) -> None:
+    script = command("completion", shell)
+
+    for word in ("agentops", "agent", "resume", "dry-run", "check_invariants", "migrate"):
+        assert word in script
+    file = tmp_path / "completion"
+    file.write_text(script)
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", str(file)], check=True, timeout=60)
+
+
+def test_bash_completes_commands_options_and_values(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "completion"
+    file.write_text(command("completion", "bash"))
+
+    def completed(*words: str) -> set[str]:
+        typed = " ".join(f"'{word}'" for word in words)
+        tab = f"COMP_WORDS=({typed}); COMP_CWORD={len(words) - 1}; _shtab_agentops; echo ${{COMPREPLY[*]}}"
+        shell = ["bash", "-c", f"source {file}; {tab}"]
+        # Where nothing fits, its exit code is 1.
+        return set(subprocess.run(shell, check=False, capture_output=True, text=True, timeout=60).stdout.split())
+
+    assert completed("agentops", "check_") == {"check_runs", "check_invariants"}
+    assert completed("agentops", "agent", "res") == {"resume"}
+    assert "--dry-run" in completed("agentops", "agent", "resume", "--")
+    assert completed("agentops", "agent", "ls", "--status", "pa") == {"paused"}
+
+
+def run(words: list[str], **env: str) -> str:
+    done = subprocess.run(
+        [*MANAGE, *words], env={**os.environ, **env}, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == ""
+    return done.stdout
