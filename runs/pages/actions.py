@@ -14,11 +14,11 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
-from django.views.decorators.http import require_POST
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
 from agentops.projects.access import Action, Principal
+from agentops.projects.methods import require_POST
 from agentops.projects.requests import principal_of
 from runs import questions
 from runs.access import run_for
@@ -81,7 +81,8 @@ def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun
     if now.state is RunStatus.PAUSED:
         messages.success(request, "Paused.")
     else:
-        messages.info(request, "The run will pause after the tools of its turn.")
+        # No more: the run may have paused before this is read. Until then a banner says when it will.
+        messages.info(request, "Pause requested.")
     return run
 
 
@@ -91,7 +92,7 @@ def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     if now.state is RunStatus.STOPPED:
         messages.success(request, "Stopped.")
     else:
-        messages.info(request, "The run will stop at its next step.")
+        messages.info(request, "Stop requested.")
     return run
 
 

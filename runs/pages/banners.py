@@ -16,9 +16,9 @@ from runs import inbox
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages import waits
 from runs.pages.banner import Banner, last, moment, place_of, who, words
-from runs.pages.facts import LOST, Loaded, unresolved
+from runs.pages.facts import Loaded, unresolved
 from runs.pages.lineage import Lineage
-from runs.statuses import PauseReason, RunStatus, WaitReason
+from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
 from timeline.events import EventType
 from timeline.rows import payload_of
 from timeline.shown import clean, clip
@@ -38,9 +38,9 @@ def banners_of(found: Loaded, lineage: Lineage, wishes: list[RunCommand]) -> lis
     banners += [_wish(wish) for wish in wishes if wish.type in _WISHES]
     sent = sum(wish.type in (inbox.Type.SEND, inbox.Type.REPLY) for wish in wishes)
     if sent:
-        heard = "when it is resumed" if run.state is RunStatus.PAUSED else "before the next model call"
-        said = "A message waits" if sent == 1 else f"{sent} messages wait"
-        banners.append(Banner(level="info", icon="send", head=said, text=f"The agent hears it {heard}."))
+        heard = "when the run is resumed" if run.state is RunStatus.PAUSED else "before the next model call"
+        said, what = ("A message waits", "it") if sent == 1 else (f"{sent} messages wait", "them")
+        banners.append(Banner(level="info", icon="send", head=said, text=f"The agent reads {what} {heard}."))
     if unresolved(found) and run.status_reason != WaitReason.UNKNOWN_TOOL:
         banners.append(_unknown_calls(found))
     return banners
@@ -59,6 +59,9 @@ def _queued(found: Loaded, lineage: Lineage) -> list[Banner]:
     waiting = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
     ahead = waiting.count()
     place = f"{ahead} of this project's runs {'is' if ahead == 1 else 'are'} queued before it." if ahead else ""
+    if run.status_reason == WaitReason.RETRY_ALONE:
+        head, text = waits.RETRIED_ALONE
+        return [Banner(level="warn", icon="retry", head=head, text=text, since=found.run.log.last_event_at)]
     why = f"Handed back: {words(run.status_reason)}. " if run.status_reason else ""
     if timezone.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
         return [Banner(level="info", icon="queued", head="Queued", text=why + place, since=run.queued_at)]
@@ -114,6 +117,8 @@ def _paused(found: Loaded, lineage: Lineage) -> list[Banner]:
         text = f"It has used its budget: {made} of {run.max_steps} steps, {run.step_count} in the lineage."
     detail = "" if run.status_reason == PauseReason.MAX_STEPS else clean(str(payload.get("detail") or ""))
     head = f"Paused by {by}" if by else "Paused"
+    if run.status_reason == PauseReason.ERROR and run.error_type:
+        head = f"Paused after an error: {words(run.error_type)}"
     if run.status_reason == PauseReason.ESCALATED:
         head = f"Escalated by {by}" if by else "Escalated"
     at = event.ts if event is not None else None
@@ -167,7 +172,10 @@ _PAUSES: dict[str, str] = {
     PauseReason.LOG_LIMIT: "Its log has reached the limit of events.",
     PauseReason.BUDGET: "A budget is used up. Resumed, the run goes on with the same budget, counted from zero; what a "
     "project may use in a day is counted over all its runs.",
-    PauseReason.ERROR: "Something went wrong, and somebody should decide.",
+    PauseReason.FIXTURE_EXHAUSTED: "Its recording has no more answers. To go on, fork it with another model.",
+    PauseReason.POISON_STEP: "Each time this step was tried alone, its process died. Check what its tools do, then "
+    "resume the run or stop it. A resumed run is tried alone again.",
+    PauseReason.ERROR: "This error does not pass by itself. Remove its cause, then resume the run; nothing is lost.",
 }
 _WISHES: dict[str, tuple[str, str]] = {
     inbox.Type.STOP: ("Stop asked for", "The worker drops what it is doing as soon as it looks, within seconds."),

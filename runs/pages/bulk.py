@@ -14,10 +14,10 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
 
 from agentops.projects.access import Action, Principal, may, project_for, projects_for
+from agentops.projects.methods import require_POST
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.engine import steering

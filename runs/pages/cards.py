@@ -70,7 +70,6 @@ class Turn(Card):
     template: ClassVar[str] = "timeline/_card_assistant.html"
     step: int | None
     attempt: int = 0
-    attempts: int | None = None
     model: str = ""
     streaming: bool = False
     abandoned: str = ""
@@ -142,6 +141,8 @@ class Tool(Card):
     #: Whether more than `output` is kept than the model was shown.
     kept_more: bool = False
     duration_ms: int | None = None
+    #: Who declared its outcome, in words; empty where that was observed.
+    declared: str = ""
     child_href: str = ""
 
     @property

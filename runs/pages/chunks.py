@@ -12,9 +12,10 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from runs.pages.texts import MOVERS
 from timeline import log
 from timeline.events import EventType
-from timeline.models import Event
+from timeline.models import Event, Source
 from timeline.rows import CHUNKS, payload_of
 
 #: The newest pieces of a window; what an open answer shows is cut to its end anyway.
@@ -35,8 +36,11 @@ class Span:
 
 
 def without_chunks() -> Q:
-    """Every event but pieces; a late output is no piece, for there is no card that it could still go into."""
-    return ~Q(type__in=CHUNKS) | Q(type=EventType.TOOL_OUTPUT, payload__late=True)
+    """Every event but pieces; a late output is no piece, for there is no card that it could still go into.
+
+    Nor the whole texts of our own answers, which their rows hold."""
+    whole = Q(type__in=[EventType.LLM_TEXT, EventType.LLM_THINKING], source=Source.WORKER)
+    return ~Q(type__in=CHUNKS) & ~whole | Q(type=EventType.TOOL_OUTPUT, payload__late=True)
 
 
 def missing(events: Sequence[Event], *, upto: int | None = None) -> list[Span]:
@@ -91,8 +95,7 @@ def closes(event: Event) -> Key | None:
 
 def _moves(event: Event) -> Key | None:
     """What an event changes without completing it: the call that a run waits for, or that was decided about."""
-    moves = event.type in (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED) and event.ref_id is not None
-    return ("call", event.ref_id) if moves else None
+    return ("call", event.ref_id) if event.type in MOVERS and event.ref_id is not None else None
 
 
 def read(log_id: UUID, spans: Sequence[Span]) -> list[Event]:

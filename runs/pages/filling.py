@@ -13,8 +13,7 @@ from django.urls import reverse
 
 from runs.pages.cards import LINE, MOST_CHIPS, OTHER_BYTES, TEXT_BYTES, Asked, Said, Tool, Turn, call_card
 from runs.pages.texts import Call, Message, Texts
-from runs.retries import MAX_RETRIES
-from timeline.models import Event, Source
+from timeline.models import Event
 from timeline.shown import Clip, clean, clip, pretty
 
 Payload = Mapping[str, Any]
@@ -55,7 +54,6 @@ def end_of_turn(turn: Turn, texts: Texts, event: Event, payload: Payload) -> Non
         settle(turn)
     turn.streaming = False
     turn.attempt = whole_number(payload.get("attempt"))
-    turn.attempts = MAX_RETRIES + 1 if turn.attempt and event.source == Source.WORKER else None
     turn.model = clean(str(payload.get("model") or turn.model))
     turn.end = {name: whole_number(payload.get(name)) for name in COUNTS}
     for name in ("cost_usd", "finish_reason"):
@@ -115,8 +113,15 @@ def end_of_call(tool: Tool, texts: Texts, event: Event, payload: Payload) -> Non
     else:
         outcome = next((payload[name] for name in ("output", "error", "preview") if payload.get(name)), None)
         tool.output = _clip(outcome, OTHER_BYTES) or clip("".join(tool.streamed), OTHER_BYTES)
+    tool.declared = declared(tool.status, row.resolved_by) if row is not None else ""
     if row is not None and row.child_run_id is not None:
         tool.child_href = reverse("runs:detail", args=[row.child_run_id])
+
+
+def declared(status: str, by: str) -> str:
+    """Return who declared the outcome of a call; empty where it was observed."""
+    outcome = {"completed": "done", "error": "failed"}.get(status)
+    return f"Reported {outcome} by {_name(by)}, not observed" if by and outcome else ""
 
 
 def _show_arguments(tool: Tool, arguments: Any) -> None:

@@ -17,7 +17,7 @@ from runs.pages.filling import Payload, whole_number
 from runs.pages.texts import Texts, positions_of
 from runs.statuses import WaitReason
 from timeline.events import EventType
-from timeline.models import Event
+from timeline.models import Event, Source
 from timeline.rows import payload_of, row_of
 from timeline.shown import clean
 
@@ -181,6 +181,12 @@ def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
 
 def _whole_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     """A text or a thought that was not streamed, as external runners tell it."""
+    if event.source == Source.WORKER:
+        # Committed with its answer, whose card shows it from the row.
+        turn = fold.find(f"turn-{event.step}", Turn)
+        if turn is not None:
+            fold.owners[event.seq] = turn
+        return []
     block = Said(**fold.opened(event, f"e{event.seq}"), role="assistant")
     filling.said(block, fold.texts, event, {"content": payload.get("text")})
     block.thought = event.type == EventType.LLM_THINKING
@@ -243,6 +249,21 @@ def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
     return [Change(Act.ADD if fold.starts(event) == 0 else Act.PUT, tool)]
 
 
+def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    row = row_of(event, fold.texts.base)
+    if event.source == Source.WORKER:
+        # The card of the answer, or of the call that ended the run, shows it, and so does the head of the page.
+        row.facts.pop("summary", None)
+    return fold.add(row)
+
+
+def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    row = row_of(event, fold.texts.base)
+    if event.ref_id is not None and event.ref_id in fold.texts.outcomes:
+        row.facts["outcome"] = fold.texts.outcomes[event.ref_id] or "pending"
+    return fold.add(row)
+
+
 def _waiting(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     """The card of a call that the run waits for a word about says so."""
     changes = fold.add(row_of(event, fold.texts.base))
@@ -287,6 +308,9 @@ _HANDLERS: dict[str, Handler] = {
     EventType.TOOL_START: _tool_start,
     EventType.TOOL_OUTPUT: _tool_output,
     EventType.TOOL_END: _tool_end,
+    EventType.RUN_COMPLETED: _completed,
+    EventType.COMMAND_RECEIVED: _command,
     EventType.RUN_WAITING: _waiting,
     EventType.APPROVAL_RESOLVED: _decided,
+    EventType.TOOL_OUTCOME_RESOLVED: _decided,
 }

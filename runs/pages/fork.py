@@ -15,10 +15,10 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
 from uuid_utils.compat import uuid7
 
 from agentops.projects.access import Action, Principal, may, projects_for
+from agentops.projects.methods import require_http_methods
 from agentops.projects.requests import principal_of
 from runs import agents, ancestry, inbox, strict_json
 from runs.access import require_edits, run_for

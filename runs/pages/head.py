@@ -22,10 +22,12 @@ from runs.pages.banners import banners_of, wishes_of
 from runs.pages.facts import Loaded, has_errors
 from runs.pages.lineage import Lineage, lineage_of
 from runs.statuses import LIVE, RunStatus, WaitReason
-from timeline.shown import clean
+from timeline.shown import clean, clip
 
 #: No event tells, because nobody is there to write one, that a worker is gone or that none comes.
 LOOK_S = 15
+#: Ours has at most 500 characters; a runner elsewhere may send more.
+SUMMARY_BYTES = 2048
 NOT_ALLOWED = "This needs the role operator or admin."
 ELSEWHERE = "It is executed elsewhere; this is only its record."
 
@@ -60,6 +62,8 @@ class Head:
     title: str
     agent: Mapping[str, str]
     reason: str
+    #: Of what came of it, in a paragraph; empty while nothing has.
+    summary: str
     lineage: Lineage
     banners: Sequence[Banner]
     no: Refusals
@@ -83,6 +87,7 @@ def head_of(request: HttpRequest, principal: Principal, found: Loaded) -> Head:
         title=clean(run.title) or "(without a title)",
         agent=found.agent,
         reason=clean(run.status_reason.replace("_", " ")),
+        summary=clip(run.summary, SUMMARY_BYTES).text,
         lineage=lineage,
         banners=banners_of(found, lineage, wishes),
         no=no,

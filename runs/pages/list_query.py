@@ -17,6 +17,7 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from agentops.projects.models import SLUG_PATTERN, Project
+from runs.durations import with_times
 from runs.errors import RunError
 from runs.models import AgentRun
 from runs.querysets import RunQuerySet
@@ -146,7 +147,7 @@ class ListQuery:
 
     def page(self, project: Project) -> Page:
         """One more than a page is read: that tells whether there is a next one."""
-        runs = self.filters.apply(AgentRun.objects.filter(project=project)).for_list().newest_first()
+        runs = with_times(self.filters.apply(AgentRun.objects.filter(project=project)).for_list()).newest_first()
         loaded = Place.now()
         if self.after:
             found = list(runs.newer_than(self.after.created_at, self.after.run_id).reverse()[: PAGE_SIZE + 1])

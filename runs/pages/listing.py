@@ -13,11 +13,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_GET, require_safe
 
 from agentops.projects.access import Action, may, project_for, projects_for
+from agentops.projects.methods import require_GET, require_safe
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
+from runs.durations import with_times
 from runs.models import Agent, AgentRun
 from runs.pages import commands
 from runs.pages.list_query import MAX_NEW, Filters, ListQuery, Page, Place, ids_of
@@ -63,7 +64,7 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
     asked = ListQuery.parse(request.GET)
     ids = ids_of(request.GET.get("ids", ""))
     since = request.GET.get("since")
-    found = AgentRun.objects.filter(project=owner, pk__in=ids).for_list() if ids else []
+    found = with_times(AgentRun.objects.filter(project=owner, pk__in=ids).for_list()) if ids else []
     new = asked.new_since(owner, Place.parse(since, "since")) if since else 0
     context = {
         "project": owner,

@@ -33,7 +33,7 @@ def render(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
     """One piece per event, each complete in itself: a reader may begin with any of them.
 
     "rows" is what the event adds or changes, in order; "status" says that the head of the page has to be looked at
-    again. Six queries at most, whatever the size of the batch.
+    again. Seven queries at most, whatever the size of the batch.
     """
     if not batch:
         return []

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.conf import settings
 
 from agentops.projects.management.base import printable
+from runs.durations import times_of
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from timeline.shown import clean, lasting
@@ -34,11 +35,13 @@ class Row:
     reason: str
     agent: str
     title: str
+    summary: str
     started: Moment | None
     last_event: Moment | None
+    #: How long workers had it; its waits are not in it.
     duration: str
-    #: A worker has the run: the duration counts up.
-    ticks: bool
+    #: A worker has the run: the duration counts up from then.
+    counts_from: datetime | None
     steps: int
     step_limit: int
     tokens_in: str
@@ -54,25 +57,24 @@ class Row:
 
 
 def rows_of(runs: Iterable[AgentRun], now: datetime) -> list[Row]:
-    """Of runs as RunQuerySet.for_list loads them."""
+    """Of runs as RunQuerySet.for_list and `with_times` load them."""
     return [_row(run, now) for run in runs]
 
 
 def _row(run: AgentRun, now: datetime) -> Row:
     last_event_at = run.log.last_event_at
-    running = run.state is RunStatus.RUNNING
-    # Of a run that died the end is its last sign of life, not when someone noticed.
-    end = now if running else run.completed_at or last_event_at
+    times = times_of(run, now)
     return Row(
         id=run.pk,
         status=run.status,
         reason=run.status_reason.replace("_", " "),
         agent=_line(getattr(run, "agent_name", None)),
         title=_line(run.title),
+        summary=_line(getattr(run, "summary_start", "")),
         started=_moment(run.started_at, now),
         last_event=_moment(last_event_at, now),
-        duration=lasting((end - run.started_at).total_seconds()) if run.started_at and end else "",
-        ticks=running,
+        duration="" if times is None else lasting(times.worked_s),
+        counts_from=times.counts_from if times is not None and run.state is RunStatus.RUNNING else None,
         steps=run.step_count,
         step_limit=run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
         tokens_in=rounded(run.input_tokens),

@@ -14,16 +14,16 @@ from django import forms
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
 from uuid_utils.compat import uuid7
 
 from agentops.projects.access import Action, Principal, project_for, projects_for
+from agentops.projects.methods import require_http_methods
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs import agents, inbox
-from runs.creation import MAX_LABEL, MAX_LABELS, MAX_TITLE
 from runs.engine import steering
 from runs.errors import InvalidInput
+from runs.limits import MAX_LABEL, MAX_LABELS, MAX_TITLE
 from runs.models import Agent, AgentRun
 from runs.pages import commands, typed
 from runs.pages.once import once, started_by

@@ -1,4 +1,4 @@
-"""What the rows behind a batch of events hold: two queries, whatever the number of events.
+"""What the rows behind a batch of events hold: three queries at most, whatever the number of events.
 
 A door's part: may import the record, runs' models and the pure parts. Texts are cut by the database where it can
 do so, because a tool's output may have megabytes and a card shows two kilobytes.
@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, F, JSONField, Q, When
+from django.db.models import Case, F, Func, JSONField, Q, TextField, When
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Length, Substr
 from django.urls import reverse
 
-from runs.models import AgentRunMessage, AgentRunToolCall
+from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.pages.cards import OTHER_BYTES, TEXT_BYTES
 from timeline.events import EventType
 from timeline.models import Event
@@ -31,7 +31,7 @@ HEAD = 4 * OTHER_BYTES
 #: What `_request_text` reads.
 CUT = ("head", "size", "first", "kind")
 #: What moves the card of a call without opening or completing it.
-MOVERS = (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED)
+MOVERS = (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED, EventType.TOOL_OUTCOME_RESOLVED)
 HIDDEN_THINKING = "(hidden by the provider)"
 
 
@@ -64,6 +64,8 @@ class Call:
     kept_more: bool
     result_id: UUID | None
     child_run_id: UUID | None
+    #: Who declared what came of it; empty where that was observed.
+    resolved_by: str
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Texts:
     calls: Mapping[UUID, Call] = field(default_factory=dict)
     #: Answers that were taken back, by their position.
     undone: Mapping[int, Message] = field(default_factory=dict)
+    #: How commands ended, by their id; None for one that is open.
+    outcomes: Mapping[UUID, str | None] = field(default_factory=dict)
 
     @cached_property
     def cards(self) -> dict[tuple[UUID, str], str]:
@@ -94,6 +98,7 @@ def texts_of(log_id: UUID, events: Iterable[Event]) -> Texts:
     base = reverse("runs:detail", args=[log_id])
     said: set[UUID] = set()
     called: set[UUID] = set()
+    commanded: set[UUID] = set()
     positions: set[int] = set()
     for event in events:
         if event.type == EventType.RUN_ROLLED_BACK:
@@ -106,6 +111,8 @@ def texts_of(log_id: UUID, events: Iterable[Event]) -> Texts:
             said.add(event.ref_id)
         elif event.type in (EventType.TOOL_START, EventType.TOOL_END, *MOVERS):
             called.add(event.ref_id)
+        elif event.type == EventType.COMMAND_RECEIVED:
+            commanded.add(event.ref_id)
     rows = list(_messages(log_id, said, positions)) if said or positions else []
     calls = {call.id: call for call in _calls(log_id, called, said)} if called or said else {}
     undone = {row["position"]: _message(row) for row in rows if row["position"] in positions}
@@ -114,7 +121,12 @@ def texts_of(log_id: UUID, events: Iterable[Event]) -> Texts:
         messages={row["pk"]: _message(row) for row in rows},
         calls=calls,
         undone={position: message for position, message in undone.items() if message.role == Role.ASSISTANT},
+        outcomes=_outcomes(log_id, commanded) if commanded else {},
     )
+
+
+def _outcomes(log_id: UUID, ids: set[UUID]) -> dict[UUID, str | None]:
+    return dict(RunCommand.objects.filter(run=log_id, pk__in=ids).values_list("pk", "outcome"))
 
 
 def positions_of(event: Event) -> list[int]:
@@ -143,17 +155,32 @@ def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[Call]:
     """The calls that events speak of, and all those that the answers among them plan; some come twice."""
     part = KeyTransform("0", KeyTransform("parts", "result_message__content"))
     rows = AgentRunToolCall.objects.filter(run=log_id).annotate(
+        whole=_Text("output"),
+        # What was added to the output, such as a warning, is nothing that the model was not shown.
+        seen_of_output=Substr(KeyTextTransform("content", part), 1, Length(_Text("output"))),
         head=Substr(KeyTextTransform("content", part), 1, HEAD),
         size=Length(KeyTextTransform("content", part)),
         first=_first_of(part),
         kind=_kind_of(part),
-        kept_more=Q(output__isnull=False),
+        kept_more=~Q(seen_of_output=F("whole")),
     )
     columns = ("pk", "message_id", "call_id", "tool_name", "effect", "input", "starts", "result_message_id")
-    rows = rows.values(*columns, "child_run_id", *CUT, "kept_more")
+    rows = rows.values(*columns, "child_run_id", "resolved_by", *CUT, "kept_more")
     # Not one condition with OR: each half has an index of its own, which SQLite would not use.
     found = rows.filter(pk__in=ids).union(rows.filter(message__in=messages), all=True)
     return map(_call, found)
+
+
+class _Text(Func):
+    """A JSON column that holds a text, as that text; as JSON where it holds something else."""
+
+    output_field = TextField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="(%(expressions)s #>> '{}')", **extra)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="JSON_EXTRACT(%(expressions)s, '$')", **extra)
 
 
 def _call(row: Mapping[str, Any]) -> Call:
@@ -172,6 +199,7 @@ def _call(row: Mapping[str, Any]) -> Call:
         kept_more=row["kept_more"],
         result_id=row["result_message_id"],
         child_run_id=row["child_run_id"],
+        resolved_by=row["resolved_by"] or "",
     )
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from runs import questions
 from runs.engine import outcomes
 from runs.models import AgentRun
-from runs.pages.banner import AskedPerson, Banner, OpenCall, last, place_of, words
+from runs.pages.banner import AskedPerson, Banner, OpenCall, last, moment, place_of, words
 from runs.pages.cards import LINE
 from runs.pages.facts import Loaded
 from runs.pages.filling import one_line, whole_number
@@ -29,11 +29,16 @@ MOST_CHOICES = 20
 #: Of somebody's text; the timeline has more.
 TEXT_BYTES = 2048
 
+RETRIED_ALONE = (
+    "Being retried alone after a worker died",
+    "The worker died during this step, so the step runs again without other runs beside it. The run goes on by itself.",
+)
 _OTHERS: dict[str, tuple[str, str]] = {
     WaitReason.APPROVAL: ("Waiting for an approval", "The call goes on when somebody has approved or denied it."),
     WaitReason.CHILDREN: ("Waiting for its child runs", "It goes on by itself when they have ended."),
     WaitReason.ON_ERROR: ("An error: its policy resumes it", ""),
     WaitReason.ON_DEAD: ("Its worker was lost: its policy resumes it", ""),
+    WaitReason.RETRY_ALONE: RETRIED_ALONE,
 }
 
 
@@ -97,14 +102,28 @@ def _policy(run: AgentRun, banner: Banner) -> Banner:
 
 
 def _cooldown(run: AgentRun, banner: Banner) -> Banner:
-    banner = replace(banner, head="Cooling down", text="It goes on by itself; no worker is held meanwhile.")
+    """What is wrong with the provider, when it is asked again, and until when the run waits for it."""
+    banner = replace(banner, head="Cooling down", text="The run goes on by itself; no worker is held.")
     event = last(run.pk, EventType.RETRY_SCHEDULED, EventType.LLM_TURN_END)
     if event is None or event.type != EventType.RETRY_SCHEDULED:
         return banner
+    payload = payload_of(event)
     failed, quote = _failed(event)
-    return replace(banner, text=f"{failed} {banner.text}", icon="retry", quote=quote)
+    head = _OUTAGES.get(str(payload.get("error_type") or ""), "The call of the model failed")
+    until = moment(payload.get("until"))
+    last_try = f" If the provider is not back by {until:%H:%M:%S %Z}, the run pauses." if until is not None else ""
+    text = f"{failed} {banner.text}{last_try}"
+    return replace(banner, head=head, text=text, level="warn", icon="retry", quote=quote, until_word="next try at")
 
 
+_OUTAGES: dict[str, str] = {
+    "no_internet": "The model provider is not reachable",
+    "timeout": "The model provider does not answer in time",
+    "rate_limited": "The model provider limits the rate of requests",
+    "overloaded": "The model provider is overloaded",
+    "incomplete_answer": "The model provider cuts its answers off",
+    "server_error": "The model provider has an internal error",
+}
 _MORE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
     WaitReason.UNKNOWN_TOOL: _unknown_tool,
     WaitReason.INPUT: _input,

@@ -27,6 +27,12 @@ def lost_call(run: AgentRun) -> AgentRunToolCall:
     return AgentRunToolCall.objects.get(run=run, status="unknown")
 
 
+def call_resolver(call: AgentRunToolCall) -> str:
+    call.refresh_from_db()
+    assert call.resolved_at is not None
+    return str(call.resolved_by)
+
+
 def assert_fits(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
@@ -45,8 +51,9 @@ def test_an_outcome_is_told_without_scripts(tabs: Tabs, web: WebThread, run: Age
 
     expect(page.get_by_text("Said. The run goes on with that.")).to_be_visible()
     expect(page.locator(f"#call-{call.pk}")).to_contain_text("completed")
+    expect(page.locator(f"#call-{call.pk}")).to_contain_text(f"Reported done by {call_resolver(call)}, not observed.")
     call.refresh_from_db()
-    assert (call.status, call.whole_output) == ("completed", "Three rows.")
+    assert (call.status, call.output) == ("completed", "Three rows.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

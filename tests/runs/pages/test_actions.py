@@ -85,8 +85,8 @@ def test_pause_and_resume(run: AgentRun, operator: Client) -> None:
 def test_a_run_that_a_worker_has_is_asked(run: AgentRun, operator: Client) -> None:
     running(run)
 
-    assert told(act(operator, "pause", run)) == ("info", "The run will pause after the tools of its turn.")
-    assert told(act(operator, "stop", run)) == ("info", "The run will stop at its next step.")
+    assert told(act(operator, "pause", run)) == ("info", "Pause requested.")
+    assert told(act(operator, "stop", run)) == ("info", "Stop requested.")
     assert [(c.type, c.applied_at) for c in inbox.pending(run.pk)] == [("pause", None), ("stop", None)]
 
 

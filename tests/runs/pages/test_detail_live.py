@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
-from pydantic_ai.messages import ThinkingPart
+from pydantic_ai.messages import TextPart, ThinkingPart
 
-from runs import retries, wake
+from runs import wake
 from runs.models import AgentRun
 from runs.pages import live_rows, window
 from runs.providers.base import ModelCall
-from tests.crash.scripted import PIECE, Move
+from tests.crash.scripted import PIECE, Move, Play
 from tests.make import drive
 from tests.runs.pages.dom import Page
 from tests.runs.pages.logs import live, painted, recorded, scripted, told
@@ -22,8 +23,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "BASE_DELAY_S", 0.02)
+def quick(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
     monkeypatch.setattr(wake, "_send", lambda run_id: None)
 
 
@@ -53,6 +54,36 @@ def test_it_shows_the_same_in_batches_of_any_size(batch: int) -> None:
     run = drive(recorded("claude-code-5c"))
 
     assert followed(run, 0, batch=batch).seen() == painted(run).seen()
+
+
+def in_chunks(_: ModelCall) -> Iterable[Move]:
+    yield from [ThinkingPart("First I think."), "That ", 0.05, "is all."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told_as"),
+    [
+        (lambda _: [ThinkingPart("First I think."), TextPart("That is all.")], "llm.text"),
+        (in_chunks, "llm.text.delta"),
+    ],
+    ids=["whole", "streamed"],
+)
+def test_an_answer_is_shown_once(answer: Play, told_as: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is in the log and in its row, and it is the result of its run; the card alone shows it, also where the
+    page is filtered or loaded again."""
+    monkeypatch.setattr("runs.engine.stream.FLUSH_S", 0.01)
+    run = drive(scripted(answer))
+    assert told_as in {event.type for event in log.read(run.pk)}
+    run.refresh_from_db()
+    assert run.summary == "That is all."
+    wanted = painted(run).seen()
+
+    for filtered in (wanted, painted(run, show=window.Show.MESSAGES).seen()):
+        shown = " ".join(text for text, *_ in filtered.values())
+        assert (shown.count("That is all."), shown.count("First I think.")) == (1, 1)
+    assert not painted(run, show=window.Show.ERRORS).seen()
+    for cut in range(run.log.last_seq + 1):
+        assert followed(run, cut).seen() == wanted, f"painted up to {cut}"
 
 
 def test_a_message_may_hold_the_pieces_of_several_batches_and_begin_within_one() -> None:
@@ -96,7 +127,7 @@ def test_streams_that_break_off_are_told_the_same_from_any_cut(monkeypatch: pyte
     abandoned = [text for id_, (text, _) in wanted.items() if id_.startswith("abandoned-")]
     assert len(abandoned) == 2
     assert all("The model thinks aloud" in text and "abandoned: no_internet" in text for text in abandoned)
-    assert "attempt 3 of 4" in wanted["turn-1"][0]
+    assert "attempt 3" in wanted["turn-1"][0]
     for cut in range(0, len(types) + 1, 2):
         for batch in (2, 3, 200):
             assert followed(run, cut, batch=batch).seen() == wanted, f"painted up to {cut}, batches of {batch}"

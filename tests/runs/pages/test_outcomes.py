@@ -158,7 +158,7 @@ def test_an_answer_lets_the_run_go_on(
     assert told(answer) == ("success", "Said. The run goes on with that.")
     assert AgentRun.objects.get(pk=run.pk).status == "queued"
     call.refresh_from_db()
-    assert (call.status, call.whole_output) == (status, output)
+    assert (call.status, call.output) == (status, output)
     card = card_of(body_of(operator, f"/runs/{run.pk}"), call)
     assert f"is-{status}" in card.classes
     assert "Say what came of it" not in card.text
@@ -211,7 +211,7 @@ def test_the_card_changes_while_somebody_looks(run: AgentRun, operator: Client, 
     call = lost_call(run)
     say(operator, run, call, choice=choice)
     run.log.refresh_from_db()
-    moves = [e.seq for e in log.events_of(run.pk) if e.type in ("run.waiting", "approval.resolved", "tool.end")]
+    moves = [e.seq for e in log.events_of(run.pk) if e.type in ("run.waiting", "tool.outcome_resolved", "tool.end")]
     for seq in moves:
         page, after = painted(run, seq - 1), painted(run, seq)
         for piece in live_rows.render(run.pk, log.read(run.pk, after=seq - 1, limit=1)):

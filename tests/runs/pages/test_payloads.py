@@ -102,7 +102,7 @@ def test_a_call_is_shown_with_its_arguments_its_output_and_its_failures() -> Non
 
     assert good.call_id in page
     assert f'href="/runs/{run.pk}/messages/{good.message_id}"' in page
-    assert payloads(piece(run, f"/calls/{good.pk}"))[1] == good.whole_output
+    assert payloads(piece(run, f"/calls/{good.pk}"))[1] == good.output
     assert "tool_use_error" in payloads(found)[1]
 
 

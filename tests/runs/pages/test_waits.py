@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.messages import get_messages
 from django.db import connection, connections
+from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Role
-from runs import retries, wake
+from runs import lifecycle, retries, suspicion, wake
 from runs.engine.worker import Worker
 from runs.models import AgentRun, RunCommand
 from runs.pages import live_rows
@@ -143,9 +145,9 @@ def test_what_an_agent_asks_is_text_without_secrets() -> None:
 # --- Its policy's time ----------------------------------------------------------------------------------------------
 
 
-def test_a_wait_of_a_policy_says_when_and_which_try_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_of_a_policy_says_when_and_which_try_it_is(settings: Any) -> None:
     """S-111, as people see it."""
-    monkeypatch.setattr(retries, "MAX_RETRIES", 0)
+    settings.AGENTOPS_MAX_RETRIES = 0
     policy = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}
     run = drive(with_policies(playing(saying([http(429, "slow down please")])), on_error=[policy]))
     [banner] = head(client_of(run), run).all("banner")
@@ -158,8 +160,8 @@ def test_a_wait_of_a_policy_says_when_and_which_try_it_is(monkeypatch: pytest.Mo
     assert "(rate limited)" in row
 
 
-def test_an_escalated_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "MAX_RETRIES", 0)
+def test_an_escalated_run_says_why(settings: Any) -> None:
+    settings.AGENTOPS_MAX_RETRIES = 0
     run = drive(with_policies(playing(saying([http(401, "no such key")])), on_error={"action": "escalate"}))
     [banner] = banners(run)
 
@@ -197,8 +199,8 @@ def looking(run: AgentRun, client: Client, seen: list[list[str]]) -> Callable[[]
     return look
 
 
-def test_a_try_at_work_is_told_until_the_model_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "BASE_DELAY_S", 0.01)
+def test_a_try_at_work_is_told_until_the_model_has_answered(settings: Any) -> None:
+    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 10
     seen: list[list[str]] = []
     looks: list[Callable[[], None]] = []
     tries: list[int] = []
@@ -220,16 +222,16 @@ def test_a_try_at_work_is_told_until_the_model_has_answered(monkeypatch: pytest.
     [[banner]] = seen
     assert banner.startswith("Attempt 2 of 4 is at work")
     assert "Attempt 1 of 4 to ask the model failed: no internet." in banner
-    assert "the line went dead" in banner
+    assert "The model provider cannot be reached from the worker." in banner
     assert banners(run, client) == []
     page = "\n".join(rows(run))
     assert "abandoned: no_internet" in page
-    assert "attempt 2 of 4" in page
+    assert "attempt 2" in page
 
 
-def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """S-410: the worker sleeps until then."""
-    monkeypatch.setattr(retries, "BASE_DELAY_S", 600.0)
+    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 600_000
     monkeypatch.setattr(retries, "HOLD_WORKER_S", 3600.0)
     run = playing(saying([ConnectionError("the line went dead")], ["Back again."]))
     worker = Worker(concurrency=1)
@@ -255,23 +257,24 @@ def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch
 
     assert banner.words.startswith("Attempt 2 of 4 comes at 20")
     assert ticks(banner)[0].startswith("in ")
-    assert "the line went dead" in banner.words
+    assert "The model provider cannot be reached from the worker." in banner.words
 
 
-def test_a_long_wait_says_which_try_comes_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_wait_says_which_try_comes_and_why() -> None:
     run = drive(playing(saying([http(429, "slow down please", **{"retry-after": "300"})])))
     [banner] = head(client_of(run), run).all("banner")
 
     assert (run.state, run.status_reason) == (RunStatus.WAITING, "cooldown")
-    assert banner.words.startswith("Cooling down")
+    assert banner.words.startswith("The model provider limits the rate of requests")
+    assert "next try at 20" in banner.words
     assert ticks(banner)[1].startswith(("in 4 min", "in 5 min"))
     assert "Attempt 1 of 4 to ask the model failed: rate limited." in banner.words
     assert "slow down please" in banner.words
 
 
-def test_open_pages_look_again_at_each_turn_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_pages_look_again_at_each_turn_of_it(settings: Any) -> None:
     """The head is asked for when a try is announced, begins and ends; not at every turn of the model."""
-    monkeypatch.setattr(retries, "BASE_DELAY_S", 0.01)
+    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 10
     run = drive(playing(saying(["One. ", asks()], [ConnectionError("gone")], ["Two."])))
     client_of(run).post(f"/runs/{run.pk}/answer", {"message": "Go on."})
     drive(run)
@@ -291,3 +294,27 @@ def test_what_a_wait_costs() -> None:
     run = drive(playing(saying([asks("Which?", choices=["a"] * 5)], ["Thanks."])))
 
     assert queries(client_of(run), run) <= 19
+
+
+# --- After the death of a worker --------------------------------------------------------------------------------------
+
+
+def test_a_run_under_suspicion_says_that_it_is_retried_alone() -> None:
+    """Queued behind other suspects, waiting for its next try, and in the end paused with what a person can do."""
+    run = make_run()
+    for wait_s in (0, 30):
+        assert lifecycle.claim(run.pk, "dead")
+        assert lifecycle.expire_leases("dead")
+        assert suspicion.set_aside(run.pk, "sweeper", wait_s=wait_s)
+        [banner] = banners(run)
+        assert banner.startswith("Being retried alone after a worker died")
+        AgentRun.objects.filter(pk=run.pk).update(not_before=Now() - timedelta(seconds=1))
+        lifecycle.end_waits()
+    for _ in range(3):
+        assert lifecycle.claim(run.pk, "alone")
+        assert suspicion.note_death_alone("alone")
+
+    [banner] = banners(drive(run))
+
+    assert banner.startswith("Paused")
+    assert "Each time this step was tried alone, its process died." in banner
