@@ -24,8 +24,18 @@ from runs.agents import AgentNotFound
 from runs.api.answers import COMMAND, OUTCOMES, RESUMED_RUN
 from runs.api.bodies import checked, document_of
 from runs.api.idempotency import once
-from runs.api.inputs import MAX_IDS, CallOutcome, NewCommand, NewFork, NewRun, Nothing, ResumeRun, ResumeRuns
-from runs.api.problems import Fault, Problem
+from runs.api.inputs import (
+    MAX_IDS,
+    NAMED_RUNS,
+    CallOutcome,
+    NewCommand,
+    NewFork,
+    NewRun,
+    Nothing,
+    ResumeRun,
+    ResumeRuns,
+)
+from runs.api.problems import Fault, Problem, RunMismatch, echo
 from runs.api.runs import RunList
 from runs.api.views import ApiView
 from runs.contents import TOOL_CALL
@@ -54,7 +64,17 @@ class Acting(ApiView):
         """Do it with the body that was sent. `optional`: where nothing is sent, `{}` is meant."""
         document = document_of(self.request, optional=optional)
         sent = checked(document, self.takes["post"])
+        self._require_same_run(project, sent.pop(NAMED_RUNS, set()))
         return once(self.request, self.principal, project, document, partial(act, sent))
+
+    def _require_same_run(self, project: Project, named: set[str]) -> None:
+        """A body may name the run of the address, by its id or by its runner's own, and no other."""
+        run_id = self.kwargs.get("run_id")
+        others = {name for name in named if name.lower() != str(run_id)}
+        if others and others != {
+            AgentRun.objects.values_list("external_id", flat=True).get(project=project, pk=run_id)
+        }:
+            raise RunMismatch(f"the body names run {echo(min(others))}, the address run {run_id}")
 
     def run_answer(self, run: AgentRun, status: int, **also: Any) -> HttpResponse:
         """A run as its own address shows it; where it is a new one, with that address."""
@@ -274,7 +294,7 @@ def _command_json(posted: Posted, kind: str) -> dict[str, Any]:
     if posted.command is None:
         return {"id": None, **shown}
     command = posted.command
-    command.refresh_from_db(fields=["applied_at"])
+    command.refresh_from_db(fields=["applied_at", "outcome"])
     return {
         "id": command.pk,
         **shown,
@@ -283,6 +303,7 @@ def _command_json(posted: Posted, kind: str) -> dict[str, Any]:
         "created_by": command.created_by,
         "received_at": _moment(command.received_at),
         "applied_at": _moment(command.applied_at),
+        "outcome": command.outcome,
     }
 
 

@@ -51,7 +51,16 @@ COMMAND: dict[str, Any] = {
         "payload": {"type": "object"},
         "created_by": _SAID,
         "received_at": {"type": "string", "format": "date-time"},
-        "applied_at": {"type": ["string", "null"], "format": "date-time"},
+        "applied_at": {
+            "type": ["string", "null"],
+            "format": "date-time",
+            "description": "When it ended; null while it is open.",
+        },
+        "outcome": {
+            "enum": ["applied", "superseded", "refused", None],
+            "description": "How it ended: it did what it asks for; something else came first; or the run was over "
+            "before it could hear the message. null while it is open.",
+        },
     },
     "required": ["id", "run_id", "run_status", "type"],
 }

@@ -26,8 +26,6 @@ JSON = "application/json"
 UNKNOWN = "unknown_field"
 #: Of a body as it is sent, and of the same without its encoding.
 MAX_BYTES = 5 * 1024 * 1024
-#: In the scope of an ASGI request whose body was cut off, because it did not come in time.
-LATE = "agentops.late"
 GZIP = 16 + zlib.MAX_WBITS
 GZIP_MAGIC = b"\x1f\x8b"
 MIB = MAX_BYTES // (1024 * 1024)
@@ -122,7 +120,7 @@ class Id(serializers.UUIDField):  # type: ignore[misc]
 def document_of(request: HttpRequest, *, optional: bool = False) -> dict[str, Any]:
     """The JSON object that was sent. `optional`: where nothing is sent, an empty one is meant.
 
-    Raises Problem (400, 408, 413, 415) or NotJson (400, 413, 422).
+    Raises Problem (400, 413, 415) or NotJson (400, 413, 422).
     """
     raw = _inflated(request, _read(request, optional=optional))
     document: Any = strict_json.parse(raw) if raw or not optional else {}
@@ -148,8 +146,6 @@ def _read(request: HttpRequest, *, optional: bool) -> bytes:
         raw: bytes = request.read(MAX_BYTES + 1)
     except UnreadablePostError:
         raise _incomplete() from None
-    if getattr(request, "scope", {}).get(LATE):
-        raise Problem("the body did not come in time", code="request_timeout", status=408)
     if len(raw) > MAX_BYTES:
         raise _too_large()
     if length is not None and len(raw) < length:

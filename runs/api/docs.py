@@ -13,9 +13,9 @@ from csp.decorators import csp_replace
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
 
+from agentops.projects.methods import require_safe
 from runs.api.openapi import COMPONENTS
 from runs.api.views import ApiView
 

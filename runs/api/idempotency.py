@@ -22,6 +22,8 @@ from agentops.projects.access import Principal
 from agentops.projects.idempotency_keys import KEPT_FOR, forget_old_keys
 from agentops.projects.models import IdempotencyKey, Project
 from runs.api.problems import Fault, Problem
+from runs.masking import masked
+from timeline.redact import DEFAULT as REDACTOR
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
@@ -49,7 +51,7 @@ def once(
     if key is None:
         return act()
     caller = f"{principal.kind.value}:{principal.key_id or principal.user_id}"
-    mine: dict[str, Any] = {"project": project, "caller": caller, "key": key}
+    mine: dict[str, Any] = {"project": project, "caller": caller, "key": _kept(key)}
     asked = _digest(request.method or "", request.path_info, _canonical(document))
     scope = _digest(str(project.pk), caller, key)
     with _alone_here(scope), transaction.atomic():
@@ -59,7 +61,7 @@ def once(
             return _again(earlier, asked)
         response = act()
         kept = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
-        answered = {"asked": asked, "status": response.status_code, "headers": kept, "body": response.content.decode()}
+        answered = {"asked": asked, "status": response.status_code, "headers": kept, "body": _without_secrets(response)}
         IdempotencyKey.objects.update_or_create(**mine, defaults=answered | {"created_at": timezone.now()})
         forget_old_keys(FORGET_WITH_EACH)
     return response
@@ -74,6 +76,16 @@ def _key(request: HttpRequest) -> str | None:
         errors = [Fault(HEADER, "invalid_idempotency_key", text)]
         raise Problem(text, code="invalid_idempotency_key", errors=errors)
     return key
+
+
+def _without_secrets(response: HttpResponse) -> str:
+    body = response.content.decode()
+    return masked(body) if body.startswith("{") else body
+
+
+def _kept(key: str) -> str:
+    """The key as it is stored: one that has a secret in it as a digest, so that two of them stay two."""
+    return key if not REDACTOR.spans(key) else f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def _again(earlier: IdempotencyKey, asked: bytes) -> HttpResponse:

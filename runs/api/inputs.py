@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.core.validators import RegexValidator
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from runs import agents, creation, inbox
+from runs import agents, creation, inbox, limits
 from runs.api.bodies import Body, Flag, Id, Identifier, Line, Text, Whole
 from runs.engine.outcomes import Choice
 from runs.errors import InvalidMaxSteps
@@ -19,6 +20,9 @@ from runs.errors import InvalidMaxSteps
 #: A command's key, as it is sent; it is kept with a word in front of it.
 MAX_KEY = 120
 MAX_IDS = 200
+#: Names of a run's id in a body; where they are gathered, for `Acting.once` to look at.
+RUN_NAMES, NAMED_RUNS = ("run_id", "runId"), "named runs"
+MAX_RUN_NAME = 255
 
 
 class Label(Line):
@@ -27,7 +31,7 @@ class Label(Line):
     default_error_messages = {"blank": "a label has at least one character"}
 
     def __init__(self) -> None:
-        super().__init__(min_length=1, max_length=creation.MAX_LABEL, allow_blank=False)
+        super().__init__(min_length=1, max_length=limits.MAX_LABEL, allow_blank=False)
 
     def to_internal_value(self, data: Any) -> str:
         label = super().to_internal_value(data)
@@ -55,20 +59,42 @@ class MaxSteps(Whole):
 
 class Message(Text):
     def __init__(self, help_text: str = "") -> None:
-        limits = {"max_length": inbox.MAX_MESSAGE, "help_text": help_text}
-        super().__init__(required=False, allow_null=True, default=None, **limits)
+        bounds = {"max_length": inbox.MAX_MESSAGE, "help_text": help_text}
+        super().__init__(required=False, allow_null=True, default=None, **bounds)
+
+
+class AgentId(Text):
+    """An agent's name in a project. What can be none is refused as that, and not looked for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=63, allow_blank=False, **options)
+        # A slug's, whose length is the field's to say.
+        text = "this has lower-case letters, digits and dashes, and does not begin with a dash"
+        self.validators.append(RegexValidator(r"\A[a-z0-9][a-z0-9-]*\Z", text, code="invalid_identifier"))
+
+
+class OfRun(Body):
+    """About the run of the address. A body may name it too; one that names another is refused (`run_mismatch`)."""
+
+    run_id = Text(required=False, max_length=MAX_RUN_NAME, help_text="The run of the address, or nothing.")
+    runId = Text(required=False, max_length=MAX_RUN_NAME, help_text="The same.")
+
+    def to_internal_value(self, data: Any) -> Any:
+        found = super().to_internal_value(data)
+        found[NAMED_RUNS] = {found.pop(name) for name in RUN_NAMES if name in found}
+        return found
 
 
 class NewRun(Body):
-    agent_id = Text(max_length=63, help_text="The agent's name in the project.")
+    agent_id = AgentId(help_text="The agent's name in the project.")
     prompt = Message("The first user turn. An agent that plays a recording may do without.")
-    title = Line(required=False, default="", max_length=creation.MAX_TITLE, help_text="Else the prompt's first line.")
-    labels = serializers.ListField(child=Label(), required=False, default=list, max_length=creation.MAX_LABELS)
+    title = Line(required=False, default="", max_length=limits.MAX_TITLE, help_text="Else the prompt's first line.")
+    labels = serializers.ListField(child=Label(), required=False, default=list, max_length=limits.MAX_LABELS)
     max_steps = MaxSteps()
     parent_run_id = Id(required=False, allow_null=True, default=None, help_text="A run of the same project.")
 
 
-class ResumeRun(Body):
+class ResumeRun(OfRun):
     message = Message('The next user turn. Left out, it is "continue".')
     append = Flag(required=False, default=True, help_text="False begins anew, with the message as the prompt.")
     max_steps = MaxSteps()
@@ -84,7 +110,7 @@ class AgentChanges(Body):
     settings = serializers.DictField(required=False, help_text="All of them: they replace the earlier ones.")
 
 
-class NewFork(Body):
+class NewFork(OfRun):
     """Where to fork: exactly one of `step` and `checkpoint`."""
 
     step = Whole(
@@ -103,7 +129,7 @@ class NewFork(Body):
 class Which(Body):
     """Paused runs that are all of this; with `kill` live ones too."""
 
-    agent_id = Line(required=False, max_length=63, help_text="Runs of the agent with this name.")
+    agent_id = AgentId(required=False, help_text="Runs of the agent with this name.")
     status_reason = Line(required=False, max_length=64, help_text="Why they are paused, such as max_steps.")
     parent_run_id = Id(required=False, help_text="Runs that this one spawned.")
     root_run_id = Id(required=False, help_text="The run with this id and all that continue it.")
@@ -132,11 +158,11 @@ class ResumeRuns(Body):
         return sent
 
 
-class Nothing(Body):
-    """No field at all."""
+class Nothing(OfRun):
+    """Nothing to say."""
 
 
-class CallOutcome(Body):
+class CallOutcome(OfRun):
     choice = serializers.ChoiceField(choices=[choice.value for choice in Choice])
     output = Message("Of `done`: what the tool came to. Left out, the model is told that it was done.")
     message = Message("Of `failed`: what went wrong. Left out, the model is told that it failed.")
@@ -148,11 +174,11 @@ class CallOutcome(Body):
         return sent
 
 
-class Said(Body):
+class Said(OfRun):
     message = Message()
 
 
-class NewCommand(Body):
+class NewCommand(OfRun):
     type = serializers.ChoiceField(choices=["send", "reply", "pause", "stop", "resume"])
     message = Message(
         "What to send, to reply or to resume with. To a run that waits for an answer, send and reply are the answer."
@@ -167,7 +193,9 @@ class NewCommand(Body):
     )
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
-        said = sent.pop("payload", {}).get("message")
+        payload = sent.pop("payload", {})
+        said = payload.get("message")
+        sent[NAMED_RUNS] |= payload.get(NAMED_RUNS, set())
         if said is not None and sent["message"] is not None:
             raise ValidationError({"payload": "the message stands outside of it already"}, "repeated")
         sent["message"] = sent["message"] if said is None else said

@@ -10,11 +10,14 @@ from typing import Any, ClassVar
 from django.http import HttpRequest, HttpResponse
 
 from runs.api.pagination import PAGING, Pages
+from runs.api.parameters import SECRETS
 from runs.api.problems import NotFound
 from runs.api.schemas import page_of
-from runs.api.views import ApiView
+from runs.api.views import JSON, ApiView
 from runs.contents import MESSAGE, MESSAGES, of_run
 from runs.listings import with_id
+from runs.models import AgentRunMessage
+from runs.reveal import reveal
 
 
 class MessageNotFound(NotFound):
@@ -37,10 +40,15 @@ class Messages(ApiView):
 class MessageDetail(ApiView):
     """One message, with its content."""
 
+    parameters: ClassVar = {"get": (SECRETS,)}
     answers: ClassVar = {"get": MESSAGE.schema()}
 
     def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        text = MESSAGE.one(with_id(of_run(self.look_up_run(), "m"), "m.id", self.kwargs["message_id"]))
+        run, secrets = self.look_up_run(), bool(self.query["secrets"])
+        text = MESSAGE.one(with_id(of_run(run, "m"), "m.id", self.kwargs["message_id"]), secrets=secrets)
         if text is None:
             raise MessageNotFound
+        if secrets:
+            reveal(self.principal, run.project_id, AgentRunMessage(pk=self.kwargs["message_id"]))
+            return HttpResponse(text, content_type=JSON, headers={"Cache-Control": "no-store"})
         return self.tagged(text)

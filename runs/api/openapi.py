@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
+from agentops.projects import rates
 from runs.api.examples import example_of
 from runs.api.idempotency import HEADER, REPLAYED
 from runs.api.problems import MAX_FAULTS
@@ -44,6 +45,15 @@ _LAST_EVENT_ID = {
 _TEXT_HEADER = {"schema": {"type": "string"}}
 _LINK = {"Link": {"description": "The next and the previous page, as in the body.", **_TEXT_HEADER}}
 _ETAG = {"ETag": {"description": "Of this answer, for If-None-Match.", **_TEXT_HEADER}}
+_WHOLE_HEADER = {"schema": {"type": "integer", "minimum": 0}}
+_RATES = {
+    rates.LIMIT: {"description": "Requests that may be sent in a minute, by the limit nearest to its end: of the API "
+    "key, the person or the address. None of these headers: there is no limit.", **_WHOLE_HEADER},
+    rates.REMAINING: {"description": "Requests that are left of them.", **_WHOLE_HEADER},
+    rates.RESET: {"description": "Seconds until all of them may be sent again.", **_WHOLE_HEADER},
+}  # fmt: skip
+_RATE_HEADERS = {name: {"$ref": f"#/components/headers/{name}"} for name in _RATES}
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", **_WHOLE_HEADER}}
 _LOCATION = {"Location": {"description": "The new run's address.", **_TEXT_HEADER}}
 
 #: Status → what it means here. Which of them a view gives follows from what it is.
@@ -59,7 +69,7 @@ REFUSALS = {
     413: "The body, or something in it, is larger than it may be.",
     415: "The body is not JSON in UTF-8, or encoded in another way than gzip.",
     422: "The body cannot be used as it is; `errors` points to what is wrong.",
-    429: "Too many streams or requests at a time.",
+    429: "Too many requests in a minute (`rate_limited`), or streams at a time. See Retry-After.",
     503: "The database does not answer, or there is no place; nothing was changed. See Retry-After.",
 }
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -90,6 +100,7 @@ PROBLEM_SCHEMA: dict[str, Any] = {
 }
 COMPONENTS = {
     "schemas": {"Problem": PROBLEM_SCHEMA},
+    "headers": _RATES,
     "securitySchemes": {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key: `Authorization: Bearer aok_…`."},
         "session": {"type": "apiKey", "in": "cookie", "name": "sessionid", "description": "Whoever is signed in."},
@@ -176,6 +187,9 @@ class Described(AutoSchema):
         problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
         for status in self._refusals():
             answers[str(status)] = {"description": REFUSALS[status], "content": {PROBLEM: problem}}
+        for name, described in answers.items():
+            waits = _RETRY_AFTER if name in ("429", "503") else {}
+            described["headers"] = {**described.get("headers", {}), **_RATE_HEADERS, **waits}
         return answers
 
     def _answer(self, status: int, text: str) -> dict[str, Any]:
@@ -199,8 +213,8 @@ class Described(AutoSchema):
         if self.verb == "post":
             found += [408, 409, 413, 415, 422]
         if self._is_stream():
-            found = [status for status in found if status != 406] + [429]
-        return sorted([*found, 503])
+            found = [status for status in found if status != 406]
+        return sorted([*found, 429, 503])
 
     def _is_list(self) -> bool:
         return self.verb == "get" and "next" in self.view.answers.get("get", {}).get("properties", {})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -23,6 +23,8 @@ from timeline.redact import BARE
 MAX_INTEGER = 2**63 - 1
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
+#: Zones beyond it exist nowhere, and PostgreSQL refuses them.
+MAX_OFFSET = timedelta(hours=16)
 #: 19 digits reach beyond 2**63, which is looked at afterwards; a longer text is no number that we know.
 WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 TIME = re.compile(
@@ -157,7 +159,9 @@ class Time(Parameter):
             moment = None
         if moment is None or moment.year in (1, 9999):  # there a zone leads out of the calendar
             raise Unusable(f"{echo(text)} is no time such as 2026-11-20T16:45:00Z")
-        return moment
+        if abs(moment.utcoffset() or timedelta(0)) >= MAX_OFFSET:
+            raise Unusable(f"{echo(text)} has a zone of sixteen hours or more: send the time in UTC, with Z")
+        return moment.astimezone(UTC)
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "format": "date-time"}
@@ -231,3 +235,11 @@ def parsed(sent: QueryDict, known: Iterable[Parameter]) -> Query:
 
 def _missing(parameter: Parameter) -> Fault:
     return Fault(f"?{parameter.name}", parameter.code, f"{parameter.name} is required")
+
+
+SECRETS = Choice(
+    name="secrets",
+    choices=["show"],
+    description="`show` gives what is masked as `[REDACTED:…]` otherwise: for admins, and for keys with the scope "
+    "`secrets`. The audit trail keeps who asked.",
+)

@@ -85,6 +85,13 @@ class NotFound(Problem):
     text = "not found"
 
 
+class RunMismatch(Problem):
+    """The body is about another run than the address."""
+
+    code = "run_mismatch"
+    status = 409
+
+
 class InvalidParameters(Problem):
     """The query cannot be used. The code is that of its first fault."""
 

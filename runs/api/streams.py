@@ -26,7 +26,16 @@ AFTER_SEQ = Parameter(
 
 
 class EventStream(ApiView):
-    """Replay after `Last-Event-ID` or `?afterSeq=`, then whatever comes, until the run has ended."""
+    """Replay after `Last-Event-ID` or `?afterSeq=`, then whatever comes, until the run has ended.
+
+    Every event is sent once, in the order of `seq`, up to the terminal one (`run.completed`, `run.failed`,
+    `run.stopped` or `run.resumed`). Then comes an event named `end`, and the stream closes. An event that is stored
+    after the terminal one, such as the output of a tool that answered late, is not sent to a stream that has ended: it
+    has a higher `seq`, and is given by `…/events?afterSeq=` or by opening the stream again with the last id, which
+    sends what was added and `end` again. Whoever has everything of an ended run is answered 204. A stream may also
+    close without `end`, after ten minutes at most: open it again with the last id. `stream-reset` says that the events
+    before are not those of this run any more: begin anew. `auth-revoked` says that access has ended.
+    """
 
     http_method_names = ["get"]
     parameters: ClassVar = {"get": (AFTER_SEQ,)}

@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 from django.http import HttpRequest, HttpResponse
 
 from runs.api.pagination import PAGING, Pages
-from runs.api.parameters import Choices, Text
+from runs.api.parameters import SECRETS, Choices, Text
 from runs.api.schemas import page_of
-from runs.api.views import ApiView
+from runs.api.views import JSON, ApiView
 from runs.contents import TOOL_CALL, TOOL_CALLS, of_run
 from runs.errors import ToolCallNotFound
 from runs.listings import with_id
+from runs.models import AgentRunToolCall
+from runs.reveal import reveal
 from runs.statuses import ToolStatus
 
 FILTERS = (
@@ -55,10 +57,15 @@ class ToolCalls(ApiView):
 class ToolCallDetail(ApiView):
     """One tool call, with its input and its whole output."""
 
+    parameters: ClassVar = {"get": (SECRETS,)}
     answers: ClassVar = {"get": TOOL_CALL.schema()}
 
     def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        text = TOOL_CALL.one(with_id(of_run(self.look_up_run(), "t"), "t.id", self.kwargs["call_id"]))
+        run, secrets = self.look_up_run(), bool(self.query["secrets"])
+        text = TOOL_CALL.one(with_id(of_run(run, "t"), "t.id", self.kwargs["call_id"]), secrets=secrets)
         if text is None:
             raise ToolCallNotFound("no such tool call in this run")
+        if secrets:
+            reveal(self.principal, run.project_id, AgentRunToolCall(pk=self.kwargs["call_id"]))
+            return HttpResponse(text, content_type=JSON, headers={"Cache-Control": "no-store"})
         return self.tagged(text)

@@ -19,6 +19,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.views import APIView
 
+from agentops.projects import rates
 from agentops.projects.access import ANONYMOUS, Action, Principal, project_for, project_of_key
 from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Project
@@ -37,7 +38,7 @@ class ApiView(APIView):  # type: ignore[misc]
     """A view of the API: one method a verb, as in DRF, given Django's own request.
 
     DRF describes it (for the OpenAPI document) and lends its serializers; the way of a request is short and ours:
-    method, Accept, credential, CSRF token, parameters, verb. What any of them refuses, and what the floors below
+    method, Accept, credential, rate, CSRF token, parameters, verb. What any of them refuses, and what the floors below
     raise with a `code` and a `status`, is answered by agentops.middleware.Refusals.
     """
 
@@ -76,8 +77,10 @@ class ApiView(APIView):  # type: ignore[misc]
             raise MethodNotAllowed(request.method, self.allowed_methods)
         if self.media_type and not accepts(request.headers.get("Accept"), self.media_type):
             raise NotAcceptable
+        rates.count_address(request)
         self.caller = caller_of(request)
         self.principal = self.caller.principal
+        rates.count_principal(request, self.principal)
         if self.principal == ANONYMOUS:
             raise AuthRequired
         # A key is no ambient credential: no other site can make a browser send one.

@@ -5,12 +5,10 @@ The create address stands for all: they read their bodies by one function.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import io
 import json
 import socket
-import time
 import tracemalloc
 import zlib
 from typing import Any
@@ -18,11 +16,8 @@ from typing import Any
 import pytest
 from django.test import RequestFactory
 
-from agentops import body_limit
-from agentops.body_limit import BodyLimit
-from agentops.one_charset import AsgiRequest, WsgiRequest
-from agentops.wsgi import application as wsgi_application
-from runs.api.bodies import LATE, MAX_BYTES, document_of
+from agentops.one_charset import AsgiRequest
+from runs.api.bodies import MAX_BYTES, document_of
 from runs.api.problems import Problem
 from tests.make import make_agent, make_project
 from tests.runs.api.posting import JSON, Program, counts, pointers, program, refused
@@ -204,10 +199,10 @@ class Counted(io.BytesIO):
         return data
 
 
-def wsgi(body: io.BytesIO, length: str | None, kind: str = JSON, query: str = "") -> WsgiRequest:
-    environ: dict[str, Any] = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "QUERY_STRING": query, "wsgi.input": body}
-    environ |= {"CONTENT_TYPE": kind} | ({} if length is None else {"CONTENT_LENGTH": length})
-    return WsgiRequest(environ)
+def sent(body: io.BytesIO, length: str | None, kind: str = JSON, query: str = "") -> AsgiRequest:
+    headers = [(b"content-type", kind.encode())] + ([] if length is None else [(b"content-length", length.encode())])
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": query.encode(), "headers": headers}
+    return AsgiRequest(scope, body)
 
 
 def code_of(request: Any, **options: Any) -> tuple[int, str]:
@@ -219,97 +214,23 @@ def code_of(request: Any, **options: Any) -> tuple[int, str]:
 def test_a_length_is_believed_only_as_far_as_it_is_true() -> None:
     """BI-11: too long is refused unread; shorter than it says is no body."""
     body = Counted(GOOD)
-    assert code_of(wsgi(body, str(6 * MIB))) == (413, "body_too_large")
+    assert code_of(sent(body, str(6 * MIB))) == (413, "body_too_large")
     assert body.taken == 0
-    assert code_of(wsgi(io.BytesIO(GOOD), str(len(GOOD) + 1))) == (400, "incomplete_body")
-    assert code_of(wsgi(io.BytesIO(GOOD), "12abc")) == (400, "bad_length")
-    assert code_of(wsgi(io.BytesIO(GOOD), "-1")) == (400, "bad_length")
-    assert code_of(wsgi(io.BytesIO(b""), "0")) == (400, "empty_body")
-    assert code_of(wsgi(io.BytesIO(b""), None)) == (400, "empty_body")
-    assert document_of(wsgi(io.BytesIO(b""), None, kind=""), optional=True) == {}
-    assert document_of(wsgi(io.BytesIO(GOOD), str(len(GOOD)))) == json.loads(GOOD)
+    assert code_of(sent(io.BytesIO(GOOD), str(len(GOOD) + 1))) == (400, "incomplete_body")
+    assert code_of(sent(io.BytesIO(GOOD), "12abc")) == (400, "bad_length")
+    assert code_of(sent(io.BytesIO(GOOD), "-1")) == (400, "bad_length")
+    assert code_of(sent(io.BytesIO(b""), "0")) == (400, "empty_body")
+    assert code_of(sent(io.BytesIO(b""), None)) == (400, "empty_body")
+    assert document_of(sent(io.BytesIO(b""), None, kind=""), optional=True) == {}
+    assert document_of(sent(io.BytesIO(GOOD), str(len(GOOD)))) == json.loads(GOOD)
 
 
 def test_a_charset_decodes_no_address_and_no_form() -> None:
-    """BI-9: under WSGI Django would decode the query with it, and end in a traceback."""
+    """BI-9: Django would decode a form with it, also where it inflates."""
     form = "multipart/form-data; boundary=x; charset=rot13"
     for kind in (f"{JSON}; charset=zlib", f"{JSON}; charset*=bogus''x", form):
-        assert wsgi(io.BytesIO(b""), "0", kind, "a=%41&b=1").GET.dict() == {"a": "A", "b": "1"}
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-type", form.encode())]}
-    assert AsgiRequest(scope, io.BytesIO()).encoding is None
-
-
-@pytest.mark.django_db(transaction=True)
-def test_under_wsgi_it_is_the_same(alpha: Program) -> None:
-    """BI-9, 11: a traceback before any middleware is asked would be the server's own 500."""
-
-    def ask(query: str = "", length: int = len(GOOD), charset: str = "utf-8") -> str:
-        environ = {
-            "REQUEST_METHOD": "POST", "PATH_INFO": alpha.url(""), "QUERY_STRING": query, "SERVER_NAME": "localhost",
-            "SERVER_PORT": "80", "CONTENT_TYPE": f"{JSON}; charset={charset}", "CONTENT_LENGTH": str(length),
-            "wsgi.input": io.BytesIO(GOOD), "wsgi.url_scheme": "http", "REMOTE_ADDR": "127.0.0.1",
-            "HTTP_AUTHORIZATION": alpha.headers["Authorization"],
-        }  # fmt: skip
-        said: list[str] = []
-        answer = wsgi_application(environ, lambda status, headers, *_: said.append(status))
-        b"".join(answer)
-        answer.close()
-        return said[0][:3]
-
-    asked = [ask("a=%41", charset="zlib"), ask(charset="zlib"), ask(length=6 * MIB), ask()]
-    assert asked == ["400", "415", "413", "201"]
-
-
-class Wire:
-    """An ASGI request that sends `pieces`, and then the same for ever."""
-
-    def __init__(self, *pieces: bytes, length: str | None = None, pause_s: float = 0) -> None:
-        self.pieces, self.pause_s, self.received, self.body = list(pieces), pause_s, 0, b""
-        headers = [] if length is None else [(b"content-length", length.encode())]
-        self.scope: dict[str, Any] = {"type": "http", "headers": headers}
-
-    async def receive(self) -> dict[str, Any]:
-        await asyncio.sleep(self.pause_s)
-        self.received += 1
-        body = self.pieces.pop(0) if len(self.pieces) > 1 else self.pieces[0]
-        return {"type": "http.request", "body": body, "more_body": True}
-
-    async def application(self, scope: Any, receive: Any, send: Any) -> None:
-        more = True
-        while more:
-            message = await receive()
-            self.body += message["body"]
-            more = message["more_body"]
-
-    def run(self) -> bytes:
-        asyncio.run(BodyLimit(self.application)(self.scope, self.receive, None))  # type: ignore[arg-type]
-        return self.body
-
-
-def test_an_endless_body_is_not_taken() -> None:
-    """BI-11: one byte more than allowed is handed on, nothing is read of what says that it is too long."""
-    assert len(Wire(b"x" * MIB).run()) == MAX_BYTES + 1
-    for length in (str(6 * MIB), "9" * 30):
-        wire = Wire(b"x", length=length)
-        assert (wire.run(), wire.received) == (b"", 0)
-
-
-def test_a_slow_body_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """BI-11: 408 when the time is up, however steadily it drips."""
-    assert body_limit.MAX_SECONDS == 30
-    assert body_limit.LATE == LATE
-    assert body_limit.MAX_BYTES == MAX_BYTES
-    monkeypatch.setattr(body_limit, "MAX_SECONDS", 0.1)
-    wire = Wire(b"{", pause_s=0.03)
-    began = time.monotonic()
-
-    body = wire.run()
-
-    assert time.monotonic() - began < 1
-    assert wire.scope[LATE]
-    request = wsgi(io.BytesIO(body), None)
-    request.scope = wire.scope
-    assert code_of(request) == (408, "request_timeout")
+        assert sent(io.BytesIO(b""), "0", kind, "a=%41&b=1").GET.dict() == {"a": "A", "b": "1"}
+        assert sent(io.BytesIO(b""), "0", kind).encoding is None
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def golden(db: None) -> AgentRun:
     )  # fmt: skip
     AgentRunToolCall.objects.create(
         id=SECOND, run=run, message=message, call_id="c", tool_name=ODD, input=NESTED, step_number=1,
-        created_at=NOON, result_message=message, duration_ms=7,
+        created_at=NOON, result_message=message, output=NESTED, duration_ms=7,
     )  # fmt: skip
     RunError.objects.create(run=run, step_number=1, context="llm", error_type="x", message=ODD, created_at=NOON)
     TurnUsage.objects.create(run=run, step_number=1, cost_usd=Decimal("12345678.12345678"), created_at=NOON)
@@ -85,7 +85,7 @@ def test_the_bytes_of_a_run(golden: AgentRun, client: Client) -> None:
         f'"result":"","structured_output":{STORED},"error_type":"","error_message":"","agent_config":{STORED},'
         '"step_base":0,"resumed_as":null,"starts_fresh":false,"forked_from":null,"forked_at_step":null,'
         '"cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0,"cost_source":"unknown",'
-        '"queued_at":"2026-11-20T12:00:00.000000Z","not_before":null,"message_count":1,"tool_call_count":1,'
+        '"waited":0.000000,"queued_at":"2026-11-20T12:00:00.000120Z","requeued_at":null,"not_before":null,"message_count":1,"tool_call_count":1,'
         '"error_count":1,"child_count":0,"attempt_count":0}'
     )
     assert body(client, RUN) == f'{{"next":null,"previous":null,"results":[{row}}}]}}'
@@ -101,7 +101,9 @@ def test_the_bytes_of_what_it_holds(golden: AgentRun, client: Client) -> None:
     )
     call = body(client, f"{RUN}/{FIRST}/tool-calls/{SECOND}")
     assert call.startswith(f'{{"id":"{SECOND}","call_id":"c","tool_name":{odd},"status":"planned","step_number":1,')
-    assert call.endswith(f'"started_at":null,"finished_at":null,"input":{STORED},"output":{STORED}}}')
+    assert call.endswith(
+        f'"finished_at":null,"resolved_by":null,"resolved_at":null,"input":{STORED},"output":{STORED}}}'
+    )
     head = f'"runId":"{FIRST}","runKind":"session","phase":"running"'
     custom = f'{{{STORED[1:-1]}, "message": "Custom event x.note"}}'
     assert body(client, f"{RUN}/{FIRST}/events") == (

@@ -90,6 +90,16 @@ def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(describe
         assert schema["additionalProperties"] is False, path
 
 
+def test_every_answer_says_how_many_requests_are_left(described: dict[str, Any]) -> None:
+    counted = {"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+    assert counted == set(described["components"]["headers"])
+    for path, verb, operation in operations(described):
+        answers = operation["responses"]
+        assert "429" in answers, (verb, path)
+        assert all(counted <= set(answer["headers"]) for answer in answers.values()), (verb, path)
+        assert "Retry-After" in answers["429"]["headers"], (verb, path)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     """Each list and each single thing of a run that has one of everything."""

@@ -35,6 +35,12 @@ NO_ID = ["abc", "", "01a1f86c1b1a72f0b8080c8f1390c3f4", "{01a1f86c-1b1a-72f0-b80
 NO_TIME = ["yesterday", "", "2026-11-20", "2026-11-20T12:00:00", "2026-02-30T00:00:00Z", "10000-01-01T00:00:00Z"]
 NO_TIME += ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-11-20T25:00:00Z", "1732104000", "２026"]
 NO_TIME += ["2026-11-20T12:00:00+99:99", "2026-06-30T23:59:60Z", "\x00"]
+# PostgreSQL takes no zone of sixteen hours; nor does either database know a year 0, or one before Christ.
+NO_TIME += [
+    f"2026-11-20T12:00:00{zone}" for zone in ("+16:00", "-16:00", "+23:59", "-23:59", "+24:00", "+15:60", " 16:00")
+]
+NO_TIME += ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "-0044-03-15T00:00:00Z"]
+NO_TIME += ["0044-03-15T00:00:00Z BC", "2026-11-20T12:00:00+1600", "2026-11-20T12:00:00+16", "infinity", "now"]
 
 REFUSED = [
     # BI-48
@@ -169,6 +175,10 @@ def test_filters_of_runs(project: Project, run: AgentRun, client: Client) -> Non
         ({"created_after": "2026-11-20T13:00:00+00:00"}, {resumed}),
         ({"created_after": "2026-11-20t15:00:00+02:00"}, {resumed}),
         ({"created_before": "2026-11-20T12:00:00.000000Z"}, set()),
+        ({"created_after": "2026-11-21T04:58:59+15:59"}, {resumed}),
+        ({"created_after": "2026-11-19T21:01:00-15:59"}, {resumed}),
+        ({"created_before": "0002-01-01T00:00:00+15:59"}, set()),
+        ({"created_after": "9998-12-31T23:59:59-15:59"}, set()),
         ({"created_before": "2026-11-20T13:00:00Z", "status": "paused,failed", "source": "import"}, {paused}),
     ]
     for query, runs in cases:

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from celery import Celery, current_app
+from celery import Celery
 from django.conf import settings as django_settings
 from django.core.management import call_command
 from django.db import connection, connections
@@ -93,7 +93,8 @@ def test_what_is_left_out_has_its_default(alpha: Program) -> None:
     ("field", "value", "code"),
     [
         *[("max_steps", value, "invalid_max_steps") for value in (0, -1, 501, 2**31, "50", 1.5, 50.0, True, [1])],
-        *[("agent_id", value, "agent_not_found") for value in ("nobody", "No Slug", "", "a\0b", "\ud800", "../player")],
+        *[("agent_id", "nobody", "agent_not_found"), ("agent_id", "", "blank")],
+        *[("agent_id", value, "invalid_identifier") for value in ("No Slug", "a\0b", "\ud800", "../player")],
         ("agent_id", "p" * 64, "max_length"),
         ("agent_id", None, "null"),
         *[("prompt", value, "message_empty") for value in ("", "  \n")],
@@ -263,7 +264,7 @@ def test_a_key_records_a_command_once(alpha: Program, run: AgentRun) -> None:
         ({"type": "send", "payload": "x"}, "invalid", "/payload"),
         ({"type": "send", "message": "x", "payload": {"message": "y"}}, "repeated", "/payload"),
         ({"type": "stop", "message": "x"}, "unknown_field", "/message"),
-        ({"type": "stop", "runId": "x"}, "unknown_field", "/runId"),
+        ({"type": "stop", "run": "x"}, "unknown_field", "/run"),
         ({"type": "stop", "key": ""}, "blank", "/key"),
         ({"type": "stop", "key": "a b"}, "invalid_identifier", "/key"),
         ({"type": "stop", "key": "k\n"}, "invalid_identifier", "/key"),
@@ -457,6 +458,44 @@ def read_only(transactional_db: None) -> Iterator[None]:
         cursor.execute("SET default_transaction_read_only = off" if on_postgres else "PRAGMA query_only = OFF")
 
 
+@pytest.fixture
+def full(transactional_db: None) -> Iterator[None]:
+    """SQLite says by itself that it is full; PostgreSQL's own error for it, from the table that every write needs."""
+    if connection.vendor == "sqlite":
+        spoil, mend = ["PRAGMA max_page_count = 1"], ["PRAGMA max_page_count = 1073741823", "DROP TABLE ballast"]
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE ballast (bytes BLOB)")
+            while cursor.execute("PRAGMA freelist_count").fetchone()[0]:
+                cursor.execute("INSERT INTO ballast VALUES (zeroblob(4000))")
+    else:
+        says = "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'"
+        spoil = [
+            f"CREATE FUNCTION disk_is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {says}; END $$",
+            "CREATE TRIGGER disk_is_full BEFORE INSERT ON timeline_log FOR EACH ROW EXECUTE FUNCTION disk_is_full()",
+        ]
+        mend = ["DROP TRIGGER disk_is_full ON timeline_log", "DROP FUNCTION disk_is_full"]
+    with connection.cursor() as cursor:
+        for statement in spoil:
+            cursor.execute(statement)
+    yield
+    with connection.cursor() as cursor:
+        for statement in mend:
+            cursor.execute(statement)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_full_disk_is_named(alpha: Program, request: pytest.FixtureRequest) -> None:
+    before = counts()
+    request.getfixturevalue("full")
+
+    answer = alpha.post("", {"agent_id": "player", "prompt": "Go. " * 5000})
+
+    assert refused(answer) == (503, "storage_unavailable")
+    assert (answer.json()["reason"], "disk of the database is full" in answer.json()["detail"]) == ("disk_full", True)
+    assert answer["Retry-After"]
+    assert counts() == before
+
+
 @pytest.mark.parametrize(("path", "body"), WRITES, ids=[path or "create" for path, _ in WRITES])
 @pytest.mark.django_db(transaction=True)
 def test_storage_that_takes_no_writes(
@@ -471,21 +510,19 @@ def test_storage_that_takes_no_writes(
         answer = alpha.post(on(path, run.pk), body, **headers)
         if path != "/{run}/pause":
             assert refused(answer) == (503, "storage_unavailable")
+            assert (answer.json()["reason"], "read-only" in answer.json()["detail"]) == ("read_only", True)
             assert answer["Retry-After"]
     assert counts() == before
     assert now(run).status == "paused"
 
 
 @pytest.fixture
-def no_broker(settings: Settings) -> Iterator[None]:
+def no_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis is gone: hints, wake-ups and caches go to a port where nobody listens."""
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
-    before = current_app._get_current_object()
-    Celery("lost", broker=settings.REDIS_URL, set_as_current=True).conf.broker_transport_options = {
-        "socket_connect_timeout": 1, "max_retries": 0,
-    }  # fmt: skip
-    yield
-    before.set_current()
+    lost = Celery("lost", broker=settings.REDIS_URL, set_as_current=False)
+    lost.conf.broker_transport_options = {"socket_connect_timeout": 1, "max_retries": 0}
+    monkeypatch.setattr("agentops.celery.app", lost)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,0 +1,74 @@
+"""Bodies that name a run, as the dialect of agents has it: the run of the address, or 409 `run_mismatch`."""
+
+from __future__ import annotations
+
+import pytest
+
+from runs.models import AgentRun
+from tests.make import make_agent, make_project, make_run
+from tests.runs.api.posting import Program, counts, pointers, program, refused
+
+UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
+ABOUT_A_RUN: list[tuple[str, dict[str, object]]] = [
+    ("resume", {}),
+    ("fork", {"step": 1}),
+    ("pause", {}),
+    ("stop", {}),
+    ("commands", {"type": "stop"}),
+    ("commands", {"type": "send", "message": "hello"}),
+    (f"tool-calls/{UNKNOWN}/resolve", {"choice": "retry"}),
+]
+
+
+@pytest.fixture
+def alpha(db: None) -> Program:
+    return program(make_project("alpha"))
+
+
+@pytest.fixture
+def run(alpha: Program) -> AgentRun:
+    return make_run(make_agent(alpha.project))
+
+
+@pytest.mark.parametrize("name", ["runId", "run_id"])
+@pytest.mark.parametrize(("path", "body"), ABOUT_A_RUN)
+def test_another_run_is_refused(path: str, body: dict[str, object], name: str, alpha: Program, run: AgentRun) -> None:
+    """Also one of the same project, and what is no id; nothing has happened then."""
+    other = make_run(make_agent(alpha.project))
+    before = counts()
+    for named in (str(other.pk), UNKNOWN, "cc-17", "\ud800"):
+        answer = alpha.post(f"/{run.pk}/{path}", body | {name: named})
+        assert refused(answer) == (409, "run_mismatch"), named
+    assert refused(alpha.post(f"/{run.pk}/{path}", body | {name: 7})) == (422, "invalid")
+    assert refused(alpha.post(f"/{run.pk}/{path}", body | {name: str(other.pk), "colour": 1})) == (422, "unknown_field")
+    assert counts() == before
+
+
+@pytest.mark.parametrize(("path", "body"), ABOUT_A_RUN)
+def test_the_run_itself_is_as_no_name_at_all(path: str, body: dict[str, object], alpha: Program, run: AgentRun) -> None:
+    plain = alpha.post(f"/{run.pk}/{path}", body)
+    twin = make_run(make_agent(alpha.project))
+    named = alpha.post(f"/{twin.pk}/{path}", body | {"runId": str(twin.pk), "run_id": str(twin.pk).upper()})
+
+    assert (named.status_code, named.json().get("code")) == (plain.status_code, plain.json().get("code"))
+    assert plain.status_code != 422 or path == "fork"
+
+
+def test_a_runners_own_name_of_it_will_do(alpha: Program, run: AgentRun) -> None:
+    AgentRun.objects.filter(pk=run.pk).update(external_id="cc-17")
+
+    assert alpha.post(f"/{run.pk}/pause", {"runId": "cc-17"}).status_code == 200
+    assert refused(alpha.post(f"/{run.pk}/stop", {"runId": "cc-17", "run_id": "cc-18"})) == (409, "run_mismatch")
+
+
+def test_a_commands_payload_may_name_it_too(alpha: Program, run: AgentRun) -> None:
+    command = {"type": "send", "payload": {"message": "hello", "runId": str(run.pk)}}
+    assert alpha.post(f"/{run.pk}/commands", command).status_code == 202
+    command["payload"] = {"message": "hello", "runId": UNKNOWN}
+    assert refused(alpha.post(f"/{run.pk}/commands", command)) == (409, "run_mismatch")
+
+
+def test_where_no_run_is_in_the_address_none_is_named(alpha: Program) -> None:
+    answer = alpha.post("/resume", {"all": True, "runId": UNKNOWN})
+
+    assert (refused(answer), pointers(answer)) == ((422, "unknown_field"), {"/runId": "unknown_field"})
