@@ -1,6 +1,7 @@
 """`python -m tests.chaos [check|all|long|points|steps]`: plays schedules side by side, and says what was found.
 
-Or one schedule again: `--seed S`, `--point CP12:1:KILL`, `--crash CP12:7`, `--sabotage NAME`, each with `--engine`.
+Or one schedule again: `--seed S`, `--point CP12:1:KILL`, `--crash CP12:7`, `--crowd NAME`, `--sabotage NAME`, each
+with `--engine`.
 The exit code is 1 where anything is wrong. Nothing of Django is loaded here: players are processes of their own.
 """
 
@@ -103,8 +104,8 @@ class Players:
         with self._lock:
             self.results.append(result)
             print(report.line(result, len(self.results), self._of), flush=True)
-            for problem in result.problems:
-                print(f"    {problem}", flush=True)
+            for text in [*result.problems, *result.notes]:
+                print(f"    {text}", flush=True)
             if result.problems:
                 print(f"    again: {report.COMMAND} {result.again}", flush=True)
         return bool(answer)
@@ -140,6 +141,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--product-pace", action="store_true", help="with the product's lease, renewal and sweep")
     parser.add_argument("--point", metavar="CP:HIT:ACTION", help="this one crash point")
     parser.add_argument("--crash", metavar="CP:STEP", help="this one crash of the run of twelve steps; step 0: always")
+    parser.add_argument("--crowd", choices=catalogue.CROWDS, help="this one schedule of a site with many runs")
     parser.add_argument("--sabotage", metavar="NAME", choices=catalogue.SABOTAGES, help="red is right with it")
     parser.add_argument("--logs", metavar="DIRECTORY", help="where to leave what the processes of a failure said")
     return parser.parse_args()

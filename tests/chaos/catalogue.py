@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 COLLECTIONS = ("check", "all", "long", "points", "steps")
 SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hint-inside-the-transaction",
              "delete-instead-of-roll-back", "lease-never-expires", "at-most-once-retried", "seq-not-locked",
-             "resume-not-unique")  # fmt: skip
+             "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts")  # fmt: skip
+#: Schedules of a site: see crowds.py. The last one measures, and belongs to no collection.
+CROWDS = ("saturated", "killer", "restarts", "twenty")
 #: It needs a constraint taken out of the database, which SQLite cannot do.
 ONLY_POSTGRES = ("resume-not-unique",)
 #: How crash points are come to. Those of a step that come before its commit; the others belong to the last committed.
@@ -31,6 +33,9 @@ STEPS = 12
 #: Nearly every point is met in tests/crash already.
 CHECKED_POINTS = ("CP29", "CP31", "CP36")
 CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried")
+CHECKED_CROWDS = ("saturated", "killer")
+#: Their schedules without them are those of the crowds themselves.
+PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts")
 
 
 def points() -> list[str]:
@@ -59,6 +64,8 @@ def _one(asked: argparse.Namespace) -> Order | None:
     if asked.crash:
         point, _, step = asked.crash.partition(":")
         return {"play": "crash", "point": point, "step": int(step or 0)}
+    if asked.crowd:
+        return {"play": "crowd", "crowd": asked.crowd}
     if asked.sabotage:
         return {"play": "sabotage", "sabotage": asked.sabotage}
     return None
@@ -75,12 +82,13 @@ def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
 
     match asked.what:
         case "check":
-            return [*_points(engine, CHECKED_POINTS), *seeds(asked.seeds or 5), *_proofs(engine, CHECKED_SABOTAGES)]
+            return [*_points(engine, CHECKED_POINTS), *seeds(asked.seeds or 5), *_proofs(engine, CHECKED_SABOTAGES),
+                    *_crowds(engine, CHECKED_CROWDS)]  # fmt: skip
         case "all":
             some = seeds(asked.seeds or 8)
             twice = {"play": "point", "point": "CP36", "again": True, "engine": engine}
             return [*seeds(2, product_pace=True), *_some_crashes(engine), *_points(engine, points()), twice,
-                    *_proofs(engine, SABOTAGES, controls=True), *some]  # fmt: skip
+                    *_proofs(engine, SABOTAGES, controls=True), *_crowds(engine, CROWDS[:-1]), *some]  # fmt: skip
         case "long":
             return [*seeds(5, product_pace=True), *seeds(-(-(asked.seeds or 200) // (1 if asked.engine else 2)))]
         case "points":
@@ -107,9 +115,16 @@ def _points(engine: str, names: Sequence[str]) -> list[Order]:
     return [{"play": "point", "point": point, "engine": engine} for point in names]
 
 
+def _crowds(engine: str, names: Sequence[str]) -> list[Order]:
+    return [{"play": "crowd", "crowd": name, "engine": engine} for name in names]
+
+
 def _proofs(engine: str, names: Sequence[str], *, controls: bool = False) -> list[Order]:
     kinds = ["sabotage", "control"] if controls else ["sabotage"]
-    made = [{"play": kind, "sabotage": name, "engine": engine} for name in names for kind in kinds]
+    made = [
+        {"play": kind, "sabotage": name, "engine": engine} for name in names for kind in kinds
+        if kind == "sabotage" or name not in PROVEN_BY_CROWDS
+    ]  # fmt: skip
     return [order for order in made if _possible(order, engine)]
 
 
@@ -136,4 +151,6 @@ def again(order: Order) -> str:
             return f"{options} --crash {order['point']}:{order['step']}"
         case "sabotage":
             return f"{options} --sabotage {order['sabotage']}"
+        case "crowd":
+            return f"{options} --crowd {order['crowd']}"
     return options

@@ -16,7 +16,7 @@ import psycopg
 
 from runs import invariants
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
-from runs.statuses import RunStatus, ToolStatus
+from runs.statuses import PauseReason, RunStatus, ToolStatus
 from tests.chaos import history, story
 from tests.chaos.hands import Hands
 from tests.chaos.model import fault_of
@@ -29,8 +29,6 @@ from timeline.models import Event
 
 #: The engine's last resort: nothing that can happen may lead there.
 UNRULED = "a step failed outside of any rule"
-#: A step that has ended so many workers fails its run, as it should.
-POISON = 3
 ENDS = ("run.completed", "run.failed", "run.stopped", "run.resumed")
 #: How an attempt ends whose worker was asked to end: after the step, or where the grace was over.
 GIVEN_BACK = ("slice_over", "worker_ending")
@@ -49,6 +47,7 @@ def all_of(scene: Scene, twins: dict[Program, Story]) -> None:
     check_hints(scene.hands, result)
     measure(scene.hands, result)
     check_logs(scene.stage, result)
+    check_blame(scene)
 
 
 def check_rows(result: Result) -> None:
@@ -183,13 +182,13 @@ def _count(scene: Scene, operation: history.Operation) -> int:
 
 
 def _said(scene: Scene, text: str) -> int:
-    """S-507: how often the model was told it; where the run stopped or failed before that, whether it was asked to."""
+    """S-507: how often the model was told it; where the run was over before that, whether that is on record."""
     users = AgentRunMessage.objects.filter(role="user", rolled_back_at=None)
     heard = sum(row.content["parts"][0].get("content") == text for row in users)
     commands = RunCommand.objects.filter(type="send", payload__message=text)
     stopped = commands.filter(run__root_run__in=[each.runs[0].pk for each in scene.lineages if each.stopped])
-    failed = commands.filter(run__status=RunStatus.FAILED, applied_at=None)
-    return max(heard, int((stopped | failed).exists()))
+    refused = commands.filter(outcome=RunCommand.Outcome.REFUSED)
+    return max(heard, int((stopped | refused).exists()))
 
 
 # --- W4: parity ---------------------------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ def check_stories(scene: Scene, twins: dict[Program, Story]) -> None:
     for lineage in scene.lineages:
         if not lineage.runs or not lineage.over:
             continue  # told by liveness
-        why = _incomparable(lineage, scene.result)
+        why = _incomparable(lineage)
         if why:
             scene.result.incomparable[why] = scene.result.incomparable.get(why, 0) + 1
             continue
@@ -208,20 +207,21 @@ def check_stories(scene: Scene, twins: dict[Program, Story]) -> None:
             scene.result.wrong("parity", f"{lineage.slug}: {found}")
 
 
-def _incomparable(lineage: Lineage, result: Result) -> str:
+def _incomparable(lineage: Lineage) -> str:
     last = lineage.runs[-1]
     if lineage.stopped and last.state is RunStatus.STOPPED:
         return "stopped by a person"
-    if last.state is RunStatus.FAILED and last.status_reason == "poison_step":
-        deaths = Attempt.objects.filter(run=last, step_number=last.step_count + 1, end_reason="died").count()
-        fenced = Attempt.objects.filter(run=last, step_number=last.step_count + 1, end_reason="fenced").count()
-        if deaths + fenced < POISON:
-            result.wrong("parity", f"{lineage.slug} failed for a poison step after {deaths} deaths")
-        return "a step ended three workers"
     return "a pause closed its calls" if story.closed_by_a_pause(lineage.runs) else ""
 
 
 # --- The processes ------------------------------------------------------------------------------------------------
+
+
+def check_blame(scene: Scene) -> None:
+    """P13: whatever ends workers, no run is blamed for it but one that does so."""
+    paused = Event.objects.filter(type="run.paused", payload__reason=PauseReason.POISON_STEP)
+    for run_id in paused.exclude(log__in=scene.harmful).values_list("log", flat=True):
+        scene.result.wrong("blame", f"run {run_id} was paused for what it did not do")
 
 
 def check_hints(hands: Hands, result: Result) -> None:

@@ -66,6 +66,8 @@ class Hands:
     woken_at: dict[int, float] = field(default_factory=dict)
     #: Whether there is work that a fault can meet.
     busy: Callable[[], bool] = lambda: True
+    #: Whether a run of this schedule ends its workers.
+    mortal: bool = False
     _due: list[float] = field(default_factory=list)
     _struck: int = 0
 
@@ -173,9 +175,9 @@ class Hands:
             self._met(hand)
 
     def _ended(self, hand: Hand, code: int) -> None:
-        if hand.armed and hand.action == "KILL" and code == -signal.SIGKILL:
+        if (self.mortal or (hand.armed and hand.action == "KILL")) and code == -signal.SIGKILL:
             hand.fate, hand.met = "struck", True
-            self._note("kill at a point")
+            self._note("kill by a run" if self.mortal else "kill at a point")
             self.deaths[hand.process.pid] = time.time()
         else:
             hand.fate = "ended"

@@ -67,15 +67,13 @@ def _trace_hints(note: Any) -> None:
     def current() -> Any:
         worker = plain()
         if not hasattr(worker, "traced"):
-            drive = worker.drive
+            hear = worker.hear
 
             def traced(run_id: Any) -> bool:
-                # Called by the task alone in this way: the sweep's own threads have names of theirs.
-                if not threading.current_thread().name.startswith(("swept", "sweep")):
-                    note("hint", run_id)
-                return bool(drive(run_id))
+                note("hint", run_id)
+                return bool(hear(run_id))
 
-            worker.drive, worker.traced = traced, True
+            worker.hear, worker.traced = traced, True
         return worker
 
     tasks.worker.current = current

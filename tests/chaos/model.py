@@ -5,6 +5,7 @@ most once); workers get it by tests/chaos/settings.py. Its settings travel with 
 
 - `seed`: what the answers are made of. `length`: of how many steps with tools a run is before its last answer.
 - `ledger`: the address of the ledger. `faults`: whether the model fails now and then, as models do.
+- `explodes_at`: the request whose answer asks for the tool `explode` (read), which ends its process; 0: none does.
 - `pause_s`: before each piece of an answer. `busy_s`: how long a tool takes, before and after its effect.
 
 The same seed and the same conversation give the same answer, whoever asks and how often. What people say besides
@@ -16,6 +17,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -45,6 +48,7 @@ from tests.chaos import world
 from tests.crash.scripted import Move, ScriptedStream
 
 NAMES = ("look_up", "place_order", "pay")
+EXPLODE = "explode"
 #: What people say that the model does not listen to.
 NOTE, CONTINUE = "note ", "continue"
 #: A request for a step fails at most so often, so that a run never gives up.
@@ -95,6 +99,8 @@ def length_of(settings: Mapping[str, Any]) -> int:
 
 def wanted(settings: Mapping[str, Any], number: int, history: list[ModelMessage]) -> list[ToolCallPart]:
     """The calls of the answer to request `number`: one to four, none at the end."""
+    if number == settings.get("explodes_at"):
+        return [ToolCallPart(EXPLODE, "{}", tool_call_id=f"call-{number}-0")]
     if number > length_of(settings):
         return []
     dice = Random(f"{settings['seed']} {number} {digest(*said(history))}")
@@ -206,5 +212,12 @@ def pay(ctx: ToolContext, n: int) -> str:
     return act(ctx, "pay", Effect.AT_MOST_ONCE, n)
 
 
-for each in (look_up, place_order, pay):
+@tool(effect=Effect.READ, timeout_s=120)
+def explode(ctx: ToolContext) -> str:
+    """Ends the process that runs it, as a fault in a library would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
+for each in (look_up, place_order, pay, explode):
     TOOLS.register(each)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.chaos import nemesis, points, proof, steps
+from tests.chaos import crowds, nemesis, points, proof, steps
 from tests.chaos import plan as plans
 from tests.chaos.place import Place
 from tests.chaos.result import Result
@@ -23,6 +23,8 @@ def play(place: Place, order: dict[str, Any]) -> Result:
             return nemesis.play(place, made)
         case {"play": "crash"}:
             return steps.play(place, steps.Crash(place.engine, order["point"], order["step"]))
+        case {"play": "crowd"}:
+            return crowds.play(place, order["crowd"])
         case {"play": "sabotage"}:
             return proof.play(place, order["sabotage"])
         case {"play": "control"}:

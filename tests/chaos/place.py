@@ -21,7 +21,7 @@ from runs.engine.worker import Worker
 from runs.models import Agent, AgentRun
 from tests.chaos import story
 from tests.chaos.cluster import OwnPostgres
-from tests.chaos.model import NAMES
+from tests.chaos.model import EXPLODE, NAMES
 from tests.chaos.story import Story
 from tests.chaos.world import World
 from tests.crash.rig import Databases, Nursery, OwnRedis, Stage, looking_at, reconnect
@@ -44,6 +44,8 @@ class Program:
     slow: float = 1.0
     #: Of tokens, for each run of the lineage; 0: none.
     budget: int = 0
+    #: The step whose tool ends its process; 0: none. Such a run has no twin.
+    explodes_at: int = 0
 
     @property
     def twin(self) -> Program:
@@ -52,12 +54,12 @@ class Program:
     def agent(self, project: Project, slug: str, ledger: str) -> Agent:
         wishes: dict[str, Any] = {
             "seed": self.seed, "length": self.length, "faults": self.faults, "ledger": ledger,
-            "pause_s": PIECE_S * self.slow, "busy_s": BUSY_S * self.slow,
+            "pause_s": PIECE_S * self.slow, "busy_s": BUSY_S * self.slow, "explodes_at": self.explodes_at,
         }  # fmt: skip
         if self.budget:
             wishes["budgets"] = {"tokens": self.budget}
         return Agent.objects.create(
-            project=project, slug=slug, provider="chaos", instructions="Do what the dice say.", tools=list(NAMES),
+            project=project, slug=slug, provider="chaos", instructions="Do what the dice say.", tools=[*NAMES, EXPLODE],
             model=f"{'talkative' if self.talkative else 'quiet'}-{self.seed}", settings=wishes,
             policies={"on_crash": "roll_back"} if self.roll_back else {}, max_steps=self.max_steps,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.chaos import points
+from tests.chaos import crowds, points
 from tests.chaos.catalogue import Action
 from tests.chaos.place import Place, Program
 from tests.chaos.points import Case
@@ -17,6 +17,12 @@ from tests.chaos.result import Result
 HANGS_S = 12.0
 #: A program whose first call is one that may happen once, and so is that of the hundredth after it: found by trying.
 PAYS_FIRST = 4
+#: The sabotages that schedules of a site show: the schedule, and the check that must find something.
+OF_CROWDS: dict[str, tuple[str, set[str]]] = {
+    "newest-first": ("saturated", {"order"}),
+    "every-death-counts": ("killer", {"blame"}),
+    "every-restart-counts": ("restarts", {"blame"}),
+}
 #: A schedule that could not be played proves nothing.
 BROKEN = {"rig", "processes"}
 
@@ -58,14 +64,18 @@ def proofs(engine: str) -> dict[str, Proof]:
 
 def play(place: Place, name: str) -> Result:
     """The schedule with its sabotage; green means that the rig is blind, and is the finding."""
-    proof = proofs(place.engine)[name]
-    seen = points.play(place, replace(proof.case, sabotage=name))
+    if name in OF_CROWDS:
+        crowd, seen_by = OF_CROWDS[name]
+        seen = crowds.play(place, crowd, broken=name)
+    else:
+        proof = proofs(place.engine)[name]
+        seen, seen_by = points.play(place, replace(proof.case, sabotage=name)), proof.seen_by
     result = Result(
         f"sabotage {name}", place.engine, f"--engine {place.engine} --sabotage {name}", seconds=seen.seconds
     )
-    if not seen.checks & proof.seen_by or seen.checks & BROKEN:
+    if not seen.checks & seen_by or seen.checks & BROKEN:
         found = "; ".join(seen.problems) or "nothing"
-        result.wrong("blind", f"with {name} the rig has found {found}: wanted {', '.join(sorted(proof.seen_by))}")
+        result.wrong("blind", f"with {name} the rig has found {found}: wanted {', '.join(sorted(seen_by))}")
     result.faults = {f"sabotage {name}": 1}
     result.logs = seen.logs if result.problems else ""
     return result

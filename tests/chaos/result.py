@@ -33,6 +33,8 @@ class Result:
     #: Why there was nothing to see, where that is as it should be.
     skipped: str = ""
     operations: dict[str, int] = field(default_factory=dict)
+    #: What was measured, for people.
+    notes: list[str] = field(default_factory=list)
     #: Why every process of it was said what it was, where something is wrong.
     logs: str = ""
 

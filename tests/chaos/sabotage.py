@@ -99,6 +99,7 @@ def acknowledge_then_lose() -> None:
     from runs.engine.worker import Worker
 
     Worker.sweep_once = lambda self, pool=None: 0  # type: ignore[method-assign]
+    Worker.hear = Worker.drive  # type: ignore[method-assign]
 
 
 @sabotage
@@ -132,6 +133,36 @@ def lease_never_expires() -> None:
 
     runnable = RunQuerySet.runnable
     RunQuerySet.runnable = lambda self: runnable(self).exclude(status=RunStatus.RUNNING)  # type: ignore[method-assign]
+
+
+@sabotage
+def newest_first() -> None:
+    """Who has just used up a slice gets the next one too."""
+    from runs.querysets import RunQuerySet
+
+    runnable = RunQuerySet.runnable
+    RunQuerySet.runnable = lambda self: runnable(self).order_by("-queued_at")  # type: ignore[method-assign]
+
+
+@sabotage
+def every_death_counts() -> None:
+    """All runs of a dead worker are driven together again, and each is blamed for the death."""
+    from runs import lifecycle, suspicion
+    from runs.models import Attempt
+
+    candidates = suspicion.candidates
+    suspicion.candidates = lambda *args, **options: [each._replace(deaths=0) for each in candidates(*args, **options)]
+
+    def deaths(run: Any) -> int:
+        return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason="died").count()
+
+    lifecycle._deaths = deaths
+
+
+@sabotage
+def every_restart_counts() -> None:
+    """The same, where it is the whole site that ends."""
+    every_death_counts()
 
 
 @sabotage

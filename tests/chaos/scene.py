@@ -65,6 +65,8 @@ class Scene:
     project: Project
     history: History = field(default_factory=History)
     lineages: list[Lineage] = field(default_factory=list)
+    #: Runs that end their workers.
+    harmful: list[UUID] = field(default_factory=list)
     #: Whether the operator lets paused runs lie.
     away: bool = False
     web: WebProcess | None = None

@@ -104,7 +104,8 @@ def _message(row: AgentRunMessage) -> list[Any]:
 
 def _turns(runs: list[AgentRun]) -> dict[int, Any]:
     """Of a step that was taken back and made again, the newest."""
-    used = TurnUsage.objects.filter(run__in=runs).order_by("id")
+    of_answers = [TurnUsage.Outcome.ANSWERED, TurnUsage.Outcome.ROLLED_BACK]
+    used = TurnUsage.objects.filter(run__in=runs, outcome__in=of_answers).order_by("id")
     return {turn.step_number: [turn.model, turn.input_tokens, turn.output_tokens] for turn in used}
 
 

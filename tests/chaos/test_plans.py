@@ -9,7 +9,7 @@ from runs import chaos
 from tests.chaos import catalogue, hooks, sabotage
 from tests.chaos.plan import ARMED, STRONG, plan
 from tests.chaos.points import case
-from tests.chaos.proof import proofs
+from tests.chaos.proof import OF_CROWDS, proofs
 
 ENGINES = ("postgres", "sqlite")
 
@@ -50,8 +50,10 @@ def test_s_501_leaves_out_no_point_of_a_worker() -> None:
 
 
 def test_every_sabotage_has_its_proof() -> None:
-    assert set(catalogue.SABOTAGES) == set(sabotage.SABOTAGES) == set(proofs("postgres"))
-    assert set(proofs("sqlite")) == set(catalogue.SABOTAGES) - set(catalogue.ONLY_POSTGRES)
+    assert set(catalogue.SABOTAGES) == set(sabotage.SABOTAGES) == {*proofs("postgres"), *OF_CROWDS}
+    assert {*proofs("sqlite"), *OF_CROWDS} == set(catalogue.SABOTAGES) - set(catalogue.ONLY_POSTGRES)
+    assert set(catalogue.PROVEN_BY_CROWDS) == set(OF_CROWDS)
+    assert {crowd for crowd, _ in OF_CROWDS.values()} == set(catalogue.CROWDS) - {"twenty"}
 
 
 def test_hooks_are_refused_outside_of_tests(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,9 @@ def test_a_crowd_of_readers(
     listeners: Listeners,
     connections_of: Callable[[WebProcess], list[str]],
 ) -> None:
-    webs = [web_process(f"agentops-web-{n}", AGENTOPS_STREAMS_PER_USER="2000") for n in (1, 2)]
+    # All readers are one user's, at one address.
+    limits = {"AGENTOPS_STREAMS_PER_USER": "2000", "AGENTOPS_CONNECTIONS_PER_ADDRESS": "2000"}
+    webs = [web_process(f"agentops-web-{n}", **limits) for n in (1, 2)]
     scene = Scene(webs[0], listeners)
     run, headers = scene.run, with_key(scene.project)
     urls = [scene.url, scene.url.replace(webs[0].url, webs[1].url)]
