@@ -33,9 +33,10 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # Browsers by themselves and a few at a time: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
 BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile
-# What asks no database, or always the same one (the embedded mode's SQLite), is run by the first pass alone.
+# What asks no database, or always the same one (the embedded mode's SQLite), or is about the provider and takes half
+# a minute, is run by the first pass alone.
 ONCE := $(addprefix --ignore=,tests/embedded tests/runs/fixtures tests/runs/tools tests/deployment/test_files.py \
-	tests/deployment/test_wheel.py tests/runs/test_policies.py tests/timeline/test_redact.py)
+	tests/deployment/test_wheel.py tests/outage tests/runs/test_policies.py tests/timeline/test_redact.py)
 PACKAGES := agentops timeline runs
 
 .PHONY: help
@@ -51,6 +52,7 @@ help:
 	@echo 'make check   style, types, migrations, deployment settings, import floors'
 	@echo 'make bench   the measurements'
 	@echo 'make lock    write the lock files again (LOCK_ARGS=--upgrade for newer versions)'
+	@echo 'make digests   look up the current digests of the images in docker-compose.yml and Dockerfile'
 	@echo 'make clean   remove .venv, caches and build results; data in .agentops stays'
 
 # --- Environment ------------------------------------------------------------------------------------------------
@@ -116,6 +118,18 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-inde
 lock: $(TOOL_STAMP)
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+
+# The current digests of the images that are named by tag and digest, as Docker's registry has them.
+IMAGE := [a-z]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}
+.PHONY: digests
+digests:
+	@for image in $$(grep -ohE '$(IMAGE)' docker-compose.yml Dockerfile | sort -u); do \
+		tag="$${image%@*}"; \
+		digest="$$(docker buildx imagetools inspect "$$tag" --format '{{.Manifest.Digest}}')"; \
+		[[ "$$digest" =~ ^sha256:[0-9a-f]{64}$$ ]] || { echo "no digest of $$tag: $$digest" >&2; exit 1; }; \
+		sed -i "s|$$image|$$tag@$$digest|" docker-compose.yml Dockerfile; \
+		echo "$$tag@$$digest"; \
+	done
 
 # --- Tests ------------------------------------------------------------------------------------------------------
 
@@ -205,7 +219,8 @@ bench: $(ENV_STAMP)
 # --- Checks -----------------------------------------------------------------------------------------------------
 
 # Settings as in production; nothing connects to these servers, whose names cannot exist.
-PRODUCTION := env AGENTOPS_HOME=$(VENV)/check AGENTOPS_HTTPS=true ALLOWED_HOSTS=agentops.example \
+PRODUCTION := env AGENTOPS_HOME=$(VENV)/check AGENTOPS_HTTPS=true FORWARDED_ALLOW_IPS=192.0.2.1 \
+	ALLOWED_HOSTS=agentops.example \
 	DATABASE_URL=postgresql://agentops@db.invalid/agentops REDIS_URL=redis://:password@redis.invalid/0
 
 .PHONY: check

@@ -81,3 +81,29 @@ def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None
                     if cursor.fetchone()[0] != "on":
                         found.append(Error(f"PostgreSQL's {name} is off: {loss}.", id="agentops.E004"))
     return found
+
+
+@register(Tags.database)
+def pools_fit_the_server(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """All processes together must not ask for more connections than PostgreSQL gives out."""
+    pool = settings.DATABASES["default"].get("OPTIONS", {}).get("pool")
+    if not pool or "default" not in (databases or []):
+        return []
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT sum(setting::int) FILTER (WHERE name = 'max_connections')"
+            " - sum(setting::int) FILTER (WHERE name <> 'max_connections') FROM pg_settings WHERE name IN"
+            " ('max_connections', 'superuser_reserved_connections', 'reserved_connections')"
+        )
+        available = int(cursor.fetchone()[0])
+    wanted = pool["max_size"] * settings.AGENTOPS_DB_PROCESSES
+    if wanted <= available:
+        return []
+    return [
+        Doubt(
+            f"PostgreSQL has {available} connections, and agentops may open {wanted}:"
+            f" AGENTOPS_DB_POOL={pool['max_size']} in each of AGENTOPS_DB_PROCESSES={settings.AGENTOPS_DB_PROCESSES}.",
+            hint="Raise PostgreSQL's max_connections, or lower AGENTOPS_DB_POOL.",
+            id="agentops.W004",
+        )
+    ]

@@ -65,14 +65,14 @@ except OSError as error:
     raise BadSetting(f"AGENTOPS_HOME must be a directory that this user may write to ({error.strerror})") from None
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    # Its modules register when the URLs are loaded: a command that serves nothing need not wait for them.
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "csp",
-    "django_eventstream",
     "django_htmx",
     "drf_spectacular_sidecar",
     "rest_framework",
@@ -87,9 +87,13 @@ MIDDLEWARE = [
     # A long timeline is half a megabyte of text; compressed, a fifth of it. Streams are not compressed.
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
+    "agentops.middleware.KnownHosts",
     "django.middleware.security.SecurityMiddleware",
+    "agentops.body_limit.RefusedBodies",
     "agentops.health.Health",
     "agentops.middleware.StaticFiles",
+    "agentops.one_charset.Utf8Only",
+    "agentops.middleware.Methods",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -101,7 +105,6 @@ MIDDLEWARE = [
     "agentops.middleware.Refusals",
 ]
 ROOT_URLCONF = "agentops.urls"
-WSGI_APPLICATION = "agentops.wsgi.application"
 ASGI_APPLICATION = "agentops.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
@@ -127,9 +130,19 @@ AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
 AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
+# Of failed calls; an agent's settings may say otherwise (runs/retry_limits.py).
+AGENTOPS_MAX_RETRIES = env.integer("AGENTOPS_MAX_RETRIES", 3, low=0, high=100)
+AGENTOPS_TOOL_MAX_RETRIES = env.integer("AGENTOPS_TOOL_MAX_RETRIES", 1, low=0, high=100)
+AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, low=0, high=3_600_000)
+# How long a run waits for a provider that cannot be reached before it pauses.
+AGENTOPS_OUTAGE_S = env.seconds("AGENTOPS_OUTAGE_S", 900, low=0, high=30 * 86_400)
 # Touched after each sweep, so that whoever watches the worker sees that it lives.
 AGENTOPS_ALIVE_FILE = env.text("AGENTOPS_ALIVE_FILE")
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
+# What agents may read with read_file and list_dir: nothing unless a directory is named here (runs/tools/roots.py).
+AGENTOPS_TOOL_ROOTS = env.directories("AGENTOPS_TOOL_ROOTS", [])
+if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOME)) for root in AGENTOPS_TOOL_ROOTS):
+    raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
@@ -155,10 +168,24 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [],
 }
 
+# Requests in a minute to the API; 0: as many as they like (agentops/projects/rates.py).
+AGENTOPS_RATE_KEY = env.integer("AGENTOPS_RATE_KEY", 6_000, low=0, high=1_000_000_000)
+AGENTOPS_RATE_USER = env.integer("AGENTOPS_RATE_USER", 3_000, low=0, high=1_000_000_000)
+AGENTOPS_RATE_ADDRESS = env.integer("AGENTOPS_RATE_ADDRESS", 60_000, low=0, high=1_000_000_000)
+
 # --- Streams --------------------------------------------------------------------------------------------
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
 AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, high=100_000)
 EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
+
+# --- Web server: what a client may cost it (agentops/http_protocol.py, agentops/body_limit.py) --------------
+AGENTOPS_WEB_THREADS = env.integer("AGENTOPS_WEB_THREADS", 8, low=1, high=256)
+AGENTOPS_HEADER_TIMEOUT_S = env.seconds("AGENTOPS_HEADER_TIMEOUT_S", 10, low=0.1, high=600)
+AGENTOPS_BODY_TIMEOUT_S = env.seconds("AGENTOPS_BODY_TIMEOUT_S", 30, low=0.1, high=3600)
+AGENTOPS_CONNECTIONS = env.integer("AGENTOPS_CONNECTIONS", 3000, low=1, high=1_000_000)
+AGENTOPS_CONNECTIONS_PER_ADDRESS = env.integer("AGENTOPS_CONNECTIONS_PER_ADDRESS", 256, low=1, high=1_000_000)
+if AGENTOPS_CONNECTIONS <= AGENTOPS_STREAMS:
+    raise BadSetting("AGENTOPS_CONNECTIONS must be more than AGENTOPS_STREAMS, which are connections too")
 
 # --- Database -----------------------------------------------------------------------------------------
 _sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(AGENTOPS_HOME / "agentops.sqlite3")}
@@ -166,6 +193,8 @@ DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", 
 # Shown in pg_stat_activity, so that connections can be counted by kind of process.
 AGENTOPS_PROCESS_NAME = env.text("AGENTOPS_PROCESS_NAME", "agentops")
 AGENTOPS_DB_POOL = env.integer("AGENTOPS_DB_POOL", 20, low=0, high=500)
+# How many processes have such a pool: agentops.checks compares all of them with what the server allows.
+AGENTOPS_DB_PROCESSES = env.integer("AGENTOPS_DB_PROCESSES", 1, low=1, high=10_000)
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     # IMMEDIATE: a transaction that reads first and writes later cannot be refused half-way.
     # FULL: a commit that was acknowledged survives a power cut. recursive_triggers: REPLACE fires DELETE triggers.
@@ -174,10 +203,16 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON;",
     }
-    Path(DATABASES["default"]["NAME"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        Path(DATABASES["default"]["NAME"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"DATABASE_URL must name a file in a directory that this user may write to ({error.strerror})"
+        raise BadSetting(text) from None
 else:
     options = DATABASES["default"].setdefault("OPTIONS", {})
     options["application_name"] = AGENTOPS_PROCESS_NAME
+    # The client library would read it from the environment, which workers clean (runs/environment.py).
+    DATABASES["default"]["PASSWORD"] = DATABASES["default"].get("PASSWORD") or os.environ.get("PGPASSWORD", "")
     # A suspended process must not hold rows for longer than its lease; a lock that does not come is an error
     # that is tried again, not a hang.
     idle_ms = round(AGENTOPS_LEASE_S * 1000)
@@ -291,8 +326,11 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]
 if AGENTOPS_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# Whose word is taken for where a request came from. uvicorn reads the same variable.
-FORWARDED_ALLOW_IPS = env.names("FORWARDED_ALLOW_IPS", ["127.0.0.1"])
+# Proxies whose word is taken for where a request came from, and whether it came over HTTPS. Without one nobody's is:
+# whoever can connect could otherwise choose an address for each try at a password.
+FORWARDED_ALLOW_IPS = env.proxies("FORWARDED_ALLOW_IPS")
+if AGENTOPS_HTTPS and not FORWARDED_ALLOW_IPS:
+    raise BadSetting("FORWARDED_ALLOW_IPS must name the proxy that speaks HTTPS where AGENTOPS_HTTPS is set")
 AGENTOPS_HEALTH_TOKEN = env.text("AGENTOPS_HEALTH_TOKEN")
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -321,10 +359,14 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},
-    # Celery tells of every hint and every tick of the clock, django-eventstream of every listener.
+    # Celery tells of every hint and every tick of the clock, django-eventstream of every listener, HTTP clients of
+    # every request; those of the vendors' libraries with the whole conversation where LOG_LEVEL is DEBUG.
     "loggers": {
         name: {"level": "WARNING"}
-        for name in ("celery.app.trace", "celery.worker.strategy", "celery.beat", "django_eventstream")
+        for name in (
+            *("celery.app.trace", "celery.worker.strategy", "celery.beat", "django_eventstream"),
+            *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "groq", "mistralai"),
+        )
     },
 }
 

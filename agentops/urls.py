@@ -16,6 +16,8 @@ handler403 = error_pages.forbidden
 handler404 = error_pages.not_found
 handler500 = error_pages.server_error
 
+admin.autodiscover()
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", home, name="home"),
     path("login", Login.as_view(), name="login"),

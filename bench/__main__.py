@@ -9,7 +9,7 @@ import sys
 
 from bench import place
 
-NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers", "streams", "browser")
+NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers", "streams", "browser", "words", "startup")
 EXTRA = ("profile", "follow")
 MODULES = {"profile": "profiling", "follow": "following"}
 

@@ -54,7 +54,10 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     began = time.monotonic()
     filled = fill(place, count)
     note(f"{count:,} runs and {count:,} events in one log, made in {time.monotonic() - began:.0f} s")
-    with _served(place, "agentops.wsgi:application") as ours, _served(place, "bench.peers.drf_site:application") as drf:
+    with (
+        _served(place, "bench.wsgi_site:application") as ours,
+        _served(place, "bench.peers.drf_site:application") as drf,
+    ):
         for name, raw, mine, theirs in _lists(place, filled, Client(ours, filled), Client(drf, None)):
             _compare(name, {"raw": raw, "ours": mine, "drf": theirs}, turns)
         _slowest(filled, Client(ours, filled), turns)

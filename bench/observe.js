@@ -10,6 +10,8 @@
     painted: null, // the first paint of anything
     stepInPage: null,
     stepSeen: null,
+    words: null, // the first words of an answer that streams: in the page, and in the frame that shows them
+    wordsSeen: null,
   };
   window.bench = noted;
 
@@ -43,10 +45,21 @@
     settle();
   }).observe({ type: "paint", buffered: true });
 
+  const hear = (node, at) => {
+    const streams = noted.words === null && node.parentElement?.closest("#timeline [id^=turn-][id$=-text]");
+    if (!streams || !node.textContent.trim()) return;
+    noted.words = at;
+    afterFrame((at) => {
+      noted.wordsSeen = at;
+      document.documentElement.dataset.benchWords = "";
+    });
+  };
+
   const look = (records) => {
     const at = now();
     for (const record of records) {
       for (const node of record.addedNodes) {
+        hear(node, at);
         if (node instanceof HTMLElement && node.dataset.seq) noted.rows[node.dataset.seq] ??= at;
       }
     }

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -122,6 +123,11 @@ def uvicorn(python: str | Path, application: str, port: int, *more: str) -> list
         " --timeout-graceful-shutdown 2"
     )
     return [python, "-m", "uvicorn", application, *flags.split(), *more]
+
+
+def site(port: int) -> list[str | Path]:
+    """One process of `agentops serve`."""
+    return [Path(sys.executable).with_name("agentops"), "serve", "--port", str(port)]
 
 
 def _end_with_us() -> None:

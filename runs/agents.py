@@ -28,6 +28,7 @@ from runs.models import Agent
 from runs.policies import Policies
 from runs.providers import base as providers
 from runs.tools.registry import UnknownTool
+from runs.tools.roots import RootRefused
 from timeline.redact import DEFAULT as REDACTOR
 
 Outcome = Literal["created", "changed", "unchanged"]
@@ -147,7 +148,7 @@ def _checked(definition: Mapping[str, Any]) -> Definition:
         raise InvalidAgent(f"a definition has at most {MAX_BYTES} bytes", pointer="")
     try:
         wanted = Definition.model_validate(given)
-        _check_gates(policies.parse(wanted.policies), wanted.policies)
+        _check_gates(policies.parse(wanted.policies), wanted.policies, wanted.settings)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise InvalidAgent(first["msg"].removeprefix("Value error, "), pointer=_pointer(first["loc"])) from None
@@ -156,13 +157,13 @@ def _checked(definition: Mapping[str, Any]) -> Definition:
     return wanted
 
 
-def _check_gates(wanted: Policies, given: Mapping[str, Any]) -> None:
+def _check_gates(wanted: Policies, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Whether what its gates name is there, and may be asked on this site."""
     for trigger, rules in wanted.rules.items():
         for place, rule in enumerate(rules):
             try:
                 if rule.run is not None:
-                    gates.find(rule.run)
+                    gates.check(rule.run, settings)
             except gates.GateRefused as error:
                 at = [trigger, place] if isinstance(given[trigger], list) else [trigger]
                 raise policies.InvalidPolicy(f"no gate: {error}", [*at, "run"]) from error
@@ -215,12 +216,19 @@ def _check_usable(agent: Agent) -> None:
     try:
         creation.check_agent(agent)
     except InvalidAgent as error:
-        cause = error.__cause__
-        at = f"/tools/{agent.tools.index(cause.names[0])}" if isinstance(cause, UnknownTool) else "/settings"
-        raise InvalidAgent(str(error), pointer=at) from cause
+        raise InvalidAgent(str(error), pointer=_at_fault(agent, error.__cause__)) from error.__cause__
     except (ValueError, TypeError) as error:
         # A toolset is made from the settings, and reads them before anyone has looked at them.
         raise InvalidAgent(f"a toolset cannot use these settings: {error}", pointer="/settings") from error
+
+
+def _at_fault(agent: Agent, cause: BaseException | None) -> str:
+    match cause:
+        case UnknownTool():
+            return f"/tools/{agent.tools.index(cause.names[0])}"
+        case RootRefused():
+            return f"/{cause.member}"
+    return "/settings"
 
 
 def _pointer(path: Sequence[str | int]) -> str:

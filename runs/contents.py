@@ -6,12 +6,13 @@ May import Django, the record and rows_json. Lists leave out what may be large; 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
 
-from runs.json_columns import ANY, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column, as_jsonb, dumped
+from runs.json_columns import ANY, BOOLEAN, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column, as_jsonb, dumped
 from runs.rows_json import Key, Listing, Rows, Span, Where, by_id, id_param
 from timeline import events
 
@@ -79,20 +80,27 @@ _TOOL_CALL = (
     Column("created_at", TIME, "t.created_at"),
     Column("started_at", TIME, "t.started_at", nullable=True),
     Column("finished_at", TIME, "t.finished_at", nullable=True),
+    Column(
+        "resolved_by",
+        TEXT,
+        "t.resolved_by",
+        note="Who declared what came of a call of unknown outcome: its status was reported, not observed.",
+        nullable=True,
+    ),
+    Column("resolved_at", TIME, "t.resolved_at", note="When that was declared.", nullable=True),
 )
 _CALLS_BY_STEP = (Key("t.step_number"), by_id("t.id"))
 TOOL_CALLS = Listing("agent_run_tool_calls t", _TOOL_CALL, _CALLS_BY_STEP)
 TOOL_CALL = Listing(
-    "agent_run_tool_calls t LEFT JOIN agent_run_messages m ON m.id = t.result_message_id",
+    "agent_run_tool_calls t",
     (
         *_TOOL_CALL,
         Column("input", ANY, "t.input", note="The arguments: an object, or the text where it is none.", nullable=True),
         Column(
             "output",
             ANY,
-            "COALESCE(t.output, m.content #> '{parts,0,content}')",
-            "COALESCE(t.output, JSON_QUOTE(JSON_EXTRACT(m.content, '$.parts[0].content')))",
-            "As the tool gave it, also where the model saw less.",
+            "t.output",
+            note="What the tool returned, whole, or the error. Null only while the call has not ended.",
             nullable=True,
         ),
     ),
@@ -115,7 +123,8 @@ ERRORS = Listing(
         Column("step_number", INTEGER, "e.step_number"),
         Column("context", TEXT, "e.context", note="What failed: llm, step, or tool:<call id>."),
         Column("error_type", TEXT, "e.error_type"),
-        Column("message", TEXT, "e.message"),
+        Column("message", TEXT, "e.message", note="For people: what is wrong and what to do."),
+        Column("details", TEXT, "e.details", note="What the vendor or its library said."),
         Column("attempt", INTEGER, "e.attempt", note="From 0."),
         Column("created_at", TIME, "e.created_at"),
     ),
@@ -127,27 +136,77 @@ TURN_USAGES = Listing(
     (
         Column("id", INTEGER, "u.id"),
         Column("step_number", INTEGER, "u.step_number"),
-        Column("attempt", INTEGER, "u.attempt", note="From 0: a model call that failed may have used tokens too."),
+        Column("attempt", INTEGER, "u.attempt", note="From 0."),
         Column("model", TEXT, "u.model"),
         *(Column(name, INTEGER, f"u.{name}") for name in _USED),
         Column("cost_usd", MONEY, "u.cost_usd", note="Null where nobody knows.", nullable=True),
         Column("duration_ms", INTEGER, "u.duration_ms", nullable=True),
         Column("created_at", TIME, "u.created_at"),
+        Column(
+            "outcome",
+            TEXT,
+            "u.outcome",
+            note="answered; abandoned: the attempt failed or was stopped; lost or rolled_back: repeated after a crash.",
+        ),
+        Column(
+            "usage_complete",
+            BOOLEAN,
+            "u.usage_complete",
+            note="False where the provider did not report all it counts: tokens and cost are what is known.",
+        ),
+        Column(
+            "cache_saved_usd",
+            MONEY,
+            "u.cache_saved_usd",
+            note="The cost without the prompt cache, minus cost_usd. Writing to the cache alone makes it negative.",
+            nullable=True,
+        ),
     ),
     (Key("u.step_number"), Key("u.id")),
 )
+_OF_RUN = "FROM agent_run_turn_usages u WHERE u.run_id = r.id"
+_BUCKETS = {"abandoned": "u.outcome = 'abandoned'", "repeated": "u.outcome IN ('lost', 'rolled_back')"}
+
+
+def _bucket(name: str, condition: str) -> Iterator[Column]:
+    """What calls without a lasting answer have used; the totals include it."""
+
+    def of_run(what: str) -> str:
+        return f"(SELECT {what} {_OF_RUN} AND {condition})"
+
+    what = {"abandoned": "that failed or were stopped", "repeated": "repeated after a crash"}[name]
+    yield Column(f"{name}_calls", INTEGER, of_run("COUNT(*)"), note=f"Model calls {what}; part of the totals.")
+    for kind in ("input_tokens", "output_tokens"):
+        yield Column(f"{name}_{kind}", INTEGER, of_run(f"CAST(COALESCE(SUM(u.{kind}), 0) AS BIGINT)"))
+    yield Column(f"{name}_cost_usd", MONEY, of_run("SUM(u.cost_usd)"), nullable=True)
+
+
 USAGE_TOTALS = Listing(
     "agent_runs r",
     (
         Column(
             "model_calls",
             INTEGER,
-            "(SELECT COUNT(*) FROM agent_run_turn_usages u WHERE u.run_id = r.id)",
-            note="Those that failed and told their usage too.",
+            f"(SELECT COUNT(*) {_OF_RUN})",
+            note="Those without an answer too, unless the provider refused them.",
         ),
         *(Column(name, INTEGER, f"r.{name}") for name in _USED),
         Column("cost_usd", MONEY, "r.cost_usd", note="Null where nobody knows.", nullable=True),
         Column("cost_source", TEXT, "r.cost_source", note="reported, computed or unknown."),
+        Column(
+            "cache_saved_usd",
+            MONEY,
+            f"(SELECT SUM(u.cache_saved_usd) {_OF_RUN})",
+            note="The cost without the prompt cache, minus the cost of the calls that used it.",
+            nullable=True,
+        ),
+        *(column for name, condition in _BUCKETS.items() for column in _bucket(name, condition)),
+        Column(
+            "incomplete_usage_calls",
+            INTEGER,
+            f"(SELECT COUNT(*) {_OF_RUN} AND NOT u.usage_complete)",
+            note="Calls of which the provider did not report all tokens: it may bill more than the totals say.",
+        ),
     ),
     (by_id("r.id"),),
 )
@@ -189,6 +248,7 @@ EVENTS = Listing(
     (Key("e.seq"),),
     tail=(("e.type", str), ("CAST(e.payload AS text)", as_jsonb), ("e.source", str), ("l.last_seq", int)),
     finish=_wire,
+    clean=True,
 )
 
 

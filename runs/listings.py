@@ -17,6 +17,7 @@ from django.db import connection
 from runs.json_columns import ANY, ARRAY, BOOLEAN, ELAPSED, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column
 from runs.models import Agent
 from runs.rows_json import Key, Listing, Where, by_id, by_time, id_param, time_param
+from timeline.redact import DEFAULT as REDACTOR
 
 # --- Runs -----------------------------------------------------------------------------------------------------
 
@@ -25,6 +26,22 @@ _RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
 _SLUG = "(SELECT a.slug FROM runs_agent a WHERE a.id = r.agent_id)"
 _NAMED_SQLITE = "JSON_EXTRACT(r.agent_config, '$.agent_id')"
 _LAST = "COALESCE(r.completed_at, l.last_event_at)"
+
+
+def _us(time: str) -> str:
+    """A stored time of SQLite as microseconds: a sum of floats would not have the digits that Postgres has."""
+    fraction = f"CAST(SUBSTR(SUBSTR({time}, 21) || '000000', 1, 6) AS INTEGER)"
+    return f"(CAST(STRFTIME('%%s', SUBSTR({time}, 1, 19)) AS INTEGER) * 1000000 + {fraction})"
+
+
+# A hold of a worker that goes on ends, as far as anybody knows, with the last event.
+_HOLDS = "FROM agent_run_attempts h WHERE h.run_id = r.id"
+_HELD_UNTIL = f"COALESCE(h.ended_at, GREATEST({_LAST}, h.claimed_at))"
+_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_HELD_UNTIL} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - all ours
+_WORKED_SQLITE = (
+    f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
+)
+_SPAN, _SPAN_SQLITE = f"EXTRACT(epoch FROM {_LAST} - r.started_at)", f"({_us(_LAST)} - {_us('r.started_at')})"
 _LISTED = (
     Column("id", ID, "r.id"),
     Column(
@@ -49,9 +66,10 @@ _LISTED = (
     Column(
         "duration",
         ELAPSED,
-        f"EXTRACT(epoch FROM {_LAST} - r.started_at)",
-        f"{_LAST} || '|' || r.started_at",
-        "Seconds from its start to its end or last sign of life.",
+        # A hold is closed a moment after its run: no duration is longer than the span between its ends.
+        f"LEAST(COALESCE({_WORKED}, {_SPAN}), {_SPAN})",
+        f"MIN(COALESCE({_WORKED_SQLITE}, {_SPAN_SQLITE}), {_SPAN_SQLITE})",
+        "Seconds that workers had it, up to its last sign of life; of a run that others executed, from start to end.",
         nullable=True,
     ),
     Column("input_tokens", INTEGER, "r.input_tokens"),
@@ -96,7 +114,22 @@ _RUN = (
     Column("cache_write_tokens", INTEGER, "r.cache_write_tokens"),
     Column("reasoning_tokens", INTEGER, "r.reasoning_tokens"),
     Column("cost_source", TEXT, "r.cost_source", note="reported, computed or unknown."),
-    Column("queued_at", TIME, "r.queued_at"),
+    Column(
+        "waited",
+        ELAPSED,
+        f"CASE WHEN r.started_at IS NOT NULL THEN GREATEST({_SPAN} - COALESCE({_WORKED}, {_SPAN}), 0.000000) END",
+        f"MAX({_SPAN_SQLITE} - COALESCE({_WORKED_SQLITE}, {_SPAN_SQLITE}), 0)",
+        "Seconds between its start and its end or last sign of life in which no worker had it.",
+        nullable=True,
+    ),
+    Column("queued_at", TIME, "r.created_at", note="When it was put into the queue first."),
+    Column(
+        "requeued_at",
+        TIME,
+        "CASE WHEN r.status = 'queued' AND r.started_at IS NOT NULL THEN r.queued_at END",
+        note="Of a run that has started and is in the queue again: since when.",
+        nullable=True,
+    ),
     Column("not_before", TIME, "r.not_before", note="When a waiting run goes on by itself.", nullable=True),
     _counted("message_count", "agent_run_messages"),
     _counted("tool_call_count", "agent_run_tool_calls"),
@@ -130,6 +163,7 @@ def with_agent(where: Where, project_id: UUID, slug: str) -> Where:
 
 
 def with_label(where: Where, label: str) -> Where:
+    label = REDACTOR.clean_text(label)[0]  # as it was stored
     if connection.vendor == "postgresql":
         return where.also("r.labels @> %s::jsonb", json.dumps([label]))
     return where.also("EXISTS (SELECT 1 FROM JSON_EACH(r.labels) AS one WHERE one.value = %s)", label)

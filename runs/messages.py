@@ -100,16 +100,3 @@ def join(merged: list[ModelMessage], message: ModelMessage) -> None:
 def content_of(recorded: str | list[Any]) -> str | list[UserContent]:
     """Text as it is, or a list of texts and media with the media rebuilt from their dumps."""
     return recorded if isinstance(recorded, str) else ITEMS.validate_python(recorded)
-
-
-def text_of(content: dict[str, Any]) -> str:
-    """What a person would read of a message; media are named, not shown."""
-    texts: list[str] = []
-    for part in content["parts"]:
-        said = part.get("content") if part["part_kind"] != "thinking" else None
-        for item in said if isinstance(said, list) else [said]:
-            if isinstance(item, str):
-                texts.append(item)
-            elif isinstance(item, dict):
-                texts.append(f"[{item.get('media_type') or item.get('kind', 'media')}]")
-    return "\n".join(texts)

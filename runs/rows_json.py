@@ -1,7 +1,7 @@
 """Rows of a list as JSON text, made where that is cheapest: by Postgres itself, or beside SQLite's driver.
 
-May import Django and json_columns. A list is read by keyset in a constant number of statements and becomes no objects
-on the way; the answer is the same to the byte on both databases.
+May import Django, json_columns and masking. A list is read by keyset in a constant number of statements and becomes no
+objects on the way; the answer is the same to the byte on both databases.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db import connection
 
 from runs.json_columns import MICROSECOND, Column
+from runs.masking import masked, masked_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: Where a row stands in the order of its list, as JSON can hold it: numbers, and texts.
@@ -131,14 +132,18 @@ class Listing:
     #: SQLite's value the one that Postgres gives.
     tail: Sequence[tuple[str, Callable[[Any], Any]]] = ()
     finish: Callable[..., str] | None = None
+    #: Events were cleaned when they were stored, and are read by the thousand.
+    clean: bool = False
 
     def page(self, where: Where, span: Span) -> Rows:
-        """One statement."""
-        return self._read(self.beyond(where, span), self._in_order(span))
+        """Return the rows, without secrets. One statement."""
+        found = self._read(self.beyond(where, span), self._in_order(span))
+        return found if self.clean else replace(found, texts=masked_rows(found.texts))
 
-    def one(self, where: Where) -> str | None:
-        """One statement."""
-        return next(iter(self._read(where, "LIMIT 1").texts), None)
+    def one(self, where: Where, *, secrets: bool = False) -> str | None:
+        """Return the row, with its `secrets` only for who may see them. One statement."""
+        text = next(iter(self._read(where, "LIMIT 1").texts), None)
+        return text if text is None or secrets or self.clean else masked(text)
 
     def keys(self, where: Where, span: Span, *also: str) -> list[tuple[Any, ...]]:
         """The order's columns of the rows alone, and `also` these expressions. One statement."""

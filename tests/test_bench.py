@@ -14,7 +14,7 @@ import pytest
 from tests.crash.rig import missing
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers")
+NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers", "startup")
 
 
 @pytest.mark.postgres
@@ -51,6 +51,14 @@ def test_the_pages_are_measured_in_chromium(redis_url: str) -> None:
         assert f"Start to visible step, p95, {what}" in said
     for what in ("commit to row in the page", "first paint, 1,000 events", "memory of the tab after 1 s"):
         assert what in said
+
+
+@pytest.mark.postgres
+@pytest.mark.bench
+def test_the_first_words_are_measured_in_chromium() -> None:
+    if shutil.which("chromium") is None:
+        missing("there is no Chromium")
+    assert "first words: chunk to page, median" in bench("words")
 
 
 def bench(*names: str, **variables: str) -> str:

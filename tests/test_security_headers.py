@@ -151,7 +151,7 @@ def test_behind_https_cookies_are_bound_to_the_host(tmp_path: Path) -> None:
         "from django.conf import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME,"
         " s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_HSTS_SECONDS, s.SECURE_HSTS_INCLUDE_SUBDOMAINS)"
     )
-    env = os.environ | {"AGENTOPS_HTTPS": "true", "AGENTOPS_HOME": str(tmp_path)}
+    env = os.environ | {"AGENTOPS_HTTPS": "true", "FORWARDED_ALLOW_IPS": "192.0.2.1", "AGENTOPS_HOME": str(tmp_path)}
 
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
 

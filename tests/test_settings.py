@@ -21,9 +21,21 @@ BAD = [
     ("ALLOWED_HOSTS", "*"),
     ("REDIS_URL", "http://swordfish"),
     ("AGENTOPS_LEASE_S", "never"),
+    *[
+        ("AGENTOPS_TOOL_ROOTS", value)
+        for value in (
+            "relative",
+            "/no/such/directory",
+            "/etc/passwd",
+            "/proc/self",
+            "/usr/../proc/self",
+            "/usr,/sys/kernel",
+        )
+    ],
     ("AGENTOPS_MAX_TOTAL_STEP", "500"),
     ("AGENTOPS_CHAOS", "CP12:1"),
     ("PORT", "65536"),
+    *[(f"AGENTOPS_RATE_{name}", value) for name, value in (("KEY", "-1"), ("USER", "1e3"), ("ADDRESS", "1/s"))],
     *[
         ("EMAIL_URL", value)
         for value in ("localhost:25", "http://h", "smtp://:25", "smtp://u:swordfish@h/p", "smtp://h:x")
@@ -53,6 +65,21 @@ def read_with(monkeypatch: pytest.MonkeyPatch, home: Path, **variables: str) -> 
     for name, value in {"AGENTOPS_HOME": str(home), **variables}.items():
         monkeypatch.setenv(name, value)
     return runpy.run_path(str(settings.BASE_DIR / "agentops" / "settings.py"))
+
+
+def test_tool_roots_are_directories_apart_from_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, roots = tmp_path / "home", [tmp_path / "one", tmp_path / "two"]
+    for each in (*roots, home / "inside"):
+        each.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home / "inside")
+
+    found = read_with(monkeypatch, home, AGENTOPS_TOOL_ROOTS=f"{roots[0]}, {roots[1]}")
+
+    assert found["AGENTOPS_TOOL_ROOTS"] == list(map(str, roots))
+    assert read_with(monkeypatch, home)["AGENTOPS_TOOL_ROOTS"] == []
+    for bad in (home, home / "inside", tmp_path / "link"):
+        with pytest.raises(BadSetting, match="AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME"):
+            read_with(monkeypatch, home, AGENTOPS_TOOL_ROOTS=str(bad))
 
 
 def test_a_mail_server_is_one_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

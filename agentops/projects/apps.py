@@ -8,4 +8,6 @@ class ProjectsConfig(AppConfig):
     label = "projects"
 
     def ready(self) -> None:
-        from agentops.projects import sessions  # noqa: F401 - notes when somebody logs in
+        from agentops.projects import revocation, sessions  # noqa: F401 - sessions notes when somebody logs in
+
+        revocation.watch_rows()

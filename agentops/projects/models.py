@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.core.validators import RegexValidator
 from django.db import models
+from django.dispatch import Signal
 from uuid_utils.compat import uuid7
 
 SLUG_PATTERN = r"\A[a-z0-9][a-z0-9-]{0,62}\Z"
@@ -19,6 +20,8 @@ UUID_PATTERN = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
 SLUG = RegexValidator(SLUG_PATTERN, "Lower-case letters, digits and dashes, at most 63.")
 # An address names a project by its id or by its slug, and must never mean two.
 NOT_A_UUID = RegexValidator(UUID_PATTERN, "Not in the form of a UUID.", inverse_match=True)
+#: Sent by QuerySet.update(), which sends no post_save: `ids` of the keys, or of the members' users.
+keys_changed, memberships_changed = Signal(), Signal()
 
 
 class Project(models.Model):
@@ -42,6 +45,16 @@ class Role(models.TextChoices):
     ADMIN = "admin"
 
 
+class MembershipQuerySet(models.QuerySet["Membership"]):
+    def update(self, **kwargs: Any) -> int:
+        user_ids = list(self.values_list("user_id", flat=True))
+        changed = super().update(**kwargs)
+        memberships_changed.send(sender=self.model, ids=user_ids)
+        return changed
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
+
 class Membership(models.Model):
     """A person's role in a project; read again for each request, so a change holds at once."""
 
@@ -50,6 +63,8 @@ class Membership(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=8, choices=Role.choices)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = MembershipQuerySet.as_manager()
 
     class Meta:
         constraints = [
@@ -67,6 +82,8 @@ class Scope(models.TextChoices):
     INGEST = "ingest"
     READ = "read"
     WRITE = "write"
+    #: See what is masked for everybody else, where it is asked for.
+    SECRETS = "secrets"
 
 
 class KeyState(models.TextChoices):
@@ -80,6 +97,17 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
         """Those that open a door at `now`; says in SQL what `ApiKey.state` says of one row."""
         unexpired = models.Q(expires_at=None) | models.Q(expires_at__gt=now)
         return self.filter(unexpired, revoked_at=None)
+
+    def update(self, **kwargs: Any) -> int:
+        if kwargs.keys() == {"last_used_at"}:  # written with every use of a key
+            return super().update(**kwargs)
+        # Read before: afterwards the rows may not pass the filter any more.
+        ids = list(self.values_list("pk", flat=True))
+        changed = super().update(**kwargs)
+        keys_changed.send(sender=self.model, ids=ids)
+        return changed
+
+    update.alters_data = True  # type: ignore[attr-defined]
 
 
 class ApiKey(models.Model):
@@ -202,6 +230,8 @@ class Notification(models.Model):
 
         #: A policy, or an agent, wants a person to decide.
         ESCALATED = "escalated"
+        #: A run has paused at something that only a person can mend.
+        PAUSED = "paused"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="notifications", db_index=False)

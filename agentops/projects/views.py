@@ -10,18 +10,20 @@ from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_safe
 
 from agentops.projects.access import projects_for
 from agentops.projects.audit import Audited, record
+from agentops.projects.browsers import remember_browser
 from agentops.projects.errors import RoleRequired
 from agentops.projects.login import LoginForm
+from agentops.projects.methods import require_safe
 from agentops.projects.requests import principal_of
 
 
 class Login(LoginView):
     """Django's view: it follows local `next` addresses only, and gives the session a new key."""
 
+    http_method_names = ["get", "head", "post", "options"]
     template_name = "login.html"
     authentication_form = LoginForm
     redirect_authenticated_user = True
@@ -29,6 +31,7 @@ class Login(LoginView):
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         response = super().form_valid(form)
         record(principal_of(self.request), Audited.LOGIN, project=None, obj=form.get_user())
+        remember_browser(response, form.cleaned_data["username"].casefold())
         return response
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:

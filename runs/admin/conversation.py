@@ -57,7 +57,7 @@ class ToolCallAdmin(RowsOfRunsAdmin):
     id_fields = ("run_id", "id")
     loaded = (
         *("run_id", "tool_name", "call_id", "status", "effect", "starts", "attempts", "duration_ms", "step_number"),
-        *("created_at", "started_at", "finished_at", "child_run_id"),
+        *("created_at", "started_at", "finished_at", "child_run_id", "resolved_by"),
     )
     text_fields = ("tool_name", "call_id")
     search_help_text = "A run's id or a call's, or its beginning; or a part of a tool's name or of the model's call id."
@@ -70,6 +70,7 @@ class ToolCallAdmin(RowsOfRunsAdmin):
         cells.plain("starts"),
         cells.plain("attempts"),
         cells.plain("duration_ms", "ms"),
+        cells.words("resolved_by", "reported by", limit=40),
         cells.words("call_id", limit=40),
         cells.moment("started_at", "started"),
     )
@@ -80,12 +81,12 @@ class ToolCallAdmin(RowsOfRunsAdmin):
         yes_filter("child", "child_run"),
     )
     facts = (
-        ("Facts", (*list_display[:8], cells.words("call_id", limit=256), cells.words("idempotency_key"))),
+        ("Facts", (*list_display[:9], cells.words("call_id", limit=256), cells.words("idempotency_key"))),
         (
             "When and where",
             (
                 *(cells.moment("created_at", "planned"), cells.moment("started_at", "started")),
-                cells.moment("finished_at", "finished"),
+                *(cells.moment("finished_at", "finished"), cells.moment("resolved_at", "reported")),
                 cells.link("message_id", "runs_agentrunmessage", "asked for by"),
                 cells.link("result_message_id", "runs_agentrunmessage", "result"),
                 cells.link("child_run_id", "runs_agentrun", "child run"),

@@ -131,7 +131,7 @@ class AgentRunAdmin(RecordAdmin):
         (
             "Times and lease",
             (
-                *(cells.moment("created_at", "created"), cells.moment("queued_at", "queued")),
+                *(cells.moment("created_at", "created"), cells.moment("queued_at", "last queued")),
                 *(cells.moment("started_at", "started"), cells.moment("completed_at", "ended")),
                 *(cells.moment("log__last_event_at", "last event"), cells.moment("not_before", "not before")),
                 *(cells.words("lease_owner", "worker"), cells.plain("lease_epoch", "epoch")),

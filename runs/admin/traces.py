@@ -18,6 +18,7 @@ from agentops.projects.admin_base import cells
 from agentops.projects.admin_base.filters import choice_filter, yes_filter
 from runs.admin.rows_of_runs import OF_RUN, RowsOfRunsAdmin, run_cell
 from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
+from runs.statuses import LOST
 
 #: Clocks of several machines may differ by this much.
 SKEW = timedelta(minutes=5)
@@ -63,7 +64,7 @@ class AttemptAdmin(RowsOfRunsAdmin):
     list_filter = (
         *OF_RUN,
         yes_filter("ended", "ended_at"),
-        choice_filter("end", ("died", "fenced"), field="end_reason"),
+        choice_filter("end", LOST, field="end_reason"),
     )
     facts = ((None, list_display),)
 
@@ -84,10 +85,15 @@ class TurnUsageAdmin(RowsOfRunsAdmin):
         cells.words("model", limit=60),
         *(cells.plain(name, name.removesuffix("_tokens").replace("_", " ")) for name in TOKENS),
         cells.cost(),
+        cells.plain("outcome", "outcome"),
         cells.plain("duration_ms", "ms"),
         cells.moment("created_at", "at"),
     )
-    list_filter = (*OF_RUN, yes_filter("priced", "cost_usd"))
+    list_filter = (
+        *OF_RUN,
+        yes_filter("priced", "cost_usd"),
+        choice_filter("outcome", TurnUsage.Outcome.values, field="outcome"),
+    )
     facts = ((None, list_display),)
 
     def name_of(self, obj: TurnUsage) -> str:
@@ -114,7 +120,7 @@ class RunErrorAdmin(RowsOfRunsAdmin):
     list_filter = OF_RUN
     facts = (
         ("Facts", (*list_display[:5], cells.words("context", "where in full", limit=300), list_display[6])),
-        ("Message", (cells.payload("message"),)),
+        ("Message", (cells.payload("message"), cells.payload("details"))),
     )
 
     def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -134,17 +140,22 @@ class RunCommandAdmin(RowsOfRunsAdmin):
     key = ("id",)
     id_fields = ("id", "run_id")
     text_fields = ("created_by",)
-    loaded = ("run_id", "key", "type", "created_by", "received_at", "applied_at")
+    loaded = ("run_id", "key", "type", "created_by", "received_at", "applied_at", "outcome")
     search_help_text = "A run's id or a command's, or its beginning; or a part of who sent it."
     list_display = (
         cells.plain("type", "command"),
         run_cell(),
         cells.words("created_by", "by"),
         cells.moment("received_at", "received"),
-        cells.moment("applied_at", "applied"),
+        cells.moment("applied_at", "ended"),
+        cells.plain("outcome", "outcome"),
         cells.words("key", limit=60),
     )
-    list_filter = (*OF_RUN, choice_filter("type", RunCommand.Type.values), yes_filter("applied", "applied_at"))
+    list_filter = (
+        *OF_RUN,
+        choice_filter("type", RunCommand.Type.values),
+        choice_filter("outcome", RunCommand.Outcome.values),
+    )
     facts = (("Facts", (*list_display, cells.plain("id"))), ("What it says", (cells.payload("payload"),)))
 
     def name_of(self, obj: RunCommand) -> str:

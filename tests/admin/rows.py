@@ -45,6 +45,7 @@ _numbers = itertools.count(1)
 
 def registered() -> list[type[Model]]:
     """Ours, by their table's name."""
+    admin.autodiscover()
     found = [model for model in admin.site._registry if model._meta.app_label in OURS]
     return sorted(found, key=lambda model: model._meta.label)
 
@@ -100,7 +101,13 @@ def fill_run(run: AgentRun, rows: int, text: str) -> None:
             run=run, step_number=n, context=f"tool:{text}"[:300], error_type="boom", message=text, created_at=now
         )
         RunCommand.objects.create(
-            run=run, type="send", payload={"message": text}, created_by=text[:200], received_at=now, applied_at=now
+            run=run,
+            type="send",
+            payload={"message": text},
+            created_by=text[:200],
+            received_at=now,
+            applied_at=now,
+            outcome="applied",
         )
     with transaction.atomic():
         log.append(run.pk, [Entry({"text": text}, type="x.test") for _ in range(rows)], source=Source.INGEST)

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 
 from agentops.projects import incarnations
 from agentops.projects.models import AuditEntry, Incarnation
-from runs import folding, inbox, invariants, lifecycle, restore, retention
+from runs import folding, inbox, invariants, lifecycle, restore, retention, suspicion
 from runs.engine.resume import resume
 from runs.engine.worker import Worker
 from runs.models import AgentRun, Attempt
@@ -219,7 +219,7 @@ def test_what_has_ended_is_left_as_it_is() -> None:
 def test_the_deaths_of_a_step_are_still_counted_and_a_restore_is_none() -> None:
     run = make_run()
     claimed(run)
-    let_lapse(run)
+    assert suspicion.note_death_alone("a worker of the lost time")
     assert claimed(run).deaths == 1
     restored()
 

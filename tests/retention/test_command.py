@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from celery import current_app
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 from django.db import connections
 from django.utils import timezone
 
+from agentops.celery import app as celery_app
 from agentops.projects.models import AuditEntry, IdempotencyKey, Project
 from runs import retention, tasks
 from runs.engine import tidying
@@ -178,7 +178,7 @@ def test_the_clock_knows_the_task() -> None:
     planned = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
 
     assert tasks.remove_expired.name in planned
-    assert planned <= set(current_app.tasks)
+    assert planned <= set(celery_app.tasks)
 
 
 def test_a_chore_is_one_process_to_do(transactional_db: None) -> None:

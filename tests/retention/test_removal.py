@@ -24,7 +24,7 @@ from runs import folding, inbox, invariants, retention
 from runs.access import run_for
 from runs.engine.resume import resume
 from runs.errors import RunError, RunExpired
-from runs.models import Agent, AgentRun
+from runs.models import Agent, AgentRun, RunCommand
 from runs.retention import Outcome
 from tests.live.logs import grow
 from tests.make import drive, make_agent, make_project, make_run
@@ -57,6 +57,31 @@ def test_nothing_is_left_of_what_anybody_said(project: Project, agent: Agent) ->
 
     assert cells_with(CANARY) == []
     assert rows_of(run.pk) == {}
+    assert invariants.check() == []
+
+
+@pytest.mark.django_db
+def test_commands_of_every_outcome_and_details_of_errors_go(project: Project, agent: Agent) -> None:
+    run = make_run(agent)
+    inbox.pause(run.pk, by="test")
+    inbox.send(run.pk, f"Mind {CANARY}", by="test")
+    inbox.stop(run.pk, by="test")
+    heard = make_run(agent)
+    inbox.send(heard.pk, f"Mind {CANARY}", by="test")
+    heard = drive(heard)
+    run.errors.create(
+        step_number=1, attempt=0, error_type="server_error", message=CANARY, details=f"{CANARY} in the dump",
+        created_at=run.created_at,
+    )  # fmt: skip
+    outcomes = RunCommand.objects.order_by("pk").values_list("outcome", flat=True)
+    assert set(outcomes) == {"applied", "refused"}
+    for each in (run, heard):
+        aged(each, 100)
+
+    done = apply(project)
+
+    assert done.rows["agent_run_commands"] == 4
+    assert cells_with(CANARY) == []
     assert invariants.check() == []
 
 
