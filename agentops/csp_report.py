@@ -14,7 +14,7 @@ from agentops.error_pages import answer
 from agentops.projects.methods import require_POST
 from agentops.projects.requests import address_of
 from agentops.projects.throttle import Throttle
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 8 * 1024

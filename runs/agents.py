@@ -29,7 +29,7 @@ from runs.policies import Policies
 from runs.providers import base as providers
 from runs.tools.registry import UnknownTool
 from runs.tools.roots import RootRefused
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Outcome = Literal["created", "changed", "unchanged"]
 

@@ -30,7 +30,7 @@ from timeline.events.run import RunCreated
 from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
 from timeline.preview import preview
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]

@@ -17,7 +17,7 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
 from timeline import log
 from timeline.models import Log
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.replay import TOKENS, CallSeen, Frame, MessageSeen, fold
 
 #: Events held in memory at a time.

@@ -25,7 +25,7 @@ from timeline.events.command import CommandReceived
 from timeline.events.run import RunPaused, RunStopped
 from timeline.log import Entry
 from timeline.models import Phase, Source
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = RunCommand.Type
 MAX_MESSAGE = 200_000

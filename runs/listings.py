@@ -17,7 +17,7 @@ from django.db import connection
 from runs.json_columns import ANY, ARRAY, BOOLEAN, ELAPSED, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column
 from runs.models import Agent
 from runs.rows_json import Key, Listing, Where, by_id, by_time, id_param, time_param
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 # --- Runs -----------------------------------------------------------------------------------------------------
 

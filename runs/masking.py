@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from runs.json_columns import dumped, jsonb
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def masked(text: str) -> str:

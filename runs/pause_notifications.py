@@ -10,7 +10,7 @@ from runs.models import AgentRun
 from runs.statuses import PauseReason
 from timeline.events import Payload
 from timeline.events.run import RunPaused
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: What a person can do, by the reason of the pause. Whoever pauses a run for another reason is a person, tells people
 #: (a policy), or has set the limit that it reached.

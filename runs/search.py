@@ -17,7 +17,7 @@ from django.db import connection
 
 from runs.listings import RUNS
 from runs.rows_json import Rows, Span, Where
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: What one answer looks through at most: runs, and steps of them (but always a whole run). A step has a few messages.
 MAX_RUNS = 500

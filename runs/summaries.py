@@ -11,7 +11,7 @@ from uuid import UUID
 from runs.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage
 from runs.tools.output import clip
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 MAX_SUMMARY = 500
 #: Answers that are looked through for one with a text; the others only ask for tools.

@@ -30,12 +30,12 @@ from runs.tools.base import Effect
 from timeline import log
 from timeline.events.message import MessageAdded
 from timeline.events.tool import ToolEnd, ToolStart
-from timeline.fast import insert
+from timeline.fast_insert import insert
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.preview import preview
-from timeline.redact import BARE
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import BARE
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
 #: Bytes of a message or an output that its event repeats; the row holds the whole.

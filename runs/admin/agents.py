@@ -22,7 +22,7 @@ from agentops.projects.admin_base.pages import ScopedAdmin
 from runs import agents, strict_json
 from runs.errors import InvalidAgent
 from runs.models import Agent
-from timeline.redact import BARE
+from timeline.redaction.redact import BARE
 
 #: Keys of a definition → fields of the form, where they have other names.
 FIELDS = {"agent_id": "slug"}

@@ -20,7 +20,7 @@ from agentops.projects.management.base import printable
 from agentops.projects.models import UUID_PATTERN
 from runs import strict_json
 from runs.api.problems import MAX_ECHO, Problem, echo
-from timeline.redact import BARE
+from timeline.redaction.redact import BARE
 
 JSON = "application/json"
 UNKNOWN = "unknown_field"

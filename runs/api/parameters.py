@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_datetime
 
 from agentops.projects.models import SLUG_PATTERN, UUID_PATTERN
 from runs.api.problems import MAX_FAULTS, Fault, InvalidParameters, echo
-from timeline.redact import BARE
+from timeline.redaction.redact import BARE
 
 #: What JavaScript, and every column of ours, can hold without doubt.
 MAX_INTEGER = 2**63 - 1

@@ -38,7 +38,7 @@ from runs.trimming import Context, window_of
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: How long a stop may go unseen while the model or a tool is at work.
 STOP_LOOK_S = 1.0

@@ -33,7 +33,7 @@ from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, Ru
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.preview import preview
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
 #: What calls an ending off, because it would not be what somebody has asked for meanwhile.

@@ -27,7 +27,7 @@ from timeline.events.run import RunPhase
 from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Events of what somebody declared; older logs have the second one.
 DECLARED = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)

@@ -38,7 +38,7 @@ from timeline.events.command import PolicyApplied
 from timeline.events.run import RunPaused, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 NUDGE = "You have not said that you are done. Go on with the task; when it is finished, call `done` with the result."
 #: Of a text in an event.

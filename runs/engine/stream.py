@@ -1,6 +1,6 @@
 """Reading a model's stream: it is read on the loop, and its text is put together here for the log.
 
-May import parts and timeline.redact. Nothing is written here: the caller commits what is due.
+May import parts and timeline.redaction.redact. Nothing is written here: the caller commits what is due.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic_ai.models import StreamedResponse
 from runs.providers.base import IncompleteAnswer
 from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingDelta
 from timeline.log import Entry
-from timeline.redact import Stream
+from timeline.redaction.redact import Stream
 
 #: Seconds without a sign from the model after which the call has failed.
 IDLE_S = 60.0

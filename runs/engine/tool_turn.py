@@ -36,8 +36,8 @@ from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redact import DEFAULT as REDACTOR
-from timeline.windows import mask
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.windows import mask
 
 #: What the retry of a call says of an answer that is an error.
 SOFT_ERROR = "tool_error"

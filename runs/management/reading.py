@@ -16,7 +16,7 @@ from django.core.management.base import CommandError
 from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE
 from runs import strict_json
 from runs.fixtures.reading import FixtureError, read_bytes
-from timeline.redact import BARE
+from timeline.redaction.redact import BARE
 
 STDIN = "-"
 MAX_STDIN = 1024 * 1024

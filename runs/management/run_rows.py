@@ -15,7 +15,7 @@ from runs.durations import times_of, with_times
 from runs.limits import MAX_TITLE
 from runs.models import AgentRun
 from timeline.preview import preview
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 PREVIEW = 280
 

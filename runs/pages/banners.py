@@ -19,8 +19,8 @@ from runs.pages.banner import Banner, last, moment, place_of, who, words
 from runs.pages.facts import Loaded, unresolved
 from runs.pages.lineage import Lineage
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
+from timeline.event_rows import payload_of
 from timeline.events import EventType
-from timeline.rows import payload_of
 from timeline.shown import clean, clip
 
 #: A worker that sweeps takes a queued run within a few seconds.

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from runs.pages.rows_of_list import dollars
 from runs.statuses import ToolStatus
-from timeline.rows import BAD_STATUSES, Row, errors_if
+from timeline.event_rows import BAD_STATUSES, Row, errors_if
 from timeline.shown import Clip
 
 TEXT_BYTES = 8192

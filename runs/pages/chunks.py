@@ -14,9 +14,9 @@ from django.db.models import Q
 
 from runs.pages.texts import MOVERS
 from timeline import log
+from timeline.event_rows import CHUNKS, payload_of
 from timeline.events import EventType
 from timeline.models import Event, Source
-from timeline.rows import CHUNKS, payload_of
 
 #: The newest pieces of a window; what an open answer shows is cut to its end anyway.
 MOST = 2000

@@ -16,9 +16,9 @@ from runs.pages.cards import Card, Item, Said, Step, Tool, Turn, call_card
 from runs.pages.filling import Payload, whole_number
 from runs.pages.texts import Texts, positions_of
 from runs.statuses import WaitReason
+from timeline.event_rows import payload_of, row_of
 from timeline.events import EventType
 from timeline.models import Event, Source
-from timeline.rows import payload_of, row_of
 from timeline.shown import clean
 
 C = TypeVar("C", bound=Card)

@@ -22,7 +22,7 @@ from runs.errors import RunError
 from runs.models import AgentRun
 from runs.querysets import RunQuerySet
 from runs.statuses import RunStatus
-from timeline.redact import BARE
+from timeline.redaction.redact import BARE
 
 PAGE_SIZE = 50
 MAX_TEXT = 200

@@ -16,10 +16,10 @@ from runs.pages import chunks, facts
 from runs.pages.fold import Act, Change, Fold
 from runs.pages.texts import texts_of
 from timeline import log, replay
+from timeline.event_rows import payload_of
 from timeline.events import EventType
 from timeline.live.rendering import Piece, Rendering
 from timeline.models import Event
-from timeline.rows import payload_of
 
 #: Calls that a step may have open, with the answer that asked for them; see tool_turn.MAX_CALLS.
 CONTEXT = 72

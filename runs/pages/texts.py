@@ -20,9 +20,9 @@ from django.urls import reverse
 
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.pages.cards import OTHER_BYTES, TEXT_BYTES
+from timeline.event_rows import payload_of
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.rows import payload_of
 from timeline.shown import Clip, clip
 
 Role = AgentRunMessage.Role

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from agentops.projects.management.base import printable
-from timeline.redact import BARE
+from timeline.redaction.redact import BARE
 
 WHOLE = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 

@@ -18,9 +18,9 @@ from runs.pages.facts import Loaded
 from runs.pages.filling import one_line, whole_number
 from runs.pages.lineage import Lineage
 from runs.statuses import POLICY_WAITS, Effect, WaitReason
+from timeline.event_rows import payload_of, until_of
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.rows import payload_of, until_of
 from timeline.shown import clean, clip
 
 #: A turn waits for one after the other.

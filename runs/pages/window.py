@@ -21,9 +21,9 @@ from runs.pages.cards import Item
 from runs.pages.fold import Fold
 from runs.pages.texts import texts_of
 from timeline import log
+from timeline.event_rows import BAD_STATUSES
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.rows import BAD_STATUSES
 
 #: Rows of a first paint, and of each page of older ones.
 ROWS = 100

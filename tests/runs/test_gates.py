@@ -15,7 +15,7 @@ from pytest_django import Settings
 from runs import gates
 from runs.gates import Asked, Verdict
 from runs.tools.base import ToolContext
-from timeline.windows import mask
+from timeline.redaction.windows import mask
 
 
 class Enough(Exception):

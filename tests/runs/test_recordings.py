@@ -22,7 +22,7 @@ from tests.make import drive, make_agent, make_run
 from tests.runs.fixtures.independent_counts import Counts, of_record, of_session
 from tests.runs.fixtures.recordings import NAMES, fixture_of, path_of
 from timeline.models import Event
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Put = Callable[[Fixture], str]

@@ -1,5 +1,5 @@
 """Redaction: what is a secret goes, what is not stays, in bounded time, also across the pieces of a stream.
-May import: timeline.redact and its samples; no database."""
+May import: timeline.redaction.redact and its samples; no database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.timeline.redact_samples import FALSE, RNG, TRUE
-from timeline.redact import DEFAULT, JSON, Redactor
+from timeline.redaction.redact import DEFAULT, JSON, Redactor
 
 
 def test_it_finds_secrets_in_all_their_shapes() -> None:

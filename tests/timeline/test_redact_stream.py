@@ -1,5 +1,5 @@
 """A text that comes in pieces: prose leaves at once, a secret never does, and the whole is what it would be at once.
-May import: timeline.redact and its samples; no database."""
+May import: timeline.redaction.redact and its samples; no database."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timeline.redact_samples import FALSE, TRUE
-from timeline.redact import DEFAULT, MAX_HELD, Redactor, Stream
-from timeline.registered_secrets import Registered
+from timeline.redaction.redact import DEFAULT, MAX_HELD, Redactor, Stream
+from timeline.redaction.registered_secrets import Registered
 
 RNG = random.Random(4)
 NAMED = Redactor(

@@ -18,7 +18,7 @@ from django_eventstream.utils import sse_encode_event
 
 from timeline.access import Permit
 from timeline.live.cursor import Cursor
-from timeline.live.reading import Reading
+from timeline.live.log_reader import Reading
 from timeline.live.rendering import Item
 from timeline.live.response import LogStream
 from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Topic, Track

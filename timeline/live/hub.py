@@ -17,13 +17,13 @@ from django.conf import settings
 from django.db import Error
 
 from timeline.access import Permit
-from timeline.doorbell import log_channel, project_channel
 from timeline.live.access_watch import AccessWatch
 from timeline.live.bus import Bus
 from timeline.live.client import Client, Feed, LogFeed, ProjectFeed
-from timeline.live.reading import Reading
+from timeline.live.log_reader import Reading
 from timeline.live.response import EventStream, LogStream, ProjectStream
 from timeline.live.topic import LogTopic, ProjectTopic, Topic
+from timeline.notify import log_channel, project_channel
 
 log = logging.getLogger(__name__)
 TICK_S = 1.0

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import Error
 from django_eventstream.views import Listener, get_listener_manager
 
-from timeline.live.reading import PAGE, Reading
+from timeline.live.log_reader import PAGE, Reading
 from timeline.live.rendering import Item, Rendering
 
 logger = logging.getLogger(__name__)

@@ -22,9 +22,9 @@ from runs.statuses import ToolStatus
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Element, Page
 from tests.runs.pages.logs import RECORDINGS, live, painted, recorded, stored, told
+from timeline.event_rows import CHUNKS
 from timeline.events import REGISTRY, EventType
 from timeline.models import Event
-from timeline.rows import CHUNKS
 from timeline.shown import clean
 
 HOSTILE = [

@@ -9,7 +9,7 @@ import pytest
 from runs.tools.base import BadArguments, ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.speaking import ASK_USER, DONE, Asked, asked_by
-from timeline.windows import mask
+from timeline.redaction.windows import mask
 
 CONTEXT = ToolContext(
     run_id="r", call_id="c", tool_call_pk="p", idempotency_key="p", attempt=0, epoch=1, model_call=1, settings={},

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator
 from string import ascii_letters, digits
 
-from timeline import secret_commands, secret_names, vendor_tokens
-from timeline.secret_names import DIGIT, LETTER, TEMPLATE, Span, each, lowered
-from timeline.vendor_tokens import START
+from timeline.redaction import secret_commands, secret_names, vendor_tokens
+from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, Span, each, lowered
+from timeline.redaction.vendor_tokens import START
 
 # Every quantifier of these two modules is bounded, or possessive: it never gives back what it took. So time
 # is linear. There is no detector for high entropy as such: hashes, uuids, lockfiles and images are an agent's

@@ -5,8 +5,8 @@ May import: redact.
 
 from __future__ import annotations
 
-from timeline.redact import DEFAULT, Redactor, mark
-from timeline.secret_names import Span
+from timeline.redaction.redact import DEFAULT, Redactor, mark
+from timeline.redaction.secret_names import Span
 
 #: Characters before and after a part that are enough to see a secret as one: the longest are private keys.
 CONTEXT = 64 * 1024

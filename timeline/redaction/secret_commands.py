@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from timeline.secret_names import DIGIT, TEMPLATE, Span, each
+from timeline.redaction.secret_names import DIGIT, TEMPLATE, Span, each
 
 _LOOK_BACK = 256
 _QUOTE = r"\\{0,3}[\"']?"

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from timeline.secret_names import DIGIT, LETTER, Span
-from timeline.token_shapes import TOKEN_SHAPES
+from timeline.redaction.secret_names import DIGIT, LETTER, Span
+from timeline.redaction.token_shapes import TOKEN_SHAPES
 
 
 class _Vendor(NamedTuple):

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from timeline import secret_shapes
-from timeline.registered_secrets import Registered
-from timeline.secret_names import Span, kind_of_member, lowered
+from timeline.redaction import secret_shapes
+from timeline.redaction.registered_secrets import Registered
+from timeline.redaction.secret_names import Span, kind_of_member, lowered
 
 if TYPE_CHECKING:  # for a type alone pydantic would cost every command a tenth of a second
     from pydantic import JsonValue

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
-from timeline.secret_names import Span
+from timeline.redaction.secret_names import Span
 
 MIN_SECRET = 6  # shorter ones would tear holes into ordinary words
 
