@@ -6,8 +6,8 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
-from agentops import error_pages
-from agentops.csp_report import csp_report
+from agentops.http import error_pages
+from agentops.http.csp_report import csp_report
 from agentops.projects import notification_views
 from agentops.projects.views import Login, admin_login, home
 

@@ -14,11 +14,12 @@ from typing import Annotated, Any, Literal
 from django.db import transaction
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from agentops.http import strict_json
 from agentops.projects import audit
 from agentops.projects.errors import InvalidSlug
 from agentops.projects.models import SLUG_PATTERN, Project
 from agentops.projects.names import clean_slug
-from runs import creation, gates, policies, strict_json
+from runs import creation, gates, policies
 from runs.creation import UserTurn
 from runs.errors import InvalidAgent, InvalidPolicies, RunError
 from runs.fixtures import library

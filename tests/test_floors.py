@@ -20,21 +20,21 @@ FLOORS = {
     # Roof: wiring. Nothing below imports it; it names what it wires by dotted string, or imports it.
     "agentops.apps": ROOF,
     "agentops.asgi": ROOF,
-    "agentops.body_limit": ROOF,
+    "agentops.http.body_limit": ROOF,
     "agentops.celery": ROOF,
     "agentops.checks": ROOF,
     "agentops.cli": ROOF,
-    "agentops.csp_report": ROOF,
+    "agentops.http.csp_report": ROOF,
     "agentops.env": ROOF,
-    "agentops.error_pages": ROOF,
-    "agentops.forwarded": ROOF,
-    "agentops.health": ROOF,
-    "agentops.http_protocol": ROOF,
-    "agentops.middleware": ROOF,
-    "agentops.one_charset": ROOF,
-    "agentops.request_id": ROOF,
+    "agentops.http.error_pages": ROOF,
+    "agentops.http.forwarded": ROOF,
+    "agentops.http.health": ROOF,
+    "agentops.http.protocol": ROOF,
+    "agentops.http.middleware": ROOF,
+    "agentops.http.utf8_requests": ROOF,
+    "agentops.http.request_ids": ROOF,
     "agentops.settings": ROOF,
-    "agentops.threaded": ROOF,
+    "agentops.http.threaded": ROOF,
     "agentops.urls": ROOF,
     # Doors: authorise, parse, one call, answer. Never another door.
     "agentops.projects.admin": DOORS,
@@ -119,7 +119,7 @@ FLOORS = {
     "runs.retries": PARTS,
     "runs.retry_limits": PARTS,
     "runs.statuses": PARTS,
-    "runs.strict_json": PARTS,
+    "agentops.http.strict_json": PARTS,
     "runs.tools": PARTS,
     "runs.trimming": PARTS,
     # Record: the ledger. It does not know what a run is.
@@ -152,7 +152,7 @@ FLOORS = {
     "agentops.projects": IDENTITY,
     "agentops.projects.management.base": IDENTITY,
     # The base of our administration shows texts, so it stands above the record: doors of every app build on it.
-    "agentops.projects.admin_base": RECORD,
+    "agentops.admin_base": RECORD,
 }
 PACKAGES = ("agentops", "timeline", "runs")
 

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
-from agentops.projects import sessions
 from agentops.projects.access import Action, Principal, allowed
+from agentops.projects.login import sessions
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
+from agentops.http.methods import require_POST, require_safe
 from agentops.projects import notifications
 from agentops.projects.access import Action, may, project_for, projects_for
 from agentops.projects.errors import InvalidAddress
-from agentops.projects.methods import require_POST, require_safe
 from agentops.projects.requests import principal_of
 
 PAGE_SIZE = 30

@@ -11,12 +11,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from agentops.http.methods import require_safe
 from agentops.projects.access import projects_for
 from agentops.projects.audit import Audited, record
-from agentops.projects.browsers import remember_browser
 from agentops.projects.errors import RoleRequired
-from agentops.projects.login import LoginForm
-from agentops.projects.methods import require_safe
+from agentops.projects.login.form import LoginForm
+from agentops.projects.login.known_browsers import remember_browser
 from agentops.projects.requests import principal_of
 
 

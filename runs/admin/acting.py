@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from django.contrib import messages
 from django.http import HttpRequest
 
+from agentops.admin_base import cells
 from agentops.projects.access import Action, Principal
-from agentops.projects.admin_base import cells
 from agentops.projects.errors import AccessError
 from runs import invariants
 from runs.access import run_for

@@ -14,12 +14,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter
+from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.pages import ScopedAdmin
+from agentops.http import strict_json
 from agentops.projects.access import Action, project_for
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter
-from agentops.projects.admin_base.forms import ActingForm
-from agentops.projects.admin_base.pages import ScopedAdmin
-from runs import agents, strict_json
+from runs import agents
 from runs.errors import InvalidAgent
 from runs.models import Agent
 from timeline.redaction.redact import BARE

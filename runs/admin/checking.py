@@ -12,8 +12,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
-from agentops.projects.admin_base.scope import scope_of
-from agentops.projects.methods import require_POST
+from agentops.admin_base.scope import scope_of
+from agentops.http.methods import require_POST
 from runs import invariants
 
 #: How long a page may look; the command looks for as long as it takes.

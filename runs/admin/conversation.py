@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import choice_filter, yes_filter
+from agentops.admin_base import cells
+from agentops.admin_base.filters import choice_filter, yes_filter
 from runs.admin.rows_of_runs import OF_RUN, RowsOfRunsAdmin, run_cell, site_link
 from runs.models import AgentRunMessage, AgentRunToolCall
 from runs.statuses import Effect, ToolStatus

@@ -13,10 +13,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter, choice_filter, yes_filter
-from agentops.projects.admin_base.pages import RecordAdmin
-from agentops.projects.admin_base.scope import everything_or_nothing
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, choice_filter, yes_filter
+from agentops.admin_base.pages import RecordAdmin
+from agentops.admin_base.scope import everything_or_nothing
 from runs.admin.rows_of_runs import OF_RUN, RowsOfRunsAdmin, run_cell, site_link
 from runs.models import Chore
 from timeline.events import EventType

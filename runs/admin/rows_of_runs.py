@@ -13,10 +13,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter, id_filter
-from agentops.projects.admin_base.lists import Anchored, Found
-from agentops.projects.admin_base.pages import RecordAdmin
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, id_filter
+from agentops.admin_base.lists import Anchored, Found
+from agentops.admin_base.pages import RecordAdmin
 from runs.models import AgentRun
 from timeline import tombstones
 

@@ -15,11 +15,11 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter, choice_filter, id_filter, yes_filter
-from agentops.projects.admin_base.lists import Anchored, Found
-from agentops.projects.admin_base.pages import RecordAdmin, Table
-from agentops.projects.admin_base.scope import scope_of
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, choice_filter, id_filter, yes_filter
+from agentops.admin_base.lists import Anchored, Found
+from agentops.admin_base.pages import RecordAdmin, Table
+from agentops.admin_base.scope import scope_of
 from runs.admin import acting, checking
 from runs.admin.rows_of_runs import RowsOfRunsAdmin
 from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage

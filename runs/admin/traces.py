@@ -14,8 +14,8 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Substr
 from django.utils import timezone
 
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import choice_filter, yes_filter
+from agentops.admin_base import cells
+from agentops.admin_base.filters import choice_filter, yes_filter
 from runs.admin.rows_of_runs import OF_RUN, RowsOfRunsAdmin, run_cell
 from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
 from runs.statuses import LOST

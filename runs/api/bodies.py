@@ -16,9 +16,9 @@ from django.http import HttpRequest, UnreadablePostError
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
+from agentops.http import strict_json
 from agentops.projects.management.base import printable
 from agentops.projects.models import UUID_PATTERN
-from runs import strict_json
 from runs.api.problems import MAX_ECHO, Problem, echo
 from timeline.redaction.redact import BARE
 

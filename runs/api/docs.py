@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from drf_spectacular.generators import SchemaGenerator
 
-from agentops.projects.methods import require_safe
+from agentops.http.methods import require_safe
 from runs.api.openapi import COMPONENTS
 from runs.api.views import ApiView
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction
 
-from agentops.projects import rates
+from agentops.projects.rate_limits import limits
 from runs.api.examples import example_of
 from runs.api.idempotency import HEADER, REPLAYED
 from runs.api.problems import MAX_FAULTS
@@ -47,10 +47,10 @@ _LINK = {"Link": {"description": "The next and the previous page, as in the body
 _ETAG = {"ETag": {"description": "Of this answer, for If-None-Match.", **_TEXT_HEADER}}
 _WHOLE_HEADER = {"schema": {"type": "integer", "minimum": 0}}
 _RATES = {
-    rates.LIMIT: {"description": "Requests that may be sent in a minute, by the limit nearest to its end: of the API "
+    limits.LIMIT: {"description": "Requests that may be sent in a minute, by the limit nearest to its end: of the API "
     "key, the person or the address. None of these headers: there is no limit.", **_WHOLE_HEADER},
-    rates.REMAINING: {"description": "Requests that are left of them.", **_WHOLE_HEADER},
-    rates.RESET: {"description": "Seconds until all of them may be sent again.", **_WHOLE_HEADER},
+    limits.REMAINING: {"description": "Requests that are left of them.", **_WHOLE_HEADER},
+    limits.RESET: {"description": "Seconds until all of them may be sent again.", **_WHOLE_HEADER},
 }  # fmt: skip
 _RATE_HEADERS = {name: {"$ref": f"#/components/headers/{name}"} for name in _RATES}
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", **_WHOLE_HEADER}}

@@ -19,10 +19,10 @@ from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.views import APIView
 
-from agentops.projects import rates
 from agentops.projects.access import ANONYMOUS, Action, Principal, project_for, project_of_key
 from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Project
+from agentops.projects.rate_limits import limits
 from runs.access import run_in
 from runs.api.parameters import Parameter, Query, parsed
 from runs.api.principals import Caller, caller_of
@@ -39,7 +39,7 @@ class ApiView(APIView):  # type: ignore[misc]
 
     DRF describes it (for the OpenAPI document) and lends its serializers; the way of a request is short and ours:
     method, Accept, credential, rate, CSRF token, parameters, verb. What any of them refuses, and what the floors below
-    raise with a `code` and a `status`, is answered by agentops.middleware.Refusals.
+    raise with a `code` and a `status`, is answered by agentops.http.middleware.Refusals.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
@@ -77,10 +77,10 @@ class ApiView(APIView):  # type: ignore[misc]
             raise MethodNotAllowed(request.method, self.allowed_methods)
         if self.media_type and not accepts(request.headers.get("Accept"), self.media_type):
             raise NotAcceptable
-        rates.count_address(request)
+        limits.count_address(request)
         self.caller = caller_of(request)
         self.principal = self.caller.principal
-        rates.count_principal(request, self.principal)
+        limits.count_principal(request, self.principal)
         if self.principal == ANONYMOUS:
             raise AuthRequired
         # A key is no ambient credential: no other site can make a browser send one.

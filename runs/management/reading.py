@@ -13,8 +13,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from agentops.http import strict_json
 from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE
-from runs import strict_json
 from runs.fixtures.reading import FixtureError, read_bytes
 from timeline.redaction.redact import BARE
 

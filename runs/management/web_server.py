@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 
 APPLICATION = "agentops.asgi:application"
-PROTOCOL = "agentops.http_protocol:LimitedProtocol"
+PROTOCOL = "agentops.http.protocol:LimitedProtocol"
 BACKLOG = 2048
 #: How long a connection stays open between two requests.
 IDLE_S = 5
@@ -47,7 +47,7 @@ def web_config(**options: Any) -> uvicorn.Config:
         "http": PROTOCOL,
         "ws": "none",
         "server_header": False,
-        # agentops.forwarded decides whom to believe; uvicorn's default believes every client on this machine.
+        # agentops.http.forwarded decides whom to believe; uvicorn's default believes every client on this machine.
         "proxy_headers": False,
         "timeout_keep_alive": IDLE_S,
         "backlog": BACKLOG,

@@ -17,8 +17,8 @@ from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
+from agentops.http.methods import require_POST
 from agentops.projects.access import Action, Principal
-from agentops.projects.methods import require_POST
 from agentops.projects.requests import principal_of
 from runs import questions
 from runs.access import run_for

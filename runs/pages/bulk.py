@@ -16,8 +16,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django_htmx.middleware import HtmxDetails
 
+from agentops.http.methods import require_POST
 from agentops.projects.access import Action, Principal, may, project_for, projects_for
-from agentops.projects.methods import require_POST
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.engine import steering

@@ -15,9 +15,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
+from agentops.http.methods import require_safe
 from agentops.projects.access import ANONYMOUS, Principal, projects_for
 from agentops.projects.errors import AuthRequired
-from agentops.projects.methods import require_safe
 from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.alignment import Pair, align

@@ -16,9 +16,9 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.csrf import csrf_exempt
 
+from agentops.http.methods import require_GET, require_safe
 from agentops.projects import incarnations
 from agentops.projects.access import Principal, projects_for
-from agentops.projects.methods import require_GET, require_safe
 from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.errors import RunError, RunExpired

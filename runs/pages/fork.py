@@ -17,10 +17,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
+from agentops.http import strict_json
+from agentops.http.methods import require_http_methods
 from agentops.projects.access import Action, Principal, may, projects_for
-from agentops.projects.methods import require_http_methods
 from agentops.projects.requests import principal_of
-from runs import agents, ancestry, inbox, strict_json
+from runs import agents, ancestry, inbox
 from runs.access import require_edits, run_for
 from runs.engine import steering
 from runs.errors import RunError

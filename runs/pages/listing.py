@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
+from agentops.http.methods import require_GET, require_safe
 from agentops.projects.access import Action, may, project_for, projects_for
-from agentops.projects.methods import require_GET, require_safe
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.durations import with_times

@@ -18,8 +18,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django_htmx.middleware import HtmxDetails
 
+from agentops.http.methods import require_safe
 from agentops.projects.access import Action, Principal, may, projects_for
-from agentops.projects.methods import require_safe
 from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.errors import RunNotFound

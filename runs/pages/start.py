@@ -16,8 +16,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
+from agentops.http.methods import require_http_methods
 from agentops.projects.access import Action, Principal, project_for, projects_for
-from agentops.projects.methods import require_http_methods
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs import agents, inbox

@@ -12,7 +12,7 @@ import pydantic_ai
 from pydantic import ValidationError
 from pydantic_core import SchemaValidator, to_json
 
-from runs import strict_json
+from agentops.http import strict_json
 from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
 from runs.tools.output import clip
 

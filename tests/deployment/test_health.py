@@ -10,7 +10,8 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test import Client
 
-from agentops import checks, health
+from agentops import checks
+from agentops.http import health
 from runs.management.pools import POOLS, warn_of_pools
 
 

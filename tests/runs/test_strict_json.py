@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from django.core.management.base import CommandError
 
-from runs import strict_json
+from agentops.http import strict_json
+from agentops.http.strict_json import FILE, Limits, NotJson, parse
 from runs.fixtures import reading
 from runs.fixtures.reading import FixtureError
 from runs.management.reading import read_definition
-from runs.strict_json import FILE, Limits, NotJson, parse
 
 MIB = 1024 * 1024
 

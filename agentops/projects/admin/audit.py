@@ -12,10 +12,10 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import BoundedFilter, ProjectFilter
-from agentops.projects.admin_base.lists import Anchored, Found
-from agentops.projects.admin_base.pages import RecordAdmin
+from agentops.admin_base import cells
+from agentops.admin_base.filters import BoundedFilter, ProjectFilter
+from agentops.admin_base.lists import Anchored, Found
+from agentops.admin_base.pages import RecordAdmin
 from agentops.projects.models import AuditEntry
 
 

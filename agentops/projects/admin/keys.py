@@ -14,13 +14,13 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, yes_filter
+from agentops.admin_base.forms import ReauthenticatedForm
+from agentops.admin_base.pages import ScopedAdmin
+from agentops.admin_base.scope import scope_of
 from agentops.projects import keys
 from agentops.projects.access import Action, project_for
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter, yes_filter
-from agentops.projects.admin_base.forms import ReauthenticatedForm
-from agentops.projects.admin_base.pages import ScopedAdmin
-from agentops.projects.admin_base.scope import scope_of
 from agentops.projects.errors import AccessError
 from agentops.projects.models import ApiKey, Scope
 

@@ -13,13 +13,13 @@ from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, choice_filter
+from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.pages import ScopedAdmin
+from agentops.admin_base.scope import scope_of
 from agentops.projects import actions
 from agentops.projects.access import Action, project_for
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter, choice_filter
-from agentops.projects.admin_base.forms import ActingForm
-from agentops.projects.admin_base.pages import ScopedAdmin
-from agentops.projects.admin_base.scope import scope_of
 from agentops.projects.errors import Conflict, MemberNotFound
 from agentops.projects.models import Membership, Project, Role
 

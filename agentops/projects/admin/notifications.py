@@ -12,9 +12,9 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter, choice_filter, id_filter, yes_filter
-from agentops.projects.admin_base.pages import RecordAdmin, Table
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, choice_filter, id_filter, yes_filter
+from agentops.admin_base.pages import RecordAdmin, Table
 from agentops.projects.models import Notification, NotificationReceipt
 
 

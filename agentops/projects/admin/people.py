@@ -13,11 +13,11 @@ from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from agentops.admin_base.lists import PAGE_SIZE
+from agentops.admin_base.scope import scope_of
 from agentops.projects.access import projects_for
-from agentops.projects.admin_base.lists import PAGE_SIZE
-from agentops.projects.admin_base.scope import scope_of
 from agentops.projects.audit import Audited, record
-from agentops.projects.sessions import end_sessions
+from agentops.projects.login.sessions import end_sessions
 
 if TYPE_CHECKING:
     _UserAdmin = UserAdmin[User]

@@ -13,13 +13,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, choice_filter
+from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.pages import RecordAdmin, ScopedAdmin, Table
+from agentops.admin_base.scope import everything_or_nothing, scope_of
 from agentops.projects import actions
 from agentops.projects.access import Action, project_for
-from agentops.projects.admin_base import cells
-from agentops.projects.admin_base.filters import ProjectFilter, choice_filter
-from agentops.projects.admin_base.forms import ActingForm
-from agentops.projects.admin_base.pages import RecordAdmin, ScopedAdmin, Table
-from agentops.projects.admin_base.scope import everything_or_nothing, scope_of
 from agentops.projects.errors import RoleRequired
 from agentops.projects.models import ApiKey, IdempotencyKey, Incarnation, Membership, Project
 

@@ -19,7 +19,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.module_loading import import_string
 
-from agentops.projects.storage_faults import NO_ANSWER, fault_of
+from agentops.http.storage_faults import NO_ANSWER, fault_of
 
 EXIT_NOT_COMPLETED = 1
 EXIT_USAGE = 2  # argparse's own

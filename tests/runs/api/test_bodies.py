@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.test import RequestFactory
 
-from agentops.one_charset import AsgiRequest
+from agentops.http.utf8_requests import AsgiRequest
 from runs.api.bodies import MAX_BYTES, document_of
 from runs.api.problems import Problem
 from tests.make import make_agent, make_project

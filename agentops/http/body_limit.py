@@ -1,6 +1,6 @@
 """Bodies of requests: read whole before a thread is taken, within limits of size, time and memory.
 
-Roof: agentops.threaded reads with it; its middleware, named by settings, answers for bodies that were refused.
+Roof: agentops.http.threaded reads with it; its middleware, named by settings, answers for bodies that were refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
-from agentops.error_pages import answer
+from agentops.http.error_pages import answer
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -10,10 +10,10 @@ import logging
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from agentops.error_pages import answer
-from agentops.projects.methods import require_POST
+from agentops.http.error_pages import answer
+from agentops.http.methods import require_POST
+from agentops.projects.login.throttle import Throttle
 from agentops.projects.requests import address_of
-from agentops.projects.throttle import Throttle
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
-SALT = "agentops.projects.browsers"
+SALT = "agentops.projects.login.known_browsers"
 KNOWN_FOR_S = 180 * 24 * 3600
 
 

@@ -18,7 +18,7 @@ from agentops.projects.access import Principal
 from agentops.projects.errors import AccessError
 
 if TYPE_CHECKING:
-    from agentops.projects.request_counter import Counter
+    from agentops.projects.rate_limits.counter import Counter
 
 LIMIT, REMAINING, RESET = "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"
 #: One customer's network has so many addresses: they count as one.
@@ -98,6 +98,6 @@ def network_of(address: str) -> str:
 @lru_cache(maxsize=8)
 def _counter(url: str) -> Counter:
     # Only now: the library takes a tenth of a second to load, and commands count nothing.
-    from agentops.projects.request_counter import Counter
+    from agentops.projects.rate_limits.counter import Counter
 
     return Counter(url)

@@ -1,5 +1,5 @@
 """The one client for outbound HTTP: tools, webhooks and exports all send through it.
-May import libraries, `runs.tools.http_policy` and `runs.tools.deadline`."""
+May import libraries, `agentops.http.address_policy` and `runs.tools.deadline`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 import httpcore
 import httpx
 
+from agentops.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
 from runs.tools.deadline import TimeIsUp, within
-from runs.tools.http_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
 
 #: From a host name to all of its addresses.
 Resolver = Callable[[str], Sequence[str]]

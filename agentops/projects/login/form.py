@@ -12,11 +12,11 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 
-from agentops.projects.addresses import network_of
 from agentops.projects.audit import Audited, record
-from agentops.projects.browsers import known_browser
+from agentops.projects.login.client_addresses import network_of
+from agentops.projects.login.known_browsers import known_browser
+from agentops.projects.login.throttle import Slowdown, Throttle
 from agentops.projects.requests import address_of
-from agentops.projects.throttle import Slowdown, Throttle
 
 #: Longer ones are refused before anything is computed from them.
 MAX_PASSWORD = 1024

@@ -14,7 +14,7 @@ from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 
-from agentops import request_id
+from agentops.http import request_ids
 
 log = logging.getLogger(__name__)
 API = "/api/"
@@ -49,7 +49,7 @@ def answer(
         "status": status,
         "code": code,
         "detail": text if for_program or status != 404 else NOTHING_HERE,
-        "request_id": request_id.current(),
+        "request_id": request_ids.current(),
     }
     response: HttpResponse
     if for_program:
@@ -89,4 +89,4 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return answer(request, 500, "internal_error", text)
     except Exception:
         log.exception("the error page itself cannot be shown")
-        return HttpResponse(f"{text}\n{request_id.current()}\n", status=500, content_type="text/plain; charset=utf-8")
+        return HttpResponse(f"{text}\n{request_ids.current()}\n", status=500, content_type="text/plain; charset=utf-8")

@@ -1,4 +1,4 @@
-"""Which methods a page takes: Django's decorators, which also say it to `agentops.middleware.Methods`.
+"""Which methods a page takes: Django's decorators, which also say it to `agentops.http.middleware.Methods`.
 
 May import Django only. The middleware refuses other methods before anybody is asked for a token or a right.
 """

@@ -20,8 +20,8 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agentops.body_limit import Bodies, Body, ClientGone
-from agentops.one_charset import AsgiRequest
+from agentops.http.body_limit import Bodies, Body, ClientGone
+from agentops.http.utf8_requests import AsgiRequest
 
 Message = dict[str, Any]
 Send = Callable[[Message], Awaitable[None]]

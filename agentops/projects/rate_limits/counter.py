@@ -18,7 +18,7 @@ from limits.errors import StorageError
 from limits.storage import MemoryStorage, Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
-from agentops.projects.rates import Standing
+from agentops.projects.rate_limits.limits import Standing
 
 log = logging.getLogger(__name__)
 PREFIX = "agentops:rate"

@@ -14,8 +14,8 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from agentops.projects.admin_base.cells import line
-from agentops.projects.admin_base.scope import scope_of
+from agentops.admin_base.cells import line
+from agentops.admin_base.scope import scope_of
 
 
 class BoundedFilter(SimpleListFilter):

@@ -18,7 +18,7 @@ from django.http import HttpRequest, UnreadablePostError
 from django.http.response import HttpResponseBase
 from django.utils.http import parse_header_parameters
 
-from agentops.error_pages import API, answer
+from agentops.http.error_pages import API, answer
 
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 MAX_ECHO = 64

@@ -25,9 +25,10 @@ from django.utils.log import log_response
 from django_htmx.middleware import HtmxDetails
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from agentops.error_pages import API, answer
-from agentops.projects import rates, sessions
-from agentops.projects.storage_faults import StorageFault, fault_of
+from agentops.http.error_pages import API, answer
+from agentops.http.storage_faults import StorageFault, fault_of
+from agentops.projects.login import sessions
+from agentops.projects.rate_limits import limits
 
 log = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -40,7 +41,7 @@ UNUSED_FEATURES = (
 )
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
-#: Asked by probes under any name (agentops.health).
+#: Asked by probes under any name (agentops.http.health).
 PROBES = {"/healthz", "/readyz"}
 #: Of pages that are not ours, such as the administration's.
 METHODS = ("GET", "HEAD", "POST")
@@ -127,7 +128,7 @@ class Methods:
 
 
 def methods_of(view: Any) -> tuple[str, ...]:
-    """As agentops.projects.methods, or the class of a view, says."""
+    """As agentops.http.methods, or the class of a view, says."""
     cls = getattr(view, "view_class", None)
     if cls is None:
         return tuple(getattr(view, "methods", METHODS))
@@ -171,7 +172,7 @@ class Refusals:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
-        rates.describe(request, response)
+        limits.describe(request, response)
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:

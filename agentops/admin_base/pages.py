@@ -25,10 +25,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
+from agentops.admin_base.cells import Cell, line
+from agentops.admin_base.lists import PAGE_SIZE, Anchored, BoundedList, Found
+from agentops.admin_base.scope import scope_of
 from agentops.projects.access import Action
-from agentops.projects.admin_base.cells import Cell, line
-from agentops.projects.admin_base.lists import PAGE_SIZE, Anchored, BoundedList, Found
-from agentops.projects.admin_base.scope import scope_of
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]

@@ -11,11 +11,11 @@ from django import forms
 from django.db import transaction
 from django.http import HttpRequest
 
+from agentops.admin_base.cells import line
+from agentops.admin_base.scope import Scope, scope_of
 from agentops.projects.access import Principal
-from agentops.projects.admin_base.cells import line
-from agentops.projects.admin_base.scope import Scope, scope_of
+from agentops.projects.login.throttle import Throttle
 from agentops.projects.requests import address_of
-from agentops.projects.throttle import Throttle
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[Any]
