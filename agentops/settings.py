@@ -130,7 +130,7 @@ AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
 AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
-# Of failed calls; an agent's settings may say otherwise (runs/retry_limits.py).
+# Of failed calls; an agent's settings may say otherwise (runs/agents/retry_limits.py).
 AGENTOPS_MAX_RETRIES = env.integer("AGENTOPS_MAX_RETRIES", 3, low=0, high=100)
 AGENTOPS_TOOL_MAX_RETRIES = env.integer("AGENTOPS_TOOL_MAX_RETRIES", 1, low=0, high=100)
 AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, low=0, high=3_600_000)
@@ -253,7 +253,7 @@ if REDIS_URL:
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}},
     # Looked at every hour, done once a day, by whoever looks first; workers look by themselves too.
-    "retention": {"task": "runs.retention", "schedule": 3600, "options": {"expires": 600}},
+    "retention": {"task": "runs.upkeep.retention", "schedule": 3600, "options": {"expires": 600}},
 }
 
 # --- Identity, time, static files -----------------------------------------------------------------------

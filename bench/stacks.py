@@ -93,10 +93,10 @@ def _furnish(place: Place) -> None:
 
     from agentops.projects.access import SYSTEM
     from agentops.projects.actions import create_project
-    from runs import agents
+    from runs.agents import definitions
 
     empty(place)
-    agents.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
+    definitions.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
     User.objects.create_superuser("bench", password=PASSWORD)
 
 

@@ -17,8 +17,9 @@ from django.db.models import Q
 from agentops.projects.access import SYSTEM
 from agentops.projects.actions import add_member, create_project
 from agentops.projects.models import Project, Role
-from runs import agents, creation
+from runs.agents import definitions
 from runs.fixtures.library import load
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 
 SLUG = "demo"
@@ -93,7 +94,7 @@ def _start(project: Project, player: Player) -> None:
         "max_steps": MAX_STEPS,
         "settings": {"pace": player.pace} if player.pace else {},
     }
-    agent, _ = agents.apply(project, definition, by=SYSTEM)
+    agent, _ = definitions.apply(project, definition, by=SYSTEM)
     prompt = load(player.recording).answers[0].input.prompt
     if prompt is None:
         raise LookupError(f"the recording {player.recording} begins without a prompt")

@@ -13,9 +13,10 @@ from uuid import UUID
 from celery import shared_task, signals
 from django.conf import settings
 
-from runs import chaos, environment, retention
+from runs import chaos, environment
 from runs.engine import worker
-from runs.wake import send
+from runs.lifecycle.wake import send
+from runs.upkeep import retention
 
 #: Redis gives a hint to whoever has waited longest for one, so an idle worker is found after one or two.
 MOST_PASSES = 3
@@ -36,7 +37,7 @@ def sweep() -> None:
     worker.current().look()
 
 
-@shared_task(name="runs.retention")
+@shared_task(name="runs.upkeep.retention")
 def remove_expired() -> None:
     """Beat's look for runs that were kept for long enough; of all that look, one works, once a day."""
     for _ in retention.daily():

@@ -222,7 +222,7 @@ class IdempotencyKey(models.Model):
 class Notification(models.Model):
     """News of a project that somebody should see: in the inbox of each member, and by e-mail to those who operate.
 
-    It names its run by number only, because this floor knows no runs; it goes with the run (runs/retention.py).
+    It names its run by number only, because this floor knows no runs; it goes with the run (runs/upkeep/retention.py).
     """
 
     class Kind(models.TextChoices):
@@ -299,7 +299,7 @@ class Incarnation(models.Model):
     Readers' cursors and workers' epochs of before belong to an earlier one, and are known by that.
     """
 
-    #: The lowest epoch of its time, made of the time (see runs/restore.py): also two restores of one backup differ.
+    #: The lowest epoch from this restore on, made from the time, so that two restores of one backup differ.
     number = models.PositiveIntegerField(primary_key=True)
     made_by = models.CharField(max_length=200)
     begun_at = models.DateTimeField(auto_now_add=True)

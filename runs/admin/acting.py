@@ -13,12 +13,12 @@ from django.http import HttpRequest
 from agentops.admin_base import cells
 from agentops.projects.access import Action, Principal
 from agentops.projects.errors import AccessError
-from runs import invariants
 from runs.access import run_for
-from runs.engine import steering
+from runs.actions import run_actions
 from runs.errors import RunError
 from runs.models import AgentRun
 from runs.statuses import RunStatus
+from runs.upkeep import invariants
 
 #: Of those that were skipped, as many are told one by one.
 MAX_TOLD = 20
@@ -62,16 +62,16 @@ def check(request: HttpRequest, runs: Iterable[AgentRun]) -> None:
 
 
 def resume(principal: Principal, run: AgentRun) -> None:
-    done = steering.resume(principal, run)
+    done = run_actions.resume(principal, run)
     if done.already:
         raise Skipped(f"it went on already, as {done.run.pk}")
 
 
 def pause(principal: Principal, run: AgentRun) -> None:
-    if steering.pause(principal, run).was is RunStatus.PAUSED:
+    if run_actions.pause(principal, run).was is RunStatus.PAUSED:
         raise Skipped("it is paused already")
 
 
 def stop(principal: Principal, run: AgentRun) -> None:
-    if steering.stop(principal, run).was is RunStatus.STOPPED:
+    if run_actions.stop(principal, run).was is RunStatus.STOPPED:
         raise Skipped("it is stopped already")

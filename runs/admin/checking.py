@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 
 from agentops.admin_base.scope import scope_of
 from agentops.http.methods import require_POST
-from runs import invariants
+from runs.upkeep import invariants
 
 #: How long a page may look; the command looks for as long as it takes.
 WITHIN_S = 10.0

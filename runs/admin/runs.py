@@ -23,7 +23,7 @@ from agentops.admin_base.scope import scope_of
 from runs.admin import acting, checking
 from runs.admin.rows_of_runs import RowsOfRunsAdmin
 from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
-from runs.querysets import LISTED
+from runs.models.querysets import LISTED
 from runs.statuses import RunStatus
 from timeline.models import RunKind
 

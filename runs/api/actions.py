@@ -1,6 +1,6 @@
 """What can be done to runs: create them, resume, fork, pause and stop them, and say something to them.
 
-A door: authorises, parses, and makes one call of runs.engine.steering. All of it is a POST, and with an
+A door: authorises, parses, and makes one call of runs.actions.run_actions. All of it is a POST, and with an
 Idempotency-Key it happens once.
 """
 
@@ -18,9 +18,13 @@ from django.urls import reverse
 
 from agentops.projects.access import Action, project_for
 from agentops.projects.models import Project
-from runs import agents
 from runs.access import require_edits
-from runs.agents import AgentNotFound
+from runs.actions import run_actions
+from runs.actions.resume import Resumed
+from runs.actions.run_actions import Outcome
+from runs.actions.unknown_calls import Choice
+from runs.agents import definitions
+from runs.agents.definitions import AgentNotFound
 from runs.api.answers import COMMAND, OUTCOMES, RESUMED_RUN
 from runs.api.bodies import checked, document_of
 from runs.api.idempotency import once
@@ -38,15 +42,11 @@ from runs.api.inputs import (
 from runs.api.problems import Fault, Problem, RunMismatch, echo
 from runs.api.runs import RunList
 from runs.api.views import ApiView
-from runs.contents import TOOL_CALL
-from runs.engine import steering
-from runs.engine.outcomes import Choice
-from runs.engine.resume import Resumed
-from runs.engine.steering import Outcome
-from runs.inbox import Posted
-from runs.listings import RUN, runs_of, with_id
+from runs.lifecycle.inbox import Posted
 from runs.models import Agent, AgentRun
-from runs.rows_json import Where, id_param
+from runs.queries.json_lists import Where, id_param
+from runs.queries.record_columns import TOOL_CALL
+from runs.queries.run_columns import RUN, runs_of, with_id
 from runs.statuses import LIVE, RunStatus
 
 #: In front of the keys of commands that come this way: pages and recordings have keys of their own.
@@ -106,7 +106,7 @@ class Runs(Acting, RunList):
         return self.once(project, partial(self._create, project))
 
     def _create(self, project: Project, sent: dict[str, Any]) -> HttpResponse:
-        run = steering.create(
+        run = run_actions.create(
             self.principal,
             project,
             _agent(project, sent["agent_id"]),
@@ -132,7 +132,7 @@ class Resume(Acting):
 
     def _resume(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
         self.require_kill(run.project, asked=sent["kill"])
-        return self.resumed_answer(steering.resume(self.principal, run, **sent))
+        return self.resumed_answer(run_actions.resume(self.principal, run, **sent))
 
 
 class ResumeMany(Acting):
@@ -151,7 +151,7 @@ class ResumeMany(Acting):
         runs = _named(project, ids) if ids is not None else _unended(project, wanted or {})
         found = {run.pk for run in runs}
         unknown = [Outcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one not in found]
-        return self.answer(_told([*steering.resume_many(self.principal, runs, **sent), *unknown]))
+        return self.answer(_told([*run_actions.resume_many(self.principal, runs, **sent), *unknown]))
 
 
 class Fork(Acting):
@@ -172,7 +172,7 @@ class Fork(Acting):
     def _fork(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
         require_edits(self.principal, run, sent["agent"] or {})
         checkpoint_id = sent.pop("checkpoint")
-        return self.run_answer(steering.fork(self.principal, run, checkpoint_id=checkpoint_id, **sent), 201)
+        return self.run_answer(run_actions.fork(self.principal, run, checkpoint_id=checkpoint_id, **sent), 201)
 
 
 class Pause(Acting):
@@ -187,7 +187,7 @@ class Pause(Acting):
         return self.once(run.project, partial(self._pause, run), optional=True)
 
     def _pause(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
-        now = steering.pause(self.principal, run).run
+        now = run_actions.pause(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.PAUSED else 202)
 
 
@@ -203,7 +203,7 @@ class Stop(Acting):
         return self.once(run.project, partial(self._stop, run), optional=True)
 
     def _stop(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
-        now = steering.stop(self.principal, run).run
+        now = run_actions.stop(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.STOPPED else 202)
 
 
@@ -225,7 +225,7 @@ class ResolveCall(Acting):
     def _resolve(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
         choice = Choice(sent["choice"])
         text = sent["message"] if choice is Choice.FAILED else sent["output"]
-        steering.resolve_call(self.principal, run, self.kwargs["call_id"], choice, text=text)
+        run_actions.resolve_call(self.principal, run, self.kwargs["call_id"], choice, text=text)
         of_run = Where(("t.run_id = %s",), (id_param(run.pk),))
         return self.answer(json.loads(TOOL_CALL.one(with_id(of_run, "t.id", self.kwargs["call_id"])) or "{}"))
 
@@ -248,22 +248,22 @@ class Commands(Acting):
         key = None if sent["key"] is None else KEYS + sent["key"]
         match sent["type"]:
             case "resume":
-                return self.resumed_answer(steering.resume(who, run, message=message))
+                return self.resumed_answer(run_actions.resume(who, run, message=message))
             case "send":
-                posted = steering.send(who, run, message, key=key)
+                posted = run_actions.send(who, run, message, key=key)
             case "reply":
-                posted = steering.reply(who, run, message, key=key)
+                posted = run_actions.reply(who, run, message, key=key)
             case "pause":
-                posted = steering.pause(who, run, key=key)
+                posted = run_actions.pause(who, run, key=key)
             case _:
-                posted = steering.stop(who, run, key=key)
+                posted = run_actions.stop(who, run, key=key)
         return self.answer(_command_json(posted, sent["type"]), 202 if posted.new else 200)
 
 
 def _agent(project: Project, agent_id: str) -> Agent:
     """The agent that a body names: what is wrong is the body, and not the address."""
     try:
-        return agents.find(project, agent_id)
+        return definitions.find(project, agent_id)
     except AgentNotFound as error:
         fault = Fault("/agent_id", error.code, str(error))
         raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None

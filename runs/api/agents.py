@@ -15,7 +15,7 @@ from runs.api.pagination import PAGING, Pages
 from runs.api.problems import NotFound
 from runs.api.schemas import page_of
 from runs.api.views import ApiView
-from runs.listings import AGENT, AGENTS, agents_of
+from runs.queries.run_columns import AGENT, AGENTS, agents_of
 
 
 class AgentNotFound(NotFound):

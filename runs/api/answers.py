@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runs.listings import RUN
+from runs.queries.run_columns import RUN
 from runs.statuses import RunStatus
 
 RESUMED: dict[str, Any] = {"already_resumed": {"type": "boolean", "description": "Whether it was before this call."}}

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 
 from runs.api.parameters import LIMIT, Whole
 from runs.api.views import JSON, ApiView
-from runs.contents import EVENTS, events_after
+from runs.queries.record_columns import EVENTS, events_after
 
 AFTER_SEQ = Whole(
     name="afterSeq",

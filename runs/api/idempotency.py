@@ -22,7 +22,7 @@ from agentops.projects.access import Principal
 from agentops.projects.idempotency_keys import KEPT_FOR, forget_old_keys
 from agentops.projects.models import IdempotencyKey, Project
 from runs.api.problems import Fault, Problem
-from runs.masking import masked
+from runs.queries.masking import masked
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 HEADER = "Idempotency-Key"

@@ -12,10 +12,11 @@ from django.core.validators import RegexValidator
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from runs import agents, creation, inbox, limits
+from runs.actions.unknown_calls import Choice
+from runs.agents import definitions
 from runs.api.bodies import Body, Flag, Id, Identifier, Line, Text, Whole
-from runs.engine.outcomes import Choice
 from runs.errors import InvalidMaxSteps
+from runs.lifecycle import creation, inbox, title_limits
 
 #: A command's key, as it is sent; it is kept with a word in front of it.
 MAX_KEY = 120
@@ -31,7 +32,7 @@ class Label(Line):
     default_error_messages = {"blank": "a label has at least one character"}
 
     def __init__(self) -> None:
-        super().__init__(min_length=1, max_length=limits.MAX_LABEL, allow_blank=False)
+        super().__init__(min_length=1, max_length=title_limits.MAX_LABEL, allow_blank=False)
 
     def to_internal_value(self, data: Any) -> str:
         label = super().to_internal_value(data)
@@ -88,8 +89,10 @@ class OfRun(Body):
 class NewRun(Body):
     agent_id = AgentId(help_text="The agent's name in the project.")
     prompt = Message("The first user turn. An agent that plays a recording may do without.")
-    title = Line(required=False, default="", max_length=limits.MAX_TITLE, help_text="Else the prompt's first line.")
-    labels = serializers.ListField(child=Label(), required=False, default=list, max_length=limits.MAX_LABELS)
+    title = Line(
+        required=False, default="", max_length=title_limits.MAX_TITLE, help_text="Else the prompt's first line."
+    )
+    labels = serializers.ListField(child=Label(), required=False, default=list, max_length=title_limits.MAX_LABELS)
     max_steps = MaxSteps()
     parent_run_id = Id(required=False, allow_null=True, default=None, help_text="A run of the same project.")
 
@@ -105,7 +108,7 @@ class AgentChanges(Body):
     """What the fork's agent has otherwise than that of the run; what is left out stays."""
 
     model = Text(required=False, max_length=200)
-    instructions = Text(required=False, max_length=agents.MAX_TEXT, help_text="They replace the earlier ones.")
+    instructions = Text(required=False, max_length=definitions.MAX_TEXT, help_text="They replace the earlier ones.")
     max_steps = Whole(required=False, min_value=1, help_text="How many steps the fork may make.")
     settings = serializers.DictField(required=False, help_text="All of them: they replace the earlier ones.")
 

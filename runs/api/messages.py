@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
 
+from runs.actions.reveal import reveal
 from runs.api.pagination import PAGING, Pages
 from runs.api.parameters import SECRETS
 from runs.api.problems import NotFound
 from runs.api.schemas import page_of
 from runs.api.views import JSON, ApiView
-from runs.contents import MESSAGE, MESSAGES, of_run
-from runs.listings import with_id
 from runs.models import AgentRunMessage
-from runs.reveal import reveal
+from runs.queries.record_columns import MESSAGE, MESSAGES, of_run
+from runs.queries.run_columns import with_id
 
 
 class MessageNotFound(NotFound):

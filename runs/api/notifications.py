@@ -22,8 +22,8 @@ from runs.api.inputs import MAX_IDS
 from runs.api.pagination import PAGING, Pages
 from runs.api.schemas import page_of
 from runs.api.views import ApiView
-from runs.json_columns import BOOLEAN, ID, TEXT, TIME, Column, dumped
-from runs.rows_json import Listing, Rows, Span, by_id
+from runs.queries.json_columns import BOOLEAN, ID, TEXT, TIME, Column, dumped
+from runs.queries.json_lists import Listing, Rows, Span, by_id
 
 _ORDER = (by_id("n.id"),)
 #: Says what a row holds; it is read by identity's own query, which knows who has read what.

@@ -20,7 +20,7 @@ from django.utils.crypto import salted_hmac
 
 from runs.api.parameters import LIMIT, Parameter, Query
 from runs.api.problems import Problem
-from runs.rows_json import Place, Rows, Span
+from runs.queries.json_lists import Place, Rows, Span
 
 #: A cursor that was made under another version is refused: change it with what a cursor holds.
 VERSION = 1

@@ -14,8 +14,8 @@ from agentops.projects.access import projects_for
 from runs.api.pagination import PAGING, Pages
 from runs.api.schemas import page_of
 from runs.api.views import ApiView
-from runs.json_columns import ID, TEXT, Column, dumped
-from runs.rows_json import Listing, Rows, Span, by_id
+from runs.queries.json_columns import ID, TEXT, Column, dumped
+from runs.queries.json_lists import Listing, Rows, Span, by_id
 
 _ORDER = (by_id("p.id"),)
 #: Says what a row holds; it is read by identity's own query, which knows whose projects they are.

@@ -12,10 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from runs.api.pagination import PAGING, Pages
 from runs.api.schemas import page_of
 from runs.api.views import ApiView
-from runs.contents import CHECKPOINTS, ERRORS, TURN_USAGES, USAGE_TOTALS, of_run
 from runs.errors import RunNotFound
-from runs.listings import with_id
-from runs.rows_json import Where
+from runs.queries.json_lists import Where
+from runs.queries.record_columns import CHECKPOINTS, ERRORS, TURN_USAGES, USAGE_TOTALS, of_run
+from runs.queries.run_columns import with_id
 
 
 class Checkpoints(ApiView):

@@ -14,10 +14,10 @@ from runs.api.parameters import Choice, Choices, Id, Parameter, Query, Text, Tim
 from runs.api.schemas import page_of
 from runs.api.views import ApiView
 from runs.errors import RunNotFound
-from runs.listings import RUN, RUNS, before, runs_of, since, with_agent, with_id, with_label, with_status
 from runs.models import AgentRun
-from runs.rows_json import Where
-from runs.search import runs_saying
+from runs.queries.json_lists import Where
+from runs.queries.run_columns import RUN, RUNS, before, runs_of, since, with_agent, with_id, with_label, with_status
+from runs.queries.search import runs_saying
 from runs.statuses import RunStatus
 
 FILTERS: tuple[Parameter, ...] = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runs.rows_json import Listing
+from runs.queries.json_lists import Listing
 
 _LINK = {"type": ["string", "null"], "format": "uri-reference"}
 

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
 
+from runs.actions.reveal import reveal
 from runs.api.pagination import PAGING, Pages
 from runs.api.parameters import SECRETS, Choices, Text
 from runs.api.schemas import page_of
 from runs.api.views import JSON, ApiView
-from runs.contents import TOOL_CALL, TOOL_CALLS, of_run
 from runs.errors import ToolCallNotFound
-from runs.listings import with_id
 from runs.models import AgentRunToolCall
-from runs.reveal import reveal
+from runs.queries.record_columns import TOOL_CALL, TOOL_CALLS, of_run
+from runs.queries.run_columns import with_id
 from runs.statuses import ToolStatus
 
 FILTERS = (

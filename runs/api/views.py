@@ -27,8 +27,8 @@ from runs.access import run_in
 from runs.api.parameters import Parameter, Query, parsed
 from runs.api.principals import Caller, caller_of
 from runs.api.problems import CsrfFailed, MethodNotAllowed, NotAcceptable, problem_of
-from runs.contents import Holder, holder
 from runs.models import AgentRun
+from runs.queries.record_columns import Holder, holder
 
 SAFE = ("GET", "HEAD")
 JSON = "application/json"

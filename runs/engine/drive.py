@@ -19,22 +19,24 @@ from django.db import transaction
 from django.db.models import Count, Min, QuerySet
 from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
-from runs import commits, inbox, policies, repeats, transcript
+from runs.agents import policies
+from runs.agents.policies import Policies, Trigger
+from runs.agents.retry_limits import RetryLimits, retry_limits
+from runs.conversation import repeats, transcript, writes
+from runs.conversation.transcript import Conversation
+from runs.conversation.trimming import Context, window_of
 from runs.engine import rollback, spending
 from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
 from runs.engine.loop import LoopThread
 from runs.engine.spending import Spending
 from runs.engine.stream import Asked
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
-from runs.policies import Policies, Trigger
 from runs.providers import base as providers
-from runs.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS
-from runs.transcript import Conversation
-from runs.trimming import Context, window_of
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
@@ -204,7 +206,7 @@ def note(lease: Lease, *entries: Entry) -> None:
 
 def append(lease: Lease, entries: Sequence[Entry]) -> None:
     with transaction.atomic():
-        commits.count_abandoned(lease.run_id, lease.epoch, entries)
+        writes.count_abandoned(lease.run_id, lease.epoch, entries)
         log.append(lease.run_id, entries, source=Source.WORKER, epoch=lease.epoch)
 
 

@@ -13,16 +13,18 @@ from typing import Any, Protocol
 from django.db import transaction
 from django.utils import timezone
 
-from runs import causes, chaos, inbox, lifecycle, summaries, transcript
-from runs.command_outcomes import mark_applied
+from runs import chaos
+from runs.conversation import transcript
 from runs.decisions import Next
-from runs.durations import times_of
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, note
 from runs.engine.lease import Lease
 from runs.engine.model_turn import Cooldown
 from runs.fixtures.format import FixtureExhausted
+from runs.lifecycle import causes, inbox, summaries, transitions
+from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
+from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from runs.tools.speaking import Asked
 from timeline import log
@@ -288,14 +290,14 @@ def move(
     def write() -> None:
         run.status, run.status_reason = believed
         with transaction.atomic():
-            # NO KEY, as for a command: see runs.inbox.
+            # NO KEY, as for a command: see runs.lifecycle.inbox.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).only("pk").get(pk=run.pk)
             if unless and unless & inbox.waiting(run.pk):
                 raise DecideAgain
             if also is not None:
                 also()
             mark_applied(applied or [])
-            lifecycle.move(run, to, payload, source=source, reason=reason, epoch=held.epoch, **changes)
+            transitions.move(run, to, payload, source=source, reason=reason, epoch=held.epoch, **changes)
             if then is not None:
                 then()
 

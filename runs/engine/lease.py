@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, connection
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Keeper:
         for last in (False, True):
             began = clock()
             try:
-                if lifecycle.renew(lease.run_id, lease.epoch):
+                if transitions.renew(lease.run_id, lease.epoch):
                     lease.valid_until = began + settings.AGENTOPS_LEASE_S
                 else:
                     lease.lost.set()

@@ -19,16 +19,19 @@ from django.conf import settings
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from runs import chaos, commits, inbox, repeats, retries, transcript
-from runs.commits import Commit
+from runs import chaos
+from runs.agents.policies import Trigger, kind_of, rule_for
+from runs.conversation import repeats, transcript, writes
+from runs.conversation.writes import Commit
 from runs.engine import spending
 from runs.engine.commit import durably
 from runs.engine.drive import Drive, LetGo, StopAsked
 from runs.engine.stream import Asked, Chunk, Deltas, read
+from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
-from runs.policies import Trigger, kind_of, rule_for
+from runs.providers import retries
 from runs.providers.base import ModelCall
-from runs.retries import Failure, Pause
+from runs.providers.retries import Failure, Pause
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
@@ -246,7 +249,7 @@ def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attem
         run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
     )
     durably(
-        partial(commits.write, turn),
+        partial(writes.write, turn),
         landed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
         found=lambda: False,
         lease=drive.lease,
@@ -312,7 +315,7 @@ def _told(usage: TurnUsage) -> dict[str, Any]:
     return {
         "attempt": usage.attempt or None,
         "model": usage.model or None,
-        **{name: getattr(usage, name) or None for name in commits.TOKENS},
+        **{name: getattr(usage, name) or None for name in writes.TOKENS},
         "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
         "duration_ms": usage.duration_ms,
     }

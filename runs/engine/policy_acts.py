@@ -19,20 +19,23 @@ from django.db.models.functions import Now
 from pydantic import ValidationError
 
 from agentops.projects import notifications
-from runs import causes, chaos, gates, inbox, policies, transcript
+from runs import chaos
+from runs.agents import policies, policy_commands
+from runs.agents.policies import Action, ErrorKind, Policies, Rule, Trigger, kind_of, rule_for
+from runs.agents.policy_commands import Verdict
+from runs.conversation import transcript
 from runs.engine import ending, tool_turn
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, LetGo, StopAsked
 from runs.engine.ending import ASKED_TO_END, SPOKEN_TO, DecideAgain, Held, Unopened
 from runs.engine.lease import Lease
 from runs.fixtures.format import FixtureExhausted
-from runs.gates import Verdict
+from runs.lifecycle import causes, inbox
+from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
-from runs.policies import Action, ErrorKind, Policies, Rule, Trigger, kind_of, rule_for
-from runs.retries import Failure
+from runs.providers.retries import Failure
 from runs.statuses import PauseReason, RunStatus, WaitReason
 from runs.tools.speaking import Asked
-from runs.wake import wake
 from timeline import log
 from timeline.events.command import PolicyApplied
 from timeline.events.run import RunPaused, RunWaiting
@@ -217,7 +220,7 @@ def _nudge(act: Act) -> None:
 
     def write() -> None:
         with transaction.atomic():
-            # Whoever posts a command holds this row: see runs.inbox.
+            # Whoever posts a command holds this row: see runs.lifecycle.inbox.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
             if inbox.waiting(run.pk):
                 raise DecideAgain
@@ -293,8 +296,8 @@ def _verdict(drive: Drive, act: Act) -> Verdict:
     name = f"gate:{trigger}:{step}"
     context = tool_turn.context_of_gate(drive, name)
     chaos.point("CP17")
-    verdict = gates.ask(
-        act.rule.run or "", gates.Asked(context, trigger, transcript.last_answer(drive.conversation)),
+    verdict = policy_commands.ask(
+        act.rule.run or "", policy_commands.Asked(context, trigger, transcript.last_answer(drive.conversation)),
         drive.check_for_stop,
     )  # fmt: skip
     chaos.point("CP18")

@@ -12,12 +12,14 @@ from uuid import UUID
 
 from django.db import Error, transaction
 
-from runs import inbox, lifecycle, policies
-from runs.engine import policy_acts, resume
+from runs.actions import resume
+from runs.agents import policies
+from runs.agents.policies import Action, Rule, Trigger, kind_of, rule_for
+from runs.engine import policy_acts
 from runs.errors import RunError
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun
-from runs.policies import Action, Rule, Trigger, kind_of, rule_for
-from runs.querysets import RunQuerySet
+from runs.models.querysets import RunQuerySet
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus
 from timeline.events.command import PolicyApplied
 from timeline.events.run import RunPaused
@@ -50,7 +52,7 @@ def _ended(run_id: UUID) -> bool:
 
 
 def _end(run_id: UUID) -> bool:
-    # NO KEY, as for a command: see runs.inbox.
+    # NO KEY, as for a command: see runs.lifecycle.inbox.
     mine = _due().select_for_update(skip_locked=True, no_key=True, of=("self",))
     run = mine.filter(pk=run_id).first()
     if run is None:
@@ -69,7 +71,7 @@ def _resume(run: AgentRun, trigger: Trigger) -> None:
     rule = _rule(run, trigger)
     by = inbox.policy_name(trigger)
     paused = RunPaused(reason=PauseReason.ERROR, by=by)
-    lifecycle.move(run, RunStatus.PAUSED, paused, source=Source.POLICY, reason=PauseReason.ERROR, not_before=None)
+    transitions.move(run, RunStatus.PAUSED, paused, source=Source.POLICY, reason=PauseReason.ERROR, not_before=None)
     resume.resume(run.pk, by=by, message=rule.message, append=rule.append, source=Source.POLICY, reason=trigger.value)
 
 
@@ -86,7 +88,7 @@ def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
     """It cannot be resumed: its steps are used up, or the policy is of no use any more."""
     told = PolicyApplied(trigger=trigger, action=Action.ESCALATE, reason=policy_acts.clean(why))
     paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=told.describe())
-    lifecycle.move(
+    transitions.move(
         run,
         RunStatus.PAUSED,
         paused,

@@ -19,8 +19,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, connection
 
-from runs import environment, suspicion
+from runs import environment
 from runs.engine.drive import Stopping
+from runs.lifecycle import suspects
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1
@@ -114,7 +115,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 def _note_death(owner: str, stopping: Stopping) -> bool:
     while True:
         try:
-            return suspicion.note_death_alone(owner)
+            return suspects.note_death_alone(owner)
         except Error as error:
             connection.close()
             log.warning("cannot note a death: %s", type(error).__name__)

@@ -14,11 +14,13 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from runs import chaos, messages, policies, transcript
+from runs import chaos
+from runs.agents import policies
+from runs.agents.policies import OnCrash
+from runs.conversation import messages, transcript
 from runs.engine.commit import durably, nothing
 from runs.engine.lease import Lease
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, TurnUsage
-from runs.policies import OnCrash
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log
 from timeline.errors import LeaseLost

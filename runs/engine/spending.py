@@ -18,8 +18,8 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from runs import budgets
-from runs.budgets import Budget
+from runs.agents import budgets
+from runs.agents.budgets import Budget
 from runs.models import AgentRun, Attempt, TurnUsage
 from runs.statuses import LOST, RunStatus
 from timeline import log

@@ -14,8 +14,8 @@ from contextlib import closing
 from django.db import Error, connection
 
 from agentops.projects import mailing
-from runs import retention
 from runs.engine.drive import Stopping
+from runs.upkeep import retention
 
 log = logging.getLogger(__name__)
 #: The first look comes soon, because some sites are up for an hour a day.

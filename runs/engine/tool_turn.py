@@ -15,15 +15,17 @@ from typing import Any
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from runs import chaos, commits, inbox, repeats, transcript
+from runs import chaos
+from runs.agents.retry_limits import retry_limits
+from runs.conversation import repeats, transcript, writes
+from runs.conversation.messages import content_of
 from runs.engine import late
 from runs.engine.commit import durably, nothing
 from runs.engine.drive import STOP_LOOK_S, Drive, StopAsked
 from runs.fixtures.format import UNKNOWN_OUTCOME
-from runs.messages import content_of
+from runs.lifecycle import inbox
 from runs.models import AgentRunToolCall, Checkpoint, RunError
-from runs.retries import HOLD_WORKER_S
-from runs.retry_limits import retry_limits
+from runs.providers.retries import HOLD_WORKER_S
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.deadline import run_with_deadline
@@ -262,7 +264,7 @@ def _commit(
         then=then,
     )  # fmt: skip
     drive.turn_started = durably(
-        partial(commits.write, commit),
+        partial(writes.write, commit),
         landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=row.pk).exists(),
         found=lambda: then is not None and log.open_turn(drive.run.pk) is not None,
         lease=drive.lease,

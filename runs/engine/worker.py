@@ -23,7 +23,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, connection, connections
 
-from runs import chaos, lifecycle, suspicion
+from runs import chaos
 from runs.engine import policy_waits
 from runs.engine.drive import Stopping
 from runs.engine.lease import Keeper
@@ -32,8 +32,9 @@ from runs.engine.quarantine import Gate, try_alone
 from runs.engine.step import drive_run
 from runs.engine.tidying import mail, tidy
 from runs.errors import MoveRefused
-from runs.suspicion import Candidate
-from runs.wake import subscribe
+from runs.lifecycle import suspects, transitions
+from runs.lifecycle.suspects import Candidate
+from runs.lifecycle.wake import subscribe
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Worker:
         self._driving: set[UUID] = set()
         self._lock = threading.Lock()
         self._look = threading.Event()
-        #: For runs under suspicion: see runs.suspicion.
+        #: For runs under suspicion: see runs.lifecycle.suspects.
         self._on_trial = Gate(settings.AGENTOPS_LEASE_S * TRIAL)
         self._alone = Gate(settings.AGENTOPS_SLICE_S)
         self._tries = count(1)
@@ -103,7 +104,7 @@ class Worker:
     def _drive_alone(self, run_id: UUID) -> None:
         """Not in this process, but its slot here is taken: so there are never more processes than slots."""
         try:
-            try_alone(run_id, f"{self.owner}{lifecycle.OF_A_WORKER}{next(self._tries)}", self.stopping)
+            try_alone(run_id, f"{self.owner}{transitions.OF_A_WORKER}{next(self._tries)}", self.stopping)
         except Exception:
             log.exception("a run could not be tried in a process of its own", extra={"run_id": str(run_id)})
         finally:
@@ -126,13 +127,13 @@ class Worker:
 
     def sweep_once(self, pool: ThreadPoolExecutor | None = None) -> int:
         """End waits whose time has come, and drive what is runnable; the number of runs taken up."""
-        lifecycle.end_waits()
+        transitions.end_waits()
         policy_waits.end_waits()
-        first = suspicion.candidates(BATCH)
+        first = suspects.candidates(BATCH)
         taken = self._take_all(first, pool)
         if len(first) == BATCH and self.free() > 0:
             # Suspects that have to wait shall not hide who comes after them.
-            taken += self._take_all(suspicion.candidates(BATCH, clear_only=True), pool)
+            taken += self._take_all(suspects.candidates(BATCH, clear_only=True), pool)
         return taken
 
     def _take_all(self, candidates: list[Candidate], pool: ThreadPoolExecutor | None) -> int:
@@ -150,7 +151,7 @@ class Worker:
         run_id, lapsed, deaths = candidate
         if not self._give_slot(run_id):
             return False  # this worker has it already
-        is_alone = deaths >= suspicion.ALONE_FROM
+        is_alone = deaths >= suspects.ALONE_FROM
         gate = self._alone if is_alone else self._on_trial
         # After a pause, and one after the other.
         if deaths and ((is_alone and lapsed) or not gate.enter(run_id)):
@@ -166,7 +167,7 @@ class Worker:
 
     def _set_aside(self, suspect: Candidate) -> None:
         try:
-            suspicion.set_aside(suspect.run_id, self.owner, wait_s=suspicion.pause_s(suspect.deaths))
+            suspects.set_aside(suspect.run_id, self.owner, wait_s=suspects.pause_s(suspect.deaths))
         except (LeaseLost, MoveRefused):
             return  # another worker was faster
 

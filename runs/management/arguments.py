@@ -9,7 +9,7 @@ import argparse
 import re
 
 from agentops.projects.management.base import printable
-from runs.limits import MAX_LABEL, MAX_TITLE
+from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.management.reading import legible
 
 MAX_ROWS = 1000

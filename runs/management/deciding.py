@@ -11,8 +11,8 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from runs.engine import steering
-from runs.engine.outcomes import Choice, Resolved
+from runs.actions import run_actions
+from runs.actions.unknown_calls import Choice, Resolved
 from runs.errors import ToolCallNotFound
 from runs.management.references import operator
 from runs.models import AgentRun, AgentRunToolCall
@@ -22,10 +22,10 @@ from runs.statuses import ToolStatus
 def resolve(run: AgentRun, options: dict[str, Any]) -> Resolved:
     call = _find_call(run, options["call"])
     if options["retry"]:
-        return steering.resolve_call(operator(), run, call.pk, Choice.RETRY)
+        return run_actions.resolve_call(operator(), run, call.pk, Choice.RETRY)
     if options["done"] is not None:
-        return steering.resolve_call(operator(), run, call.pk, Choice.DONE, text=options["done"])
-    return steering.resolve_call(operator(), run, call.pk, Choice.FAILED, text=options["failed"])
+        return run_actions.resolve_call(operator(), run, call.pk, Choice.DONE, text=options["done"])
+    return run_actions.resolve_call(operator(), run, call.pk, Choice.FAILED, text=options["failed"])
 
 
 def _find_call(run: AgentRun, reference: str) -> AgentRunToolCall:

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.management.base import EXIT_INVALID, printable
-from runs.engine import steering
+from runs.actions import run_actions
 from runs.errors import InvalidAgent
 from runs.management.reading import legible, read_definition, read_text
 from runs.management.references import operator
@@ -24,6 +24,6 @@ def fork(run: AgentRun, options: dict[str, Any]) -> AgentRun:
     if options["settings_file"] is not None:
         changes["settings"] = read_definition(options["settings_file"])
     try:
-        return steering.fork(operator(), run, step=options["step"], message=options["message"], agent=changes)
+        return run_actions.fork(operator(), run, step=options["step"], message=options["message"], agent=changes)
     except InvalidAgent as error:
         raise CommandError(printable(f"{error.data['pointer']}: {error}"), returncode=EXIT_INVALID) from error

@@ -9,11 +9,11 @@ from django.db.models import QuerySet
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import OurCommand
-from runs.json_columns import dumped
 from runs.management.references import find_run
 from runs.management.run_rows import Facts, cut, shown
 from runs.management.showing import message_of
 from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
+from runs.queries.json_columns import dumped
 
 Rows = Callable[[AgentRun, int], list[Facts]]
 

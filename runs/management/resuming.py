@@ -13,8 +13,8 @@ from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_REFUSED, EXIT_USAGE
-from runs.engine import steering
-from runs.engine.steering import Outcome
+from runs.actions import run_actions
+from runs.actions.run_actions import Outcome
 from runs.management.references import operator
 from runs.models import AgentRun
 from runs.statuses import LIVE
@@ -40,7 +40,7 @@ def resume_all(options: dict[str, Any], **wanted: Any) -> list[Outcome]:
     chosen = list(runs.order_by("pk"))
     if wanted["kill"] and not options["dry_run"] and not options["yes"]:
         _confirm(sum(run.state in LIVE for run in chosen))
-    return steering.resume_many(operator(), chosen, dry_run=options["dry_run"], **wanted)
+    return run_actions.resume_many(operator(), chosen, dry_run=options["dry_run"], **wanted)
 
 
 def lines_of(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:

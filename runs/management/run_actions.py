@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agentops.projects.management.base import OurCommand
-from runs.engine import steering
-from runs.engine.steering import Outcome
+from runs.actions import run_actions
+from runs.actions.run_actions import Outcome
 from runs.management import deciding, forking, resuming
 from runs.management.references import find_run, operator
 from runs.management.run_rows import row_of, with_reason
@@ -23,9 +23,9 @@ def resume(command: OurCommand, options: dict[str, Any]) -> None:
         return
     old = find_run(options["run"])
     if options["dry_run"]:
-        _write_outcomes(command, steering.resume_many(operator(), [old], dry_run=True, **wanted), options)
+        _write_outcomes(command, run_actions.resume_many(operator(), [old], dry_run=True, **wanted), options)
         return
-    done = steering.resume(operator(), old, **wanted)
+    done = run_actions.resume(operator(), old, **wanted)
     if options["json"]:
         command.write_json({**row_of(done.run), "already_resumed": done.already})
         return
@@ -50,17 +50,17 @@ def fork(command: OurCommand, options: dict[str, Any]) -> None:
 
 
 def pause(command: OurCommand, options: dict[str, Any]) -> None:
-    run = steering.pause(operator(), find_run(options["run"])).run
+    run = run_actions.pause(operator(), find_run(options["run"])).run
     _write_state(command, run, "pauses after the tools of its turn", options)
 
 
 def stop(command: OurCommand, options: dict[str, Any]) -> None:
-    run = steering.stop(operator(), find_run(options["run"])).run
+    run = run_actions.stop(operator(), find_run(options["run"])).run
     _write_state(command, run, "stops at its next step", options)
 
 
 def send(command: OurCommand, options: dict[str, Any]) -> None:
-    run = steering.send(operator(), find_run(options["run"]), options["message"]).run
+    run = run_actions.send(operator(), find_run(options["run"]), options["message"]).run
     paused = run.state is RunStatus.PAUSED
     then = "reads it when it is resumed" if paused else "reads it before its next model call"
     _write_state(command, run, then, options)

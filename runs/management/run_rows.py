@@ -11,9 +11,9 @@ from django.utils import timezone
 from agentops.projects.access import SYSTEM, Action, project_for, scoped
 from agentops.projects.management.base import OurCommand
 from agentops.projects.models import Project
-from runs.durations import times_of, with_times
-from runs.limits import MAX_TITLE
+from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun
+from runs.queries.durations import times_of, with_times
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 

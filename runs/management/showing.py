@@ -7,9 +7,9 @@ from typing import Any
 from django.db.models import Count
 
 from agentops.projects.management.base import OurCommand, printable
+from runs.conversation.message_text import text_of
 from runs.management.references import find_run
 from runs.management.run_rows import Facts, cut, row_of, shown, with_reason
-from runs.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage
 from timeline import events, log
 

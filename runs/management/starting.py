@@ -9,10 +9,11 @@ from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_USAGE, OurCommand, printable
-from runs import agents, inbox
-from runs.creation import UserTurn
-from runs.engine import steering
+from runs.actions import run_actions
+from runs.agents import definitions
 from runs.errors import InvalidAgent
+from runs.lifecycle import inbox
+from runs.lifecycle.creation import UserTurn
 from runs.management.reading import json_path, legible, read_definition, read_text
 from runs.management.references import operator
 from runs.management.run_rows import row_of, with_reason
@@ -27,7 +28,7 @@ def apply(command: OurCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
     definition = read_definition(options["file"])
     try:
-        agent, outcome = agents.apply(project, definition, by=operator())
+        agent, outcome = definitions.apply(project, definition, by=operator())
     except InvalidAgent as error:
         at = json_path(error.data["pointer"], definition)
         raise CommandError(printable(f"{options['file']}: {at}: {error}"), returncode=EXIT_INVALID) from error
@@ -39,8 +40,8 @@ def apply(command: OurCommand, options: dict[str, Any]) -> None:
 
 def run(command: OurCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
-    agent = agents.find(project, options["agent_id"])
-    new_run = steering.create(
+    agent = definitions.find(project, options["agent_id"])
+    new_run = run_actions.create(
         operator(),
         project,
         agent,
@@ -86,7 +87,7 @@ def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:
             problem = f"{options['prompt_file']}: a prompt has at most {inbox.MAX_MESSAGE} characters"
             raise CommandError(problem, returncode=EXIT_INVALID)
         return text
-    recorded = agents.recorded_prompt(agent)
+    recorded = definitions.recorded_prompt(agent)
     if recorded is None:
         raise CommandError("a prompt is needed: give --prompt or --prompt-file", returncode=EXIT_USAGE)
     return recorded

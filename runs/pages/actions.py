@@ -20,11 +20,11 @@ from django_htmx.middleware import HtmxDetails
 from agentops.http.methods import require_POST
 from agentops.projects.access import Action, Principal
 from agentops.projects.requests import principal_of
-from runs import questions
 from runs.access import run_for
-from runs.engine import steering
-from runs.engine.outcomes import Choice
+from runs.actions import run_actions
+from runs.actions.unknown_calls import Choice
 from runs.errors import InvalidInput, InvalidMaxSteps, MessageEmpty, RunError
+from runs.lifecycle import questions
 from runs.models import AgentRun
 from runs.pages import typed
 from runs.statuses import RunStatus
@@ -67,7 +67,7 @@ def resume(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRu
     if replace and message is None:
         raise MessageEmpty("to begin anew, a message is needed to begin with", pointer="/message")
     max_steps = _max_steps(request.POST.get("max_steps", ""))
-    done = steering.resume(principal, run, message=message, append=not replace, max_steps=max_steps)
+    done = run_actions.resume(principal, run, message=message, append=not replace, max_steps=max_steps)
     if done.already:
         messages.info(request, "It was resumed already. This is the run that it went on as.")
     else:
@@ -77,7 +77,7 @@ def resume(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRu
 
 @_action("Not paused")
 def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = steering.pause(principal, run).run
+    now = run_actions.pause(principal, run).run
     if now.state is RunStatus.PAUSED:
         messages.success(request, "Paused.")
     else:
@@ -88,7 +88,7 @@ def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun
 
 @_action("Not stopped")
 def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = steering.stop(principal, run).run
+    now = run_actions.stop(principal, run).run
     if now.state is RunStatus.STOPPED:
         messages.success(request, "Stopped.")
     else:
@@ -98,7 +98,7 @@ def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 
 @_action("Not sent")
 def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = steering.send(principal, run, typed.text(request.POST.get("message", "")), key=_key(request)).run
+    now = run_actions.send(principal, run, typed.text(request.POST.get("message", "")), key=_key(request)).run
     heard = "when the run is resumed" if now.state is RunStatus.PAUSED else "before its next model call"
     messages.success(request, f"Sent. The agent hears it {heard}.")
     return run
@@ -108,7 +108,7 @@ def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 def answer(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     """What the agent asks. Where somebody was faster, it is a message like any other."""
     waited = questions.waits(run)
-    now = steering.reply(principal, run, typed.text(request.POST.get("message", "")), key=_key(request)).run
+    now = run_actions.reply(principal, run, typed.text(request.POST.get("message", "")), key=_key(request)).run
     if waited and now.status_reason == questions.REASON:
         messages.success(request, "Answered. The run goes on with that.")
     else:
@@ -125,7 +125,7 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     choice = Choice(word)
     # An empty box says nothing more than the choice does.
     text = None if choice is Choice.RETRY else typed.text(request.POST.get("text", "")).strip() or None
-    done = steering.resolve_call(principal, run, call_id, choice, text=text)
+    done = run_actions.resolve_call(principal, run, call_id, choice, text=text)
     told = "Said. The call runs again." if choice is Choice.RETRY else "Said. The run goes on with that."
     messages.success(request, told if done.new else "You have said so already.")
     return run

@@ -12,7 +12,7 @@ from datetime import timedelta
 from django.urls import reverse
 from django.utils import timezone
 
-from runs import inbox
+from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages import waits
 from runs.pages.banner import Banner, last, moment, place_of, who, words

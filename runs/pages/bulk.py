@@ -20,8 +20,8 @@ from agentops.http.methods import require_POST
 from agentops.projects.access import Action, Principal, may, project_for, projects_for
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
-from runs.engine import steering
-from runs.engine.steering import Outcome
+from runs.actions import run_actions
+from runs.actions.run_actions import Outcome
 from runs.errors import InvalidInput
 from runs.models import AgentRun
 from runs.pages import typed
@@ -75,10 +75,10 @@ def resume(request: HttpRequest, project: str) -> HttpResponse:
         if request.POST.get("do") == "resume":
             return _shown(request, owner, wish, _done(principal, chosen, wish), done=True)
         problem = ""
-        outcomes = steering.resume_many(principal, chosen.values(), dry_run=True, **_options(wish))
+        outcomes = run_actions.resume_many(principal, chosen.values(), dry_run=True, **_options(wish))
     except InvalidInput as refusal:
         problem = f"{refusal}."
-        outcomes = steering.resume_many(principal, chosen.values(), dry_run=True, kill=wish.kill)
+        outcomes = run_actions.resume_many(principal, chosen.values(), dry_run=True, kill=wish.kill)
     live = sum(run.state in LIVE for run in chosen.values())
     takes = live and (wish.kill or may(principal, Action.KILL, owner.pk))
     return _shown(request, owner, wish, _lines(chosen, outcomes), problem=problem, live=live if takes else 0)
@@ -87,9 +87,9 @@ def resume(request: HttpRequest, project: str) -> HttpResponse:
 def _done(principal: Principal, chosen: dict[UUID, AgentRun], wish: Wish) -> list[Line]:
     """Resume what was promised; of the others say why not."""
     promised = [chosen[one] for one in wish.ids if one in chosen]
-    done = steering.resume_many(principal, promised, **_options(wish))
+    done = run_actions.resume_many(principal, promised, **_options(wish))
     left = [chosen[one] for one in wish.left if one in chosen]
-    asked = steering.resume_many(principal, left, dry_run=True)
+    asked = run_actions.resume_many(principal, left, dry_run=True)
     told = [each if each.code else Outcome(each.run_id, code="later", reason=LATER) for each in asked]
     return _lines(chosen, [*done, *told])
 

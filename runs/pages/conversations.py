@@ -17,8 +17,8 @@ from django.db.models import Case, F, JSONField, Q, When
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Substr
 
-from runs import ancestry
-from runs.messages import canonical
+from runs.conversation import ancestry
+from runs.conversation.messages import canonical
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from timeline.shown import clip, pretty
 

@@ -19,11 +19,11 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from runs import restore
-from runs.durations import times_of, with_times
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError, TurnUsage
 from runs.pages.rows_of_list import dollars
+from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
+from runs.upkeep import restore
 from timeline.shown import clean
 
 Outcome = TurnUsage.Outcome

@@ -21,10 +21,12 @@ from agentops.http import strict_json
 from agentops.http.methods import require_http_methods
 from agentops.projects.access import Action, Principal, may, projects_for
 from agentops.projects.requests import principal_of
-from runs import agents, ancestry, inbox
 from runs.access import require_edits, run_for
-from runs.engine import steering
+from runs.actions import run_actions
+from runs.agents import definitions
+from runs.conversation import ancestry
 from runs.errors import RunError
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages import typed
 from runs.pages.once import once
@@ -59,8 +61,8 @@ class ForkForm(forms.Form):
     # Not stripped: what the agent is told is what was typed.
     message = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
     model = LineField(required=False, max_length=200)
-    instructions = TextField(required=False, strip=False, max_length=agents.MAX_TEXT)
-    settings = ObjectField(required=False, max_length=agents.MAX_TEXT)
+    instructions = TextField(required=False, strip=False, max_length=definitions.MAX_TEXT)
+    settings = ObjectField(required=False, max_length=definitions.MAX_TEXT)
     max_steps = WholeField(required=False)
     token = forms.UUIDField()
 
@@ -120,7 +122,7 @@ def _fork(principal: Principal, run: AgentRun, form: ForkForm) -> AgentRun:
     sent, changes = form.cleaned_data, form.changes()
     require_edits(principal, run, changes)
     message = sent["message"] if sent["message"].strip() else None
-    return steering.fork(principal, run, step=sent["step"], message=message, agent=changes)
+    return run_actions.fork(principal, run, step=sent["step"], message=message, agent=changes)
 
 
 def _initial(request: HttpRequest, run: AgentRun, steps: Sequence[int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.urls import reverse
 from uuid_utils.compat import uuid7
 
 from agentops.projects.access import Action, Principal, may
-from runs import inbox
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.pages.banner import Banner
 from runs.pages.banners import banners_of, wishes_of

@@ -17,10 +17,10 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from agentops.projects.models import SLUG_PATTERN, Project
-from runs.durations import with_times
 from runs.errors import RunError
 from runs.models import AgentRun
-from runs.querysets import RunQuerySet
+from runs.models.querysets import RunQuerySet
+from runs.queries.durations import with_times
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
 

@@ -18,11 +18,11 @@ from agentops.http.methods import require_GET, require_safe
 from agentops.projects.access import Action, may, project_for, projects_for
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
-from runs.durations import with_times
 from runs.models import Agent, AgentRun
 from runs.pages import commands
 from runs.pages.list_query import MAX_NEW, Filters, ListQuery, Page, Place, ids_of
 from runs.pages.rows_of_list import Row, rows_of
+from runs.queries.durations import with_times
 from runs.statuses import RunStatus
 from timeline.access import Permit
 from timeline.live.response import ProjectStream, refuse_foreign

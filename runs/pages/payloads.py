@@ -22,11 +22,11 @@ from agentops.http.methods import require_safe
 from agentops.projects.access import Action, Principal, may, projects_for
 from agentops.projects.requests import principal_of
 from runs.access import run_for
+from runs.actions.reveal import PARAMETER, SHOW, reveal
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.pages.filling import declared
 from runs.pages.texts import HIDDEN_THINKING, media_name
-from runs.reveal import PARAMETER, SHOW, reveal
 from timeline import log
 from timeline.shown import Clip, clean, clip, pretty, took
 

@@ -14,8 +14,8 @@ from uuid import UUID
 from django.conf import settings
 
 from agentops.projects.management.base import printable
-from runs.durations import times_of
 from runs.models import AgentRun
+from runs.queries.durations import times_of
 from runs.statuses import RunStatus
 from timeline.shown import clean, lasting
 

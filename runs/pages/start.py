@@ -20,10 +20,11 @@ from agentops.http.methods import require_http_methods
 from agentops.projects.access import Action, Principal, project_for, projects_for
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
-from runs import agents, inbox
-from runs.engine import steering
+from runs.actions import run_actions
+from runs.agents import definitions
 from runs.errors import InvalidInput
-from runs.limits import MAX_LABEL, MAX_LABELS, MAX_TITLE
+from runs.lifecycle import inbox
+from runs.lifecycle.title_limits import MAX_LABEL, MAX_LABELS, MAX_TITLE
 from runs.models import Agent, AgentRun
 from runs.pages import commands, typed
 from runs.pages.once import once, started_by
@@ -129,7 +130,7 @@ def _shown(
         "token": token,
         "agents": form.known,
         "commands": commands.first_run(context["project"])[:1],
-        "recordings": agents.RECORDINGS,
+        "recordings": definitions.RECORDINGS,
         "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,
     }
     return render(request, "runs/start.html", context, status=status)
@@ -155,10 +156,10 @@ def _chosen(request: HttpRequest, known: Sequence[Agent]) -> str:
 
 
 def _begin(principal: Principal, project: Project, wanted: dict[str, Any]) -> AgentRun:
-    return steering.create(
+    return run_actions.create(
         principal,
         project,
-        agents.find(project, wanted["agent"]),
+        definitions.find(project, wanted["agent"]),
         wanted["prompt"] if wanted["prompt"].strip() else None,
         title=wanted["title"],
         labels=wanted["labels"],

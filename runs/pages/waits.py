@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from runs import questions
-from runs.engine import outcomes
+from runs.actions import unknown_calls
+from runs.lifecycle import questions
 from runs.models import AgentRun
 from runs.pages.banner import AskedPerson, Banner, OpenCall, last, moment, place_of, words
 from runs.pages.cards import LINE
@@ -68,7 +68,7 @@ def _unknown_tool(run: AgentRun, banner: Banner) -> Banner:
 
 
 def _open_calls(run: AgentRun) -> list[OpenCall]:
-    calls = outcomes.unresolved(run)[:MOST_CALLS]
+    calls = unknown_calls.unresolved(run)[:MOST_CALLS]
     return [
         OpenCall(
             call.pk, clip(call.tool_name, LINE).text, call.step_number, one_line(call.input),

@@ -8,8 +8,8 @@ from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.admin import checking
-from runs.invariants import INVARIANTS
 from runs.models import AgentRun
+from runs.upkeep.invariants import INVARIANTS
 from tests.admin.conftest import client_of, make_staff
 from tests.admin.rows import list_url
 from tests.make import make_agent, make_run

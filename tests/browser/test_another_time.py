@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import expect
 
 from agentops.projects.models import Role
-from runs import restore, retention
 from runs.models import AgentRun
-from runs.retention import Outcome
+from runs.upkeep import restore, retention
+from runs.upkeep.retention import Outcome
 from tests.browser.conftest import Tabs
 from tests.browser.pages import assert_each_once, live, open_run
 from tests.live.logs import grow, last_seq

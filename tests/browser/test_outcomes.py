@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Role
-from runs.engine.outcomes import Choice, resolve
+from runs.actions.unknown_calls import Choice, resolve
 from runs.models import AgentRun, AgentRunToolCall
 from tests.browser.conftest import Tabs
 from tests.browser.pages import assert_each_once, live, open_run, status

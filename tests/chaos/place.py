@@ -16,8 +16,8 @@ from django.conf import settings
 from django.db import connections
 
 from agentops.projects.models import Project
-from runs import creation
 from runs.engine.worker import Worker
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from tests.chaos import story
 from tests.chaos.cluster import OwnPostgres

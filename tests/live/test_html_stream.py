@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.pages import live_rows
 from runs.statuses import RunStatus
@@ -54,7 +54,7 @@ def test_rows_come_in_batches_and_once(scene: Scene) -> None:
 
 def test_a_move_is_told_beside_its_row(scene: Scene) -> None:
     reader = follow(scene, last_seq(scene.run))
-    lifecycle.move(scene.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
+    transitions.move(scene.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
     eventually(lambda: reader.events("status"), within_s=5, why="the status is told")
 
     assert reader.events("status")[0].data == "paused"

@@ -18,10 +18,11 @@ from django.utils import timezone
 
 from agentops.celery import app as celery_app
 from agentops.projects.models import AuditEntry, IdempotencyKey, Project
-from runs import retention, tasks
+from runs import tasks
 from runs.engine import tidying
 from runs.engine.drive import Stopping
 from runs.models import Agent, AgentRun, Chore
+from runs.upkeep import retention
 from tests.crash.rig import eventually
 from tests.make import make_agent, make_project, make_run
 from tests.retention.conftest import aged, there

@@ -18,9 +18,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from agentops.projects.models import Project, Role
-from runs import retention
 from runs.models import Agent, AgentRun
-from runs.retention import Outcome
+from runs.upkeep import retention
+from runs.upkeep.retention import Outcome
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
 from tests.live.logs import finish, grow

@@ -20,12 +20,13 @@ from django.db import DatabaseError, connection, connections, transaction
 from agentops.projects.access import SYSTEM
 from agentops.projects.models import AuditEntry, Notification, Project
 from agentops.projects.notifications import mark_read, notify
-from runs import folding, inbox, invariants, retention
 from runs.access import run_for
-from runs.engine.resume import resume
+from runs.actions.resume import resume
 from runs.errors import RunError, RunExpired
+from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, RunCommand
-from runs.retention import Outcome
+from runs.upkeep import invariants, replay_check, retention
+from runs.upkeep.retention import Outcome
 from tests.live.logs import grow
 from tests.make import drive, make_agent, make_project, make_run
 from tests.retention.conftest import BY, aged, apply, cells_with, paused_half_way, rows_of, there
@@ -130,7 +131,7 @@ def test_the_other_runs_of_the_project_are_as_they_were(project: Project, agent:
     apply(project)
 
     assert rows_of(stays.pk) == before
-    assert folding.differences(stays.pk) == []
+    assert replay_check.differences(stays.pk) == []
     assert invariants.check() == []
 
 
@@ -171,7 +172,7 @@ def test_cut_off_after_any_batch_it_is_consistent_and_goes_on(
         cuts += 1
         assert there(*runs, stays) == [False] * 3 + [True]
         assert invariants.check() == []
-        assert folding.differences(stays.pk) == []
+        assert replay_check.differences(stays.pk) == []
         for run in runs:
             with pytest.raises(RunExpired):
                 run_for(SYSTEM, run.pk)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from runs import gates
-from runs.gates import Asked, Verdict
+from runs.agents import policy_commands
+from runs.agents.policy_commands import Asked, Verdict
 from runs.tools.base import ToolContext
 from timeline.redaction.windows import mask
 
@@ -36,7 +36,7 @@ def context(**settings: Any) -> ToolContext:
 
 
 def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None, **settings: Any) -> Verdict:
-    return gates.ask(run, Asked(context(**settings), "on_idle", answer), watch)
+    return policy_commands.ask(run, Asked(context(**settings), "on_idle", answer), watch)
 
 
 def python(code: str) -> str:
@@ -96,7 +96,7 @@ def test_the_end_of_what_it_says_is_kept() -> None:
 
     assert verdict.output.startswith("…a")
     assert verdict.output.endswith("a\nthe last line")
-    assert len(verdict.output) <= gates.TAIL + 1
+    assert len(verdict.output) <= policy_commands.TAIL + 1
 
 
 def test_bytes_that_are_no_text_are_kept_readable() -> None:

@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from runs.listings import RUNS, runs_of, with_label
-from runs.rows_json import Span, Where
+from runs.queries.json_lists import Span, Where
+from runs.queries.run_columns import RUNS, runs_of, with_label
 from tests.make import make_project
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runs.policies import (
+from runs.agents.policies import (
     Action,
     ErrorKind,
     InvalidPolicy,

@@ -10,8 +10,8 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import infer_model
 
-from runs.provider_errors import SENTENCES, Facts, sentence, words_of
-from runs.retries import Failure, classify
+from runs.providers.error_messages import SENTENCES, Facts, sentence, words_of
+from runs.providers.retries import Failure, classify
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 #: What only a developer of the library can use.

@@ -11,8 +11,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.management.base import OurCommand, printable
-from runs.invariants import Violation, check
 from runs.management.references import find_run
+from runs.upkeep.invariants import Violation, check
 
 
 class Command(OurCommand):

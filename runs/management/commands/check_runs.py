@@ -14,9 +14,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_NOT_FOUND, OurCommand, printable
-from runs.folding import Difference, differences
 from runs.management.references import find_run
 from runs.models import AgentRun
+from runs.upkeep.replay_check import Difference, differences
 
 
 class Command(OurCommand):

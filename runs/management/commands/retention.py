@@ -1,6 +1,6 @@
 """`agentops retention`: remove the runs that were kept for long enough, and hold those that must stay.
 
-A door: what goes and how is said in runs.retention.
+A door: what goes and how is said in runs.upkeep.retention.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from django.core.management.base import CommandParser
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import OurCommand
 from agentops.projects.models import Project
-from runs import retention
-from runs.families import Kept
 from runs.management.reading import legible
 from runs.management.references import find_run, operator
-from runs.retention import Outcome
+from runs.upkeep import retention
+from runs.upkeep.retention import Outcome
+from runs.upkeep.run_groups import Kept
 
 MAX_REASON = 200
 

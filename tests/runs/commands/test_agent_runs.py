@@ -19,9 +19,10 @@ from django.db import connections
 from agentops.projects.access import SYSTEM
 from agentops.projects.actions import create_project
 from agentops.projects.models import Project
-from runs import agents, creation, inbox
+from runs.agents import definitions
 from runs.engine.worker import Worker
 from runs.fixtures import library
+from runs.lifecycle import creation, inbox
 from runs.management import starting
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
@@ -59,7 +60,7 @@ def fixture_agent(project: Project, tmp_path: Path, settings: Any) -> Callable[.
             "model": f"{tmp_path.name}-{slug}",
             "tools": ["recorded"],
         }
-        return agents.apply(project, definition, by="system")[0]
+        return definitions.apply(project, definition, by="system")[0]
 
     yield make
     library.load.cache_clear()
@@ -271,7 +272,9 @@ def test_ls_shows_the_newest_first(make_run: MakeRun, command: Command) -> None:
 def test_ls_filters(make_run: MakeRun, command: Command, refused: Any) -> None:
     paused, stopped, queued = make_run(RunStatus.PAUSED), make_run(RunStatus.STOPPED), make_run()
     other = create_project("beta", "Beta", actor=SYSTEM)
-    agent, _ = agents.apply(other, {"agent_id": "x", "provider": "fixture", "model": "claude-code-5c"}, by="system")
+    agent, _ = definitions.apply(
+        other, {"agent_id": "x", "provider": "fixture", "model": "claude-code-5c"}, by="system"
+    )
     theirs = creation.create(other, agent, "Hi", by="test")
 
     def listed(*words: str) -> list[str]:

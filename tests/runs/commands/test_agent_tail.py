@@ -14,8 +14,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
-from runs import lifecycle
-from runs.engine import resume as resuming
+from runs.actions import resume as resuming
+from runs.lifecycle import transitions
 from runs.management import tailing
 from runs.models import AgentRun
 from runs.statuses import RunStatus
@@ -146,7 +146,7 @@ def test_it_follows_until_the_last_word(make_run: MakeRun, monkeypatch: pytest.M
         if now in (1, 2):
             append(run, Entry(LlmTextDelta(text=f"word {now}")))
         if now == 3:
-            lifecycle.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
+            transitions.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
 
     monkeypatch.setattr(tailing.time, "sleep", meanwhile)
     out = io.StringIO()
@@ -176,7 +176,7 @@ def test_an_end_that_is_no_completion_is_exit_1(make_run: MakeRun, status: RunSt
 def test_a_failure_is_said(make_run: MakeRun) -> None:
     run = make_run(RunStatus.RUNNING)
     failed = RunFailed(error_type="boom")
-    lifecycle.move(run, RunStatus.FAILED, failed, source=Source.WORKER, reason="boom", error_message="no\x1b way")
+    transitions.move(run, RunStatus.FAILED, failed, source=Source.WORKER, reason="boom", error_message="no\x1b way")
 
     assert tail_of(io.StringIO(), str(run.pk)) == (1, "the run is failed (boom): no\N{REPLACEMENT CHARACTER} way")
 
@@ -239,6 +239,6 @@ def test_another_process_sees_them_come(process_env: dict[str, str], make_run: M
         assert tail.stdout.readline().split("\t")[4] == "now\n"
         # It looks four times a second; the rest is for a busy machine.
         assert time.monotonic() - appended < 5
-        lifecycle.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
+        transitions.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
         assert tail.stdout.readline().split("\t")[3] == "run.completed"
         assert tail.wait(20) == 0

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connections
 
-from runs import chaos, inbox
+from runs import chaos
 from runs.engine.worker import Worker
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import Effect, RunStatus, ToolStatus
 from runs.tools.base import ToolContext

@@ -11,15 +11,16 @@ from django.db import connections
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.models import AuditEntry
-from runs import inbox
-from runs.engine import outcomes, steering, tool_turn
-from runs.engine.outcomes import Choice, resolve
+from runs.actions import run_actions, unknown_calls
+from runs.actions.unknown_calls import Choice, resolve
+from runs.engine import tool_turn
 from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
-from runs.folding import differences
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.tools.base import OutcomeUnknown
+from runs.upkeep.replay_check import differences
 from tests.crash.rig import check, events
 from tests.make import drive, make_waiting
 from tests.runs.engine.conftest import DieAt, MakeScripted
@@ -175,7 +176,7 @@ def test_it_waits_until_every_call_was_told_of(waiting: AgentRun) -> None:
     AgentRunToolCall.objects.filter(run=waiting, starts=0).update(
         status="unknown", starts=1, started_at=started.started_at, finished_at=started.finished_at
     )
-    one, other = outcomes.unresolved(waiting)
+    one, other = unknown_calls.unresolved(waiting)
 
     assert resolve(waiting.pk, other.pk, Choice.DONE, by="ada").run.status == "waiting"
     assert resolve(waiting.pk, one.pk, Choice.DONE, by="ada").run.status == "queued"
@@ -316,7 +317,7 @@ def test_what_was_said_is_cleaned_and_cut_as_an_output_is(scripted: MakeScripted
 def test_it_is_written_into_the_audit_trail_once() -> None:
     run = make_waiting()
     for _ in range(2):
-        steering.resolve_call("user:ada", run, first(run).pk, Choice.DONE, text="done")
+        run_actions.resolve_call("user:ada", run, first(run).pk, Choice.DONE, text="done")
 
     [entry] = AuditEntry.objects.filter(action="run.call_resolved")
     assert (entry.actor, entry.object_id, entry.project_id) == ("user:ada", str(run.pk), run.project_id)

@@ -14,10 +14,12 @@ import pytest
 from django.db import OperationalError, connection, connections
 from pydantic_ai.messages import ToolCallPart
 
-from runs import chaos, inbox, transcript
+from runs import chaos
+from runs.conversation import transcript
 from runs.engine import commit, ending, model_turn, tool_turn
 from runs.engine import drive as drives
 from runs.engine.worker import Worker, close_after
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus

@@ -11,12 +11,13 @@ from django.db import OperationalError
 from pytest_django import Settings
 
 from agentops.projects.models import Notification
-from runs import chaos, inbox
+from runs import chaos
+from runs.actions.resume import resume
+from runs.agents.policies import INVALID, Action, Trigger
 from runs.engine import policy_waits
-from runs.engine.resume import resume
 from runs.engine.worker import Worker
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
-from runs.policies import INVALID, Action, Trigger
 from runs.statuses import RunStatus, ToolStatus
 from tests.make import drive
 from tests.runs.engine.conftest import DieAt, MakeScripted

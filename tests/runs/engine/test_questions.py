@@ -11,10 +11,10 @@ from django.core.management import call_command
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.models import Notification
-from runs import inbox, questions
-from runs.engine.resume import resume
+from runs.actions.resume import resume
 from runs.engine.worker import Worker
 from runs.errors import RunTerminal
+from runs.lifecycle import inbox, questions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
 from tests.make import drive

@@ -11,9 +11,9 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 
-from runs import transcript
+from runs.conversation import transcript
+from runs.conversation.messages import request
 from runs.fixtures.format import UNKNOWN_OUTCOME
-from runs.messages import request
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.pages.cards import OTHER_BYTES, TEXT_BYTES
 from runs.pages.fold import Fold

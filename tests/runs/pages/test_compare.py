@@ -13,8 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.models import Project, Role
-from runs.engine.fork import fork
-from runs.engine.resume import resume
+from runs.actions.fork import fork
+from runs.actions.resume import resume
 from runs.models import AgentRun
 from runs.pages import differences
 from runs.pages.compare import PAGE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import TextPart, ThinkingPart
 
-from runs import wake
+from runs.lifecycle import wake
 from runs.models import AgentRun
 from runs.pages import live_rows, window
 from runs.providers.base import ModelCall

@@ -20,8 +20,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agentops.projects.models import Project, Role
-from runs import agents, inbox
-from runs.engine import resume as resuming
+from runs.actions import resume as resuming
+from runs.agents import definitions
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.list_query import PAGE_SIZE, ListQuery, Place
 from tests.make import drive, make_agent, make_project, make_run
@@ -369,7 +370,7 @@ def test_the_commands_of_an_empty_project_work(project: Project, viewer: Client)
         r"<code>echo '(.*?)' \| agentops agent apply - --project alpha</code>", html.unescape(page)
     )
 
-    agent, outcome = agents.apply(project, json.loads(definition), by="test")
+    agent, outcome = definitions.apply(project, json.loads(definition), by="test")
 
     assert outcome == "created"
     assert f"agentops agent run {agent.slug} --project alpha" in html.unescape(page)

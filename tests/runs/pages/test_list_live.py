@@ -14,7 +14,7 @@ from django.utils import timezone
 from agentops.projects.access import SYSTEM
 from agentops.projects.actions import remove_member
 from agentops.projects.models import Project, Role
-from runs import inbox
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.list_query import PAGE_SIZE, Place
 from tests.crash.rig import eventually

@@ -9,7 +9,7 @@ from django.contrib.messages import get_messages
 from django.test import Client
 
 from agentops.projects.models import Role
-from runs import inbox, wake
+from runs.lifecycle import inbox, wake
 from runs.models import AgentRun, AgentRunToolCall
 from runs.pages import live_rows
 from runs.statuses import Effect

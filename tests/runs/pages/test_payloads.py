@@ -9,8 +9,8 @@ from django.test import Client
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 
 from agentops.projects.models import Role
-from runs import transcript
-from runs.messages import ITEMS
+from runs.conversation import transcript
+from runs.conversation.messages import ITEMS
 from runs.models import AgentRun, AgentRunMessage
 from runs.pages.payloads import WHOLE_BYTES
 from tests.make import drive, make_agent, make_run
