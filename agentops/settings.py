@@ -150,7 +150,7 @@ AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, h
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
-# --- API: its views (runs/api/views.py) decide for themselves; a view of DRF's that is none of ours serves nobody ---
+# --- API: closed by default; the views of runs/api/base_views.py open what they serve ---
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],

@@ -8,8 +8,8 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from agentops.http import error_pages
 from agentops.http.csp_report import csp_report
-from agentops.projects import notification_views
-from agentops.projects.views import Login, admin_login, home
+from agentops.projects import notification_pages
+from agentops.projects.entry_pages import Login, admin_login, home
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.forbidden
@@ -24,8 +24,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout", LogoutView.as_view(), name="logout"),
     path("csp-report", csp_report, name="csp-report"),
     # /p/{project}/notifications
-    path("p/<slug:project>/notifications", notification_views.index, name="notifications"),
-    path("p/<slug:project>/notifications/read", notification_views.read, name="notifications-read"),
+    path("p/<slug:project>/notifications", notification_pages.index, name="notifications"),
+    path("p/<slug:project>/notifications/read", notification_pages.read, name="notifications-read"),
     # /p/{project}/… and /runs/{run}/…
     path("", include("runs.pages.urls")),
     # /api/

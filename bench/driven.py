@@ -14,11 +14,11 @@ from uuid import UUID
 
 from agentops.projects.models import Project
 from bench import payload
-from runs.engine.worker import Worker
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.providers import base as providers
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 
 
 def nobody() -> None:

@@ -92,7 +92,7 @@ def _furnish(place: Place) -> None:
     from django.contrib.auth.models import User
 
     from agentops.projects.access import SYSTEM
-    from agentops.projects.actions import create_project
+    from agentops.projects.memberships import create_project
     from runs.agents import definitions
 
     empty(place)

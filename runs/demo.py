@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import add_member, create_project
+from agentops.projects.memberships import add_member, create_project
 from agentops.projects.models import Project, Role
 from runs.agents import definitions
 from runs.fixtures.library import load

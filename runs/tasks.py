@@ -14,9 +14,9 @@ from celery import shared_task, signals
 from django.conf import settings
 
 from runs import chaos, environment
-from runs.engine import worker
 from runs.lifecycle.wake import send
 from runs.upkeep import retention
+from runs.worker import worker
 
 #: Redis gives a hint to whoever has waited longest for one, so an idle worker is found after one or two.
 MOST_PASSES = 3

@@ -17,8 +17,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import change_role, remove_member
 from agentops.projects.keys import create_key
+from agentops.projects.memberships import change_role, remove_member
 from agentops.projects.models import Project, Role
 from agentops.projects.rate_limits import limits
 from runs.models import AgentRun

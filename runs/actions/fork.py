@@ -13,10 +13,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from runs.actions import resume_plan
 from runs.actions.resume import check_message
 from runs.agents import definitions
-from runs.conversation import ancestry
+from runs.conversation import ancestry, message_text
 from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, NoCheckpoint, RunNotFound
 from runs.lifecycle import creation
 from runs.lifecycle.creation import Opening, Origin
@@ -106,4 +105,4 @@ def _turns(place: Checkpoint, message: str | None) -> list[creation.UserTurn]:
         return [message]
     last = AgentRunMessage.objects.filter(run=place.run_id, position=place.last_message_position)
     answered = last.filter(role=AgentRunMessage.Role.ASSISTANT).exists()
-    return [resume_plan.CONTINUE] if answered else []
+    return [message_text.CONTINUE] if answered else []

@@ -1,5 +1,4 @@
-"""What a resume means: one decision over the message, its mode and the attempts so far.
-"""
+"""What a resume means: one decision over the message, its mode and the attempts so far."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from django.shortcuts import render
 from drf_spectacular.generators import SchemaGenerator
 
 from agentops.http.methods import require_safe
+from runs.api.base_views import ApiView
 from runs.api.openapi import COMPONENTS
-from runs.api.views import ApiView
 
 
 class Schema(ApiView):

@@ -1,7 +1,8 @@
 """The repeat guard: the how many-th time in a row the model asks for the same call.
 
-Counted over the conversation, which is stored and goes on in a resumed run, so neither a restart nor a resume forgets. A user turn starts the count anew, because it may have
-asked for the repeat; a mere "continue", as a resume without a message says it, does not.
+Counted over the conversation, which is stored and continues in a resumed run, so neither a restart nor a resume
+forgets. A user turn restarts the count, because it may have asked for the repeat; the "continue" of a resume without a
+message does not.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Iterable
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, UserPromptPart
 
-from runs.conversation.message_text import CONTINUE
 from runs.conversation import messages
+from runs.conversation.message_text import CONTINUE
 
 #: From this call on the model is warned with each result.
 WARN_AT = 5

@@ -1,6 +1,7 @@
 """Context trimming: which of the oldest turns leave a request so that it fits the model's window.
 
-What is kept is cut at turns: an answer goes with the results of its calls and never without them. The instructions, the first user turn and the user turn that is being worked on never go.
+What is kept is cut at turns: an answer goes with the results of its calls and never without them. The
+instructions, the first user turn and the user turn that is being worked on never go.
 
 How large a request is, the provider said with its last answer; what came after that is estimated: a token for every
 three bytes of text, a fixed number for a picture or a file. Where it never says, everything is estimated. Nothing of

@@ -26,11 +26,11 @@ from runs.conversation import repeats, transcript, writes
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import rollback, spending
-from runs.engine.commit import durably, nothing
-from runs.engine.lease import Lease
-from runs.engine.loop import LoopThread
+from runs.engine.event_loop import LoopThread
+from runs.engine.leases import Lease
+from runs.engine.model_stream import Asked
+from runs.engine.safe_commit import durably, nothing
 from runs.engine.spending import Spending
-from runs.engine.stream import Asked
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers

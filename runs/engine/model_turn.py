@@ -24,9 +24,9 @@ from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import repeats, transcript, writes
 from runs.conversation.writes import Commit
 from runs.engine import spending
-from runs.engine.commit import durably
 from runs.engine.drive import Drive, LetGo, StopAsked
-from runs.engine.stream import Asked, Chunk, Deltas, read
+from runs.engine.model_stream import Asked, Chunk, Deltas, read
+from runs.engine.safe_commit import durably
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers import retries

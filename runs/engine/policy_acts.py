@@ -25,10 +25,10 @@ from runs.agents.policies import Action, ErrorKind, Policies, Rule, Trigger, kin
 from runs.agents.policy_commands import Verdict
 from runs.conversation import transcript
 from runs.engine import ending, tool_turn
-from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, LetGo, StopAsked
 from runs.engine.ending import ASKED_TO_END, SPOKEN_TO, DecideAgain, Held, Unopened
-from runs.engine.lease import Lease
+from runs.engine.leases import Lease
+from runs.engine.safe_commit import durably, nothing
 from runs.fixtures.format import FixtureExhausted
 from runs.lifecycle import causes, inbox
 from runs.lifecycle.wake import wake

@@ -18,8 +18,8 @@ from runs import chaos
 from runs.agents import policies
 from runs.agents.policies import OnCrash
 from runs.conversation import messages, transcript
-from runs.engine.commit import durably, nothing
-from runs.engine.lease import Lease
+from runs.engine.leases import Lease
+from runs.engine.safe_commit import durably, nothing
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, TurnUsage
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log

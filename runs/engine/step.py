@@ -21,12 +21,12 @@ from runs.conversation import repeats, transcript
 from runs.conversation.messages import content_of, request
 from runs.decisions import Next
 from runs.engine import ending, model_turn, policy_acts, rollback, tool_turn
-from runs.engine.commit import nothing
 from runs.engine.drive import Drive, LetGo, StopAsked, Stopping, open_drive
-from runs.engine.lease import Keeper, Lease, clock
-from runs.engine.loop import LoopThread
+from runs.engine.event_loop import LoopThread
+from runs.engine.leases import Keeper, Lease, clock
 from runs.engine.model_turn import Cooldown, GaveUp
-from runs.engine.storage import STORAGE, pass_others_on
+from runs.engine.safe_commit import nothing
+from runs.engine.storage_errors import STORAGE, pass_others_on
 from runs.lifecycle import inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.transitions import Claimed

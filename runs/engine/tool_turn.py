@@ -19,9 +19,9 @@ from runs import chaos
 from runs.agents.retry_limits import retry_limits
 from runs.conversation import repeats, transcript, writes
 from runs.conversation.messages import content_of
-from runs.engine import late
-from runs.engine.commit import durably, nothing
+from runs.engine import late_results
 from runs.engine.drive import STOP_LOOK_S, Drive, StopAsked
+from runs.engine.safe_commit import durably, nothing
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.lifecycle import inbox
 from runs.models import AgentRunToolCall, Checkpoint, RunError
@@ -91,7 +91,7 @@ def finish(drive: Drive, closing: Closing) -> None:
             _commit(drive, call, outcome, *(closing() if last else (None, None)))
         except LeaseLost:
             if outcome.duration_ms is not None:  # the tool has run, and whoever has the run now does not know
-                late.keep(call, outcome.output)
+                late_results.keep(call, outcome.output)
             raise
         drive.open_calls.pop(0)
         chaos.point("CP20")
@@ -171,7 +171,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
         chaos.point("CP17")
         result = run_with_deadline(
             tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop,
-            partial(late.keep_and_close, call),
+            partial(late_results.keep_and_close, call),
         )  # fmt: skip
     except OutcomeUnknown:
         return _unknown(call, attempt + 1), None

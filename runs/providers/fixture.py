@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 
 from runs.fixtures.library import NoSuchFixture, load
-from runs.fixtures.reading import FixtureError
+from runs.fixtures.text_files import FixtureError
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
 from runs.providers.fixture_model import FixtureModel
 

@@ -56,7 +56,7 @@ def _rewrite(function: str, changes: dict[str, str]) -> None:
 @sabotage
 def no_fencing() -> None:
     """Whoever was taken over goes on to write and to act."""
-    from runs.engine.lease import Lease
+    from runs.engine.leases import Lease
     from runs.lifecycle import transitions
     from timeline import log
 
@@ -96,7 +96,7 @@ def no_persist_before_act() -> None:
 @sabotage
 def acknowledge_then_lose() -> None:
     """A task that was taken is all there is: who dies with it takes the run along, for nobody looks."""
-    from runs.engine.worker import Worker
+    from runs.worker.worker import Worker
 
     Worker.sweep_once = lambda self, pool=None: 0  # type: ignore[method-assign]
     Worker.hear = Worker.drive  # type: ignore[method-assign]

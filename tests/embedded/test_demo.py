@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Membership, Project
 from runs import demo
 from runs.lifecycle import transitions

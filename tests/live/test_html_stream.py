@@ -7,7 +7,7 @@ import re
 
 from runs.lifecycle import transitions
 from runs.models import AgentRun
-from runs.pages import live_rows
+from runs.pages.timeline import live_cards
 from runs.statuses import RunStatus
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
@@ -75,7 +75,7 @@ def test_a_page_hears_of_the_end_and_no_204(scene: Scene) -> None:
 
 
 def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
-    grow(scene.run, live_rows.MAX_BEHIND + 5)
+    grow(scene.run, live_cards.MAX_BEHIND + 5)
     told = scene.listeners.read_to_end(f"{scene.page_url}?afterSeq=1", scene.cookie)
 
     [reset] = [message for message in told if message.data is not None]
@@ -85,7 +85,7 @@ def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
 
 def test_a_page_that_is_just_near_enough_is_not(scene: Scene) -> None:
     first = last_seq(scene.run)
-    last = grow(scene.run, live_rows.MAX_BEHIND - 5)
+    last = grow(scene.run, live_cards.MAX_BEHIND - 5)
     reader = follow(scene, first)
     caught_up(reader, last)
 

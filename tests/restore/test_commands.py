@@ -17,7 +17,7 @@ from django.db import connection
 
 from agentops.projects.models import Incarnation
 from runs.lifecycle import transitions
-from runs.management.home import AlreadyRunning, Home
+from runs.management.site.home import AlreadyRunning, Home
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.make import drive, make_run

@@ -13,11 +13,11 @@ from django.db.models.functions import Now
 from agentops.projects import incarnations
 from agentops.projects.models import AuditEntry, Incarnation
 from runs.actions.resume import resume
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.upkeep import invariants, replay_check, restore, retention
+from runs.worker.worker import Worker
 from tests.make import drive, make_agent, make_run
 from timeline import log
 from timeline.errors import LeaseLost

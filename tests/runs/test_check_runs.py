@@ -17,12 +17,12 @@ from uuid_utils.compat import uuid7
 from runs import chaos
 from runs.actions.resume import resume
 from runs.engine.drive import LetGo
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check
 from runs.upkeep.replay_check import Difference, differences, frame_of
+from runs.worker.worker import Worker
 from tests.make import drive, make_agent, make_project, make_run
 from timeline.maintenance import open_door
 from timeline.models import Event

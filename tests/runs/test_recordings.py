@@ -13,8 +13,8 @@ from pytest_django import Settings
 from agentops.projects.models import Notification
 from runs.actions.resume import resume
 from runs.fixtures import library
+from runs.fixtures.fixture_messages import canonical
 from runs.fixtures.format import Fixture, conversation, dumps, parse
-from runs.fixtures.messages import canonical
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
 from runs.upkeep import invariants

@@ -1,4 +1,4 @@
-"""Members of projects in the administration: the rules are those of agentops.projects.actions.
+"""Members of projects in the administration: the rules are those of agentops.projects.memberships.
 
 A door: may import Django, identity and the base of our administration.
 """
@@ -18,7 +18,7 @@ from agentops.admin_base.filters import ProjectFilter, choice_filter
 from agentops.admin_base.forms import ActingForm
 from agentops.admin_base.pages import ScopedAdmin
 from agentops.admin_base.scope import scope_of
-from agentops.projects import actions
+from agentops.projects import memberships
 from agentops.projects.access import Action, project_for
 from agentops.projects.errors import Conflict, MemberNotFound
 from agentops.projects.models import Membership, Project, Role
@@ -49,12 +49,12 @@ class MemberForm(ActingForm):
     def act(self, given: dict[str, Any]) -> Membership:
         if not self.instance._state.adding:
             project = project_for(self.principal, self.instance.project_id, Action.MANAGE)
-            return actions.change_role(project, self.instance.user, given["role"], actor=self.principal)
+            return memberships.change_role(project, self.instance.user, given["role"], actor=self.principal)
         project = project_for(self.principal, given["project"].pk, Action.MANAGE)
         user = get_user_model().objects.filter(username=given["user_name"]).first()
         if user is None:
             raise MemberNotFound("nobody has this user name")
-        return actions.add_member(project, user, given["role"], actor=self.principal)
+        return memberships.add_member(project, user, given["role"], actor=self.principal)
 
 
 @admin.register(Membership)
@@ -97,4 +97,4 @@ class MembershipAdmin(ScopedAdmin):
     def delete_model(self, request: HttpRequest, obj: Membership) -> None:
         principal = scope_of(request).principal
         project: Project = project_for(principal, obj.project_id, Action.MANAGE)
-        actions.remove_member(project, obj.user, actor=principal)
+        memberships.remove_member(project, obj.user, actor=principal)

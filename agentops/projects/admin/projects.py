@@ -18,7 +18,7 @@ from agentops.admin_base.filters import ProjectFilter, choice_filter
 from agentops.admin_base.forms import ActingForm
 from agentops.admin_base.pages import RecordAdmin, ScopedAdmin, Table
 from agentops.admin_base.scope import everything_or_nothing, scope_of
-from agentops.projects import actions
+from agentops.projects import memberships
 from agentops.projects.access import Action, project_for
 from agentops.projects.errors import RoleRequired
 from agentops.projects.models import ApiKey, IdempotencyKey, Incarnation, Membership, Project
@@ -44,10 +44,10 @@ class ProjectForm(ActingForm):
         if not self.instance._state.adding:
             project = project_for(self.principal, self.instance.pk, Action.MANAGE)
             days = given["retention_days"]
-            return actions.change_project(project, name=given["name"], retention_days=days, actor=self.principal)
+            return memberships.change_project(project, name=given["name"], retention_days=days, actor=self.principal)
         if not self.scope.sees_all:
             raise RoleRequired("only a superuser may make a project")
-        return actions.create_project(given["slug"], given["name"], actor=self.principal)
+        return memberships.create_project(given["slug"], given["name"], actor=self.principal)
 
 
 @admin.register(Project)

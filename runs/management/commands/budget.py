@@ -13,7 +13,7 @@ from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import OurCommand
 from runs.actions import day_budgets
 from runs.agents.budgets import OF_DAY
-from runs.management.references import operator
+from runs.management.agent.references import operator
 
 NONE = "none"
 

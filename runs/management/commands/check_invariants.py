@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.management.base import OurCommand, printable
-from runs.management.references import find_run
+from runs.management.agent.references import find_run
 from runs.upkeep.invariants import Violation, check
 
 

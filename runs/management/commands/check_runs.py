@@ -14,7 +14,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_NOT_FOUND, OurCommand, printable
-from runs.management.references import find_run
+from runs.management.agent.references import find_run
 from runs.models import AgentRun
 from runs.upkeep.replay_check import Difference, differences
 

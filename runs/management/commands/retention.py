@@ -15,8 +15,8 @@ from django.core.management.base import CommandParser
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import OurCommand
 from agentops.projects.models import Project
-from runs.management.reading import legible
-from runs.management.references import find_run, operator
+from runs.management.agent.input_files import legible
+from runs.management.agent.references import find_run, operator
 from runs.upkeep import retention
 from runs.upkeep.retention import Outcome
 from runs.upkeep.run_groups import Kept

@@ -15,8 +15,8 @@ from django.db import connections
 from uvicorn.supervisors import Multiprocess
 
 from agentops.projects.management.base import OurCommand
-from runs.management.pools import warn_of_pools
-from runs.management.web_server import Server, allow_connections, listen, web_config
+from runs.management.site.pools import warn_of_pools
+from runs.management.site.web_server import Server, allow_connections, listen, web_config
 
 MAX_PROCESSES = 64
 #: How long open requests may still take at the end.

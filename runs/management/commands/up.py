@@ -20,11 +20,11 @@ from django.db.migrations.loader import MigrationLoader
 
 from agentops.projects.management.base import EXIT_INVALID, OurCommand
 from runs import demo, environment
-from runs.engine import worker
 from runs.lifecycle import transitions
-from runs.management.embedded import HOST, Ending, serve
-from runs.management.home import Home, warnings_about
-from runs.management.web_server import listen
+from runs.management.site.embedded import HOST, Ending, serve
+from runs.management.site.home import Home, warnings_about
+from runs.management.site.web_server import listen
+from runs.worker import worker
 
 #: What would make this more than one process on one machine.
 SERVERS = ("DATABASE_URL", "REDIS_URL")

@@ -20,7 +20,7 @@ from django.utils.module_loading import import_string
 
 from agentops.projects.management.base import EXIT_USAGE, OurCommand
 from runs.lifecycle.wake import CELERY_APP
-from runs.management.pools import warn_of_pools
+from runs.management.site.pools import warn_of_pools
 
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]

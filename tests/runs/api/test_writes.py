@@ -17,10 +17,10 @@ from django.test import Client
 from pytest_django import Settings
 
 from agentops.projects.models import AuditEntry, Role
-from runs.engine.worker import Worker
 from runs.lifecycle import creation, inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive, make_agent, make_project, make_run
 from tests.runs.api.posting import JSON, Program, counts, pointers, program, refused

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
 from runs.agents import definitions
 from runs.lifecycle import creation, transitions

@@ -14,7 +14,7 @@ import pytest
 from django.db import connections
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import AuditEntry, Project
 from runs.agents import definitions, policies
 from runs.errors import InvalidAgent

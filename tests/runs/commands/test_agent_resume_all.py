@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import AuditEntry
 from runs.agents import definitions
 from runs.lifecycle import creation, inbox

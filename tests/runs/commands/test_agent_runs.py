@@ -17,15 +17,15 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
 from runs.agents import definitions
-from runs.engine.worker import Worker
 from runs.fixtures import library
 from runs.lifecycle import creation, inbox
-from runs.management import starting
+from runs.management.agent import start_commands
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from timeline import log
 
 MakeRun = Callable[..., AgentRun]
@@ -250,7 +250,7 @@ def test_ctrl_c_ends_the_waiting_only(agent: Agent, command: Command, monkeypatc
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(starting.time, "sleep", interrupt)
+    monkeypatch.setattr(start_commands.time, "sleep", interrupt)
     with pytest.raises(SystemExit) as ended:
         command("agent", "run", "player", "--project", "alpha", "--wait")
 
@@ -372,7 +372,7 @@ def test_a_terminal_gets_columns(make_run: MakeRun) -> None:
 
 
 def test_who_acts_is_read_off_the_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs.management.references import operator
+    from runs.management.agent.references import operator
 
     monkeypatch.setenv("USER", "mallory")
     monkeypatch.setenv("LOGNAME", "mallory")

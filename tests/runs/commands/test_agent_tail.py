@@ -16,7 +16,7 @@ from django.db import transaction
 
 from runs.actions import resume as resuming
 from runs.lifecycle import transitions
-from runs.management import tailing
+from runs.management.agent import tail
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.make import drive
@@ -148,7 +148,7 @@ def test_it_follows_until_the_last_word(make_run: MakeRun, monkeypatch: pytest.M
         if now == 3:
             transitions.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
 
-    monkeypatch.setattr(tailing.time, "sleep", meanwhile)
+    monkeypatch.setattr(tail.time, "sleep", meanwhile)
     out = io.StringIO()
     assert tail_of(out, str(run.pk)) == (0, "")
 
@@ -159,9 +159,9 @@ def test_it_follows_until_the_last_word(make_run: MakeRun, monkeypatch: pytest.M
 
 def test_more_events_than_it_reads_at_once(make_run: MakeRun, command: Command) -> None:
     run = make_run()
-    append(run, *[Entry(LlmTextDelta(text=str(n))) for n in range(2 * tailing.BATCH)])
+    append(run, *[Entry(LlmTextDelta(text=str(n))) for n in range(2 * tail.BATCH)])
 
-    assert seqs(command("agent", "tail", str(run.pk), "--no-follow")) == list(range(1, 2 * tailing.BATCH + 3))
+    assert seqs(command("agent", "tail", str(run.pk), "--no-follow")) == list(range(1, 2 * tail.BATCH + 3))
 
 
 @pytest.mark.parametrize("status", [RunStatus.PAUSED, RunStatus.STOPPED])
@@ -202,7 +202,7 @@ def test_ctrl_c_ends_it(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> N
 
     run = make_run()
     append(run, Entry(LlmTextDelta(text="half a")))
-    monkeypatch.setattr(tailing.time, "sleep", interrupt)
+    monkeypatch.setattr(tail.time, "sleep", interrupt)
     out = Terminal()
     with pytest.raises(SystemExit) as ended:
         call_command("agent", "tail", str(run.pk), stdout=out)

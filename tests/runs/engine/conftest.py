@@ -12,9 +12,9 @@ import pytest
 from pytest_django import Settings
 
 from runs import chaos
-from runs.engine.worker import Worker
 from runs.lifecycle import suspects, wake
 from runs.models import AgentRun
+from runs.worker.worker import Worker
 from tests.crash.scripted import PLAYS, Play
 from tests.make import make_agent, make_run
 

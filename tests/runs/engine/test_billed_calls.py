@@ -13,11 +13,11 @@ from django.test import Client
 from pydantic_ai.exceptions import ModelHTTPError
 
 from agentops.projects.models import Role
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, TurnUsage
-from runs.pages import facts
+from runs.pages.run import facts
 from runs.providers.base import ModelCall
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import PIECE, Move
 from tests.make import drive

@@ -19,10 +19,10 @@ from runs import chaos
 from runs.actions.resume import resume
 from runs.engine import spending
 from runs.engine.spending import seconds_at_work
-from runs.engine.worker import Worker
 from runs.models import AgentRun, Attempt, TurnUsage
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events, transcript
 from tests.make import drive, make_agent, make_run
 from tests.runs.engine.conftest import MakeScripted

@@ -9,11 +9,11 @@ import pytest
 
 from runs.actions.fork import fork
 from runs.actions.resume import resume
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check
 from tests.crash.scripted import Move
 from tests.make import drive

@@ -11,11 +11,11 @@ from pytest_django import Settings
 
 from runs.conversation import messages
 from runs.conversation.transcript import merge, rows_of
-from runs.engine.worker import Worker
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move, Play
 from tests.make import drive

@@ -7,10 +7,10 @@ from pytest_django import Settings
 
 from agentops.projects.models import Notification
 from runs.actions.resume import resume
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox, suspects
 from runs.models import Attempt
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events, transcript
 from tests.make import drive
 from tests.runs.engine.conftest import DieAt, MakeScripted

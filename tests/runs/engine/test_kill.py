@@ -8,10 +8,10 @@ import pytest
 
 from runs import chaos
 from runs.actions.resume import Resumed, resume
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted

@@ -16,11 +16,11 @@ from pydantic_ai.exceptions import ModelHTTPError
 
 from agentops.projects.models import Notification
 from runs.actions.resume import resume
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand, RunError, TurnUsage
 from runs.providers.base import ModelCall, ProviderUnusable
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import PIECE, Move, Play
 from tests.make import drive

@@ -14,11 +14,11 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from runs import tasks
-from runs.engine import worker as workers
-from runs.engine.worker import Worker
 from runs.lifecycle import suspects, transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
+from runs.worker import worker as workers
+from runs.worker.worker import Worker
 from tests.crash.rig import check
 from tests.runs.engine.conftest import DieAt, MakeScripted
 

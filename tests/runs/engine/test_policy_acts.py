@@ -15,10 +15,10 @@ from runs import chaos
 from runs.actions.resume import resume
 from runs.agents.policies import INVALID, Action, Trigger
 from runs.engine import policy_waits
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
 from runs.statuses import RunStatus, ToolStatus
+from runs.worker.worker import Worker
 from tests.make import drive
 from tests.runs.engine.conftest import DieAt, MakeScripted
 from tests.runs.engine.occasions import (

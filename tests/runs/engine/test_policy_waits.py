@@ -18,12 +18,12 @@ from agentops.projects.models import Notification
 from runs.actions.resume import resume
 from runs.agents import policies
 from runs.engine import policy_waits
-from runs.engine.worker import Worker
 from runs.errors import RunNotPaused
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import retries
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
 from tests.runs.engine.occasions import (

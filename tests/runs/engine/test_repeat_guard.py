@@ -10,11 +10,11 @@ from pytest_django import Settings
 
 from runs.actions.resume import resume
 from runs.conversation.repeats import STOP_AT, WARN_AT
-from runs.engine.worker import Worker
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep import replay_check
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move
 from tests.make import drive

@@ -13,12 +13,12 @@ from pytest_django import Settings
 
 from runs.actions.resume import Resumed, resume
 from runs.conversation import messages
-from runs.engine.worker import Worker
 from runs.errors import InvalidMaxSteps, MaxTotalStepsExceeded, MessageEmpty, RunNotPaused
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move, Play
 from tests.make import drive, make_agent, make_run

@@ -13,12 +13,12 @@ from pydantic_ai.messages import ToolReturnPart
 from runs import chaos
 from runs.conversation import transcript, writes
 from runs.engine.drive import LetGo
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, TurnUsage
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep.invariants import check as violations
 from runs.upkeep.replay_check import differences
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive
 from tests.runs.engine.conftest import DieAt, MakeScripted

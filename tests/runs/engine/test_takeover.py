@@ -12,10 +12,10 @@ import pytest
 from runs import chaos
 from runs.conversation import transcript as transcripts
 from runs.conversation.transcript import Conversation
-from runs.engine.worker import Worker
 from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events, transcript
 from tests.make import drive
 from tests.runs.engine.conftest import Died, MakeScripted

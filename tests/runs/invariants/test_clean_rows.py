@@ -12,12 +12,12 @@ from pytest_django import Settings
 from runs import chaos
 from runs.actions.resume import resume
 from runs.engine.drive import LetGo
-from runs.engine.worker import Worker
 from runs.fixtures.library import find, load
 from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
 from runs.upkeep.invariants import check
+from runs.worker.worker import Worker
 from tests.make import drive, make_agent, make_run
 from tests.runs.invariants.spoiling import (
     recovered,

@@ -14,7 +14,7 @@ from agentops.projects.models import AuditEntry, Project, Role
 from runs.actions import run_actions
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages import bulk
+from runs.pages.runs import bulk_resume
 from runs.statuses import RunStatus
 from tests.make import make_agent, make_project, make_run
 from tests.web.people import make_person
@@ -246,7 +246,7 @@ def test_all_that_match_are_for_admins(project: Project) -> None:
 
 
 def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "MOST", 2)
+    monkeypatch.setattr(bulk_resume, "MOST", 2)
     runs = [paused(project, str(number)) for number in range(3)]
     client = client_of(project, Role.ADMIN)
     html = client.post(URL, {"every": "1"}).content.decode()

@@ -15,9 +15,9 @@ from runs.conversation import transcript
 from runs.conversation.messages import request
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
-from runs.pages.cards import OTHER_BYTES, TEXT_BYTES
-from runs.pages.fold import Fold
-from runs.pages.texts import Texts
+from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
+from runs.pages.timeline.event_texts import Texts
+from runs.pages.timeline.fold import Fold
 from runs.statuses import ToolStatus
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Element, Page

@@ -19,7 +19,7 @@ from agentops.projects.models import Role
 from runs.actions import resume as resuming
 from runs.lifecycle import inbox, transitions, wake
 from runs.models import AgentRun, AgentRunToolCall, Attempt
-from runs.pages.window import ROWS
+from runs.pages.timeline.window import ROWS
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus, WaitReason
 from tests.make import drive, make_agent, make_project, make_run
 from tests.runs.pages.dom import Element, Page

@@ -24,7 +24,7 @@ from runs.actions import resume as resuming
 from runs.agents import definitions
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages.list_query import PAGE_SIZE, ListQuery, Place
+from runs.pages.runs.list_query import PAGE_SIZE, ListQuery, Place
 from tests.make import drive, make_agent, make_project, make_run
 from tests.web.people import make_person
 from timeline.models import Log

@@ -12,11 +12,11 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import remove_member
+from agentops.projects.memberships import remove_member
 from agentops.projects.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages.list_query import PAGE_SIZE, Place
+from runs.pages.runs.list_query import PAGE_SIZE, Place
 from tests.crash.rig import eventually
 from tests.make import drive, make_agent, make_project, make_run
 from tests.web.listeners import Listeners

@@ -12,7 +12,7 @@ from agentops.projects.models import Role
 from runs.conversation import transcript
 from runs.conversation.messages import ITEMS
 from runs.models import AgentRun, AgentRunMessage
-from runs.pages.payloads import WHOLE_BYTES
+from runs.pages.run.payloads import WHOLE_BYTES
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Element, parse
 from tests.runs.pages.logs import recorded, told

@@ -15,13 +15,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Role
-from runs.engine.worker import Worker
 from runs.lifecycle import suspects, transitions, wake
 from runs.models import AgentRun, RunCommand
-from runs.pages import live_rows
+from runs.pages.timeline import live_cards
 from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.scripted import PLAYS, Move, Play
 from tests.make import drive, make_agent, make_run
 from tests.runs.engine.occasions import TOOLS, asks, http, saying, with_policies
@@ -280,7 +280,7 @@ def test_open_pages_look_again_at_each_turn_of_it(settings: Any) -> None:
     client_of(run).post(f"/runs/{run.pk}/answer", {"message": "Go on."})
     drive(run)
     events = log.read(run.pk)
-    pieces = live_rows.render(run.pk, events)
+    pieces = live_cards.render(run.pk, events)
     told = [event.type for event, piece in zip(events, pieces, strict=True) if "status" in piece]
 
     assert [each for each in told if not each.startswith(("run.", "command."))] == [

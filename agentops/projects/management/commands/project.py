@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from agentops.projects.access import SYSTEM, projects_for
-from agentops.projects.actions import create_project
 from agentops.projects.management.base import AddSubcommand, OurCommand
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
 
 
