@@ -98,10 +98,11 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "agentops.http.middleware.SessionAge",
+    "agentops.projects.login.session_age.SessionAge",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "agentops.projects.rate_limits.middleware.RateLimitHeaders",
     "agentops.http.middleware.Refusals",
 ]
 ROOT_URLCONF = "agentops.urls"
@@ -130,7 +131,7 @@ AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
 AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
-# Of failed calls; an agent's settings may say otherwise (runs/agents/retry_limits.py).
+# Of failed calls; an agent's settings may say otherwise (runs/providers/retry_limits.py).
 AGENTOPS_MAX_RETRIES = env.integer("AGENTOPS_MAX_RETRIES", 3, low=0, high=100)
 AGENTOPS_TOOL_MAX_RETRIES = env.integer("AGENTOPS_TOOL_MAX_RETRIES", 1, low=0, high=100)
 AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, low=0, high=3_600_000)

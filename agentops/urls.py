@@ -6,8 +6,8 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
+from agentops.csp_report import csp_report
 from agentops.http import error_pages
-from agentops.http.csp_report import csp_report
 from agentops.projects import notification_pages
 from agentops.projects.entry_pages import Login, admin_login, home
 

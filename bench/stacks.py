@@ -93,10 +93,10 @@ def _furnish(place: Place) -> None:
 
     from agentops.projects.access import SYSTEM
     from agentops.projects.memberships import create_project
-    from runs.agents import definitions
+    from runs.actions import agent_definitions
 
     empty(place)
-    definitions.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
+    agent_definitions.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
     User.objects.create_superuser("bench", password=PASSWORD)
 
 

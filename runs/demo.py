@@ -17,7 +17,7 @@ from django.db.models import Q
 from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import add_member, create_project
 from agentops.projects.models import Project, Role
-from runs.agents import definitions
+from runs.actions import agent_definitions
 from runs.fixtures.library import load
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
@@ -94,7 +94,7 @@ def _start(project: Project, player: Player) -> None:
         "max_steps": MAX_STEPS,
         "settings": {"pace": player.pace} if player.pace else {},
     }
-    agent, _ = definitions.apply(project, definition, by=SYSTEM)
+    agent, _ = agent_definitions.apply(project, definition, by=SYSTEM)
     prompt = load(player.recording).answers[0].input.prompt
     if prompt is None:
         raise LookupError(f"the recording {player.recording} begins without a prompt")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from ipaddress import ip_network
 from typing import Any
 
-from agentops.projects.login.client_addresses import parse_address
+from agentops.http.client_addresses import parse_address
 
 Scope = dict[str, Any]
 Application = Callable[[Any, Any, Any], Awaitable[None]]

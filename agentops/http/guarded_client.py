@@ -1,5 +1,5 @@
 """The one client for outbound HTTP: tools, webhooks and exports all send through it.
-May import libraries, `agentops.http.address_policy` and `runs.tools.deadline`."""
+May import libraries, `agentops.http.address_policy` and `agentops.http.deadline`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import httpcore
 import httpx
 
 from agentops.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
-from runs.tools.deadline import TimeIsUp, within
+from agentops.http.deadline import TimeIsUp, within
 
 #: From a host name to all of its addresses.
 Resolver = Callable[[str], Sequence[str]]

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from django.contrib.auth import logout
-from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import DisallowedHost
-from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.log import log_response
 from django_htmx.middleware import HtmxDetails
@@ -27,8 +21,6 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from agentops.http.error_pages import API, answer
 from agentops.http.storage_faults import StorageFault, fault_of
-from agentops.projects.login import sessions
-from agentops.projects.rate_limits import limits
 
 log = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
@@ -136,44 +128,14 @@ def methods_of(view: Any) -> tuple[str, ...]:
     return tuple(name.upper() for name in cls.http_method_names if hasattr(cls, name) or (name == "head" and has_get))
 
 
-class SessionAge:
-    """Ends sessions that are over; notes those that are used. A stream that is open is no use of one.
-
-    When somebody asks who it is, and not before: most answers to nobody need no query.
-    """
-
-    def __init__(self, get_response: GetResponse) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        request.user = SimpleLazyObject(partial(_person, request, request.user))  # type: ignore[assignment]
-        return self.get_response(request)
-
-
-def _person(request: HttpRequest, user: Any) -> Any:
-    if request.session.session_key is None or not user.is_authenticated:
-        return user
-    if sessions.is_over(request.session):
-        request.user = user  # which it asks for: not us again
-        logout(request)
-        return AnonymousUser()
-    if not request.path_info.endswith("/stream"):
-        with suppress(Error):  # a database that is read-only can still be read from
-            sessions.note(request.session)
-    return user
-
-
 class Refusals:
-    """Turns what the floors below refuse (exceptions with a `code` and a `status`) into answers, for all views. It also
-    says in the answers of the API how many requests are left."""
+    """Turn refusals (exceptions with a `code` and a `status`) into answers, for all views."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
-        limits.describe(request, response)
-        return response
+        return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if (fault := fault_of(exception)) is not None:

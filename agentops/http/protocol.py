@@ -17,8 +17,8 @@ from django.conf import settings
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from agentops.http.client_addresses import network_of
 from agentops.http.forwarded import configured_proxies
-from agentops.projects.login.client_addresses import network_of
 
 #: Request line and headers together.
 MAX_HEADER_BYTES = 64 * 1024

@@ -13,8 +13,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from runs.actions import agent_definitions
 from runs.actions.resume import check_message
-from runs.agents import definitions
 from runs.conversation import ancestry, message_text
 from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, NoCheckpoint, RunNotFound
 from runs.lifecycle import creation
@@ -94,7 +94,7 @@ def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
         text = "the instructions of a conversation cannot be taken away, only replaced"
         raise InvalidAgent(text, pointer="/agent/instructions")
     try:
-        return definitions.edited(origin.project, origin.agent_config, changes)
+        return agent_definitions.edited(origin.project, origin.agent_config, changes)
     except InvalidAgent as error:
         error.data["pointer"] = f"/agent{error.data.get('pointer', '')}"
         raise

@@ -16,12 +16,11 @@ from django.db import transaction
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
+from runs.actions import agent_definitions, unknown_calls
 from runs.actions import fork as forking
 from runs.actions import resume as resuming
-from runs.actions import unknown_calls
 from runs.actions.resume import Resumed
 from runs.actions.unknown_calls import Choice, Resolved
-from runs.agents import definitions
 from runs.errors import InvalidInput, MessageEmpty, RunError
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import UserTurn
@@ -60,7 +59,7 @@ def create(
     **options: Any,
 ) -> AgentRun:
     """A new run, queued. Without a prompt it begins as the agent's recording does."""
-    turn = definitions.recorded_prompt(agent) if prompt is None else prompt
+    turn = agent_definitions.recorded_prompt(agent) if prompt is None else prompt
     if turn is None:
         raise MessageEmpty("this agent needs a prompt", pointer="/prompt")
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Agents in the administration: made and changed by runs.agents.definitions.apply, as on the command line.
+"""Agents in the administration: made and changed by runs.actions.agent_definitions.apply, as on the command line.
 
 A door: may import Django, identity, the base of our administration and everything of runs that is no door.
 """
@@ -20,7 +20,7 @@ from agentops.admin_base.forms import ActingForm
 from agentops.admin_base.pages import ScopedAdmin
 from agentops.http import strict_json
 from agentops.projects.access import Action, project_for
-from runs.agents import definitions
+from runs.actions import agent_definitions
 from runs.errors import InvalidAgent
 from runs.models import Agent
 from timeline.redaction.redact import BARE
@@ -89,7 +89,7 @@ class AgentForm(ActingForm):
         slug = given["slug"] if adding else self.instance.slug
         if adding and Agent.objects.filter(project=project, slug=slug).exists():
             raise AgentTaken(f"the project has an agent {slug!r} already: change that one")
-        agent, _ = definitions.apply(project, {"agent_id": slug, **definition}, by=self.principal)
+        agent, _ = agent_definitions.apply(project, {"agent_id": slug, **definition}, by=self.principal)
         return agent
 
     def place_of(self, refusal: Exception, code: str) -> str | None:

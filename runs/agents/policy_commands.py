@@ -21,11 +21,11 @@ from typing import IO, Any
 
 from django.conf import settings
 
+from agentops.http.deadline import run_with_deadline
 from runs.statuses import Effect
 from runs.tools import roots
 from runs.tools.base import OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed
 from runs.tools.catalogue import TOOLS
-from runs.tools.deadline import run_with_deadline
 
 #: Bytes of what a gate said that are kept: the end of it, where the fault stands.
 TAIL = 2_000

@@ -19,12 +19,11 @@ from django.urls import reverse
 from agentops.projects.access import Action, project_for
 from agentops.projects.models import Project
 from runs.access import require_edits
-from runs.actions import run_actions
+from runs.actions import agent_definitions, run_actions
+from runs.actions.agent_definitions import AgentNotFound
 from runs.actions.resume import Resumed
 from runs.actions.run_actions import Outcome
 from runs.actions.unknown_calls import Choice
-from runs.agents import definitions
-from runs.agents.definitions import AgentNotFound
 from runs.api.answers import COMMAND, OUTCOMES, RESUMED_RUN
 from runs.api.base_views import ApiView
 from runs.api.bodies import checked, document_of
@@ -263,7 +262,7 @@ class Commands(Acting):
 def _agent(project: Project, agent_id: str) -> Agent:
     """The agent that a body names: what is wrong is the body, and not the address."""
     try:
-        return definitions.find(project, agent_id)
+        return agent_definitions.find(project, agent_id)
     except AgentNotFound as error:
         fault = Fault("/agent_id", error.code, str(error))
         raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None

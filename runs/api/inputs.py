@@ -13,7 +13,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from runs.actions.unknown_calls import Choice
-from runs.agents import definitions
+from runs.agents.definition import MAX_TEXT
 from runs.api.bodies import Body, Flag, Id, Identifier, Line, Text, Whole
 from runs.errors import InvalidMaxSteps
 from runs.lifecycle import creation, inbox, title_limits
@@ -108,7 +108,7 @@ class AgentChanges(Body):
     """What the fork's agent has otherwise than that of the run; what is left out stays."""
 
     model = Text(required=False, max_length=200)
-    instructions = Text(required=False, max_length=definitions.MAX_TEXT, help_text="They replace the earlier ones.")
+    instructions = Text(required=False, max_length=MAX_TEXT, help_text="They replace the earlier ones.")
     max_steps = Whole(required=False, min_value=1, help_text="How many steps the fork may make.")
     settings = serializers.DictField(required=False, help_text="All of them: they replace the earlier ones.")
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, UserPromptPart
 
-from runs.conversation import messages
 from runs.conversation.message_text import CONTINUE
+from runs.providers import messages
 
 #: From this call on the model is warned with each result.
 WARN_AT = 5

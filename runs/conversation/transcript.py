@@ -20,12 +20,13 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from uuid_utils.compat import uuid7
 
 from runs import chaos
-from runs.conversation import ancestry, messages, writes
+from runs.conversation import ancestry, writes
 from runs.conversation.message_text import text_of
 from runs.conversation.writes import Commit
 from runs.errors import MoveRefused
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
+from runs.providers import messages
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect
 from timeline import log

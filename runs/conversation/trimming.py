@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from runs.conversation import messages
+from runs.providers import messages
 
 #: At this share of the window turns leave, and so many that the rest has room for more: a request whose beginning
 #: changes each time is one that no provider has in its cache.

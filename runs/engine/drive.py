@@ -21,7 +21,6 @@ from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
 from runs.agents import policies
 from runs.agents.policies import Policies, Trigger
-from runs.agents.retry_limits import RetryLimits, retry_limits
 from runs.conversation import repeats, transcript, writes
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
@@ -34,6 +33,7 @@ from runs.engine.spending import Spending
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
+from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS

@@ -15,15 +15,15 @@ from django.utils import timezone
 
 from runs import chaos
 from runs.conversation import transcript
-from runs.decisions import Next
+from runs.engine.decisions import Next
 from runs.engine.drive import Drive, note
 from runs.engine.leases import Lease
 from runs.engine.model_turn import Cooldown
 from runs.engine.safe_commit import durably, nothing
-from runs.fixtures.format import FixtureExhausted
 from runs.lifecycle import causes, inbox, summaries, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
+from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from runs.tools.speaking import Asked

@@ -29,10 +29,10 @@ from runs.engine.drive import Drive, LetGo, StopAsked
 from runs.engine.ending import ASKED_TO_END, SPOKEN_TO, DecideAgain, Held, Unopened
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import durably, nothing
-from runs.fixtures.format import FixtureExhausted
 from runs.lifecycle import causes, inbox
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
+from runs.providers.base import FixtureExhausted
 from runs.providers.retries import Failure
 from runs.statuses import PauseReason, RunStatus, WaitReason
 from runs.tools.speaking import Asked

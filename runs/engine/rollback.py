@@ -17,10 +17,11 @@ from django.utils import timezone
 from runs import chaos
 from runs.agents import policies
 from runs.agents.policies import OnCrash
-from runs.conversation import messages, transcript
+from runs.conversation import transcript
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import durably, nothing
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, TurnUsage
+from runs.providers import messages
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log
 from timeline.errors import LeaseLost

@@ -16,11 +16,10 @@ from django.db import Error, connection, transaction
 from django.utils import timezone
 from pydantic_ai.messages import UserPromptPart
 
-from runs import chaos, decisions
+from runs import chaos
 from runs.conversation import repeats, transcript
-from runs.conversation.messages import content_of, request
-from runs.decisions import Next
-from runs.engine import ending, model_turn, policy_acts, rollback, tool_turn
+from runs.engine import decisions, ending, model_turn, policy_acts, rollback, tool_turn
+from runs.engine.decisions import Next
 from runs.engine.drive import Drive, LetGo, StopAsked, Stopping, open_drive
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Keeper, Lease, clock
@@ -31,6 +30,7 @@ from runs.lifecycle import inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.transitions import Claimed
 from runs.models import AgentRun, AgentRunMessage, Checkpoint, RunCommand
+from runs.providers.messages import content_of, request
 from runs.statuses import RunStatus
 from timeline.errors import LeaseLost
 from timeline.log import Entry, hold

@@ -15,20 +15,20 @@ from typing import Any
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
+from agentops.http.deadline import run_with_deadline
 from runs import chaos
-from runs.agents.retry_limits import retry_limits
 from runs.conversation import repeats, transcript, writes
-from runs.conversation.messages import content_of
 from runs.engine import late_results
 from runs.engine.drive import STOP_LOOK_S, Drive, StopAsked
 from runs.engine.safe_commit import durably, nothing
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.lifecycle import inbox
 from runs.models import AgentRunToolCall, Checkpoint, RunError
+from runs.providers.messages import content_of
 from runs.providers.retries import HOLD_WORKER_S
+from runs.providers.retry_limits import retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
-from runs.tools.deadline import run_with_deadline
 from runs.tools.output import MODEL_LIMIT, cut_for_model
 from runs.tools.speaking import Asked, asked_by
 from timeline import log

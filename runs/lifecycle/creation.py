@@ -16,15 +16,15 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.projects.models import Project
 from runs.agents import budgets
-from runs.agents.retry_limits import retry_limits
 from runs.conversation import transcript, trimming
 from runs.conversation.message_text import text_of
-from runs.conversation.messages import canonical, content_of, request
 from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
 from runs.lifecycle import command_outcomes, inbox
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import base as providers
+from runs.providers.messages import canonical, content_of, request
+from runs.providers.retry_limits import retry_limits
 from runs.tools import roots
 from runs.tools.catalogue import TOOLS
 from timeline import log

@@ -12,9 +12,9 @@ from django.utils import timezone
 from pydantic_ai.messages import ToolReturnPart
 
 from runs.conversation import transcript, writes
-from runs.conversation.messages import content_of
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
+from runs.providers.messages import content_of
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline.events.run import RunPhase
 from timeline.models import Source

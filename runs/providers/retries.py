@@ -28,10 +28,9 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from runs.agents.retry_limits import RetryLimits
-from runs.fixtures.format import FixtureExhausted
-from runs.providers.base import IncompleteAnswer, ProviderUnusable
+from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
 from runs.providers.error_messages import Facts, names_a_key, sentence, words_of
+from runs.providers.retry_limits import RetryLimits
 
 #: A longer wait gives the worker back: the run waits by itself.
 HOLD_WORKER_S = 10.0

@@ -8,10 +8,9 @@ from email.utils import format_datetime
 import pytest
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelOverloadedError, UserError
 
-from runs.agents.retry_limits import RetryLimits
-from runs.fixtures.format import FixtureExhausted
-from runs.providers.base import IncompleteAnswer, ProviderUnusable
+from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
 from runs.providers.retries import Failure, Pause, classify, next_attempt, outage_left_s, outage_pause, retry_after
+from runs.providers.retry_limits import RetryLimits
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LIMITS = RetryLimits(max_retries=3, tool_max_retries=1, base_delay_s=0.5)

@@ -21,10 +21,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from runs.conversation import messages, transcript
+from runs.conversation import transcript
 from runs.engine import model_turn
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage
+from runs.providers import messages
 from tests.make import drive, make_agent, make_run
 from timeline.errors import LeaseLost
 

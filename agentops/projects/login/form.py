@@ -12,8 +12,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 
+from agentops.http.client_addresses import network_of
 from agentops.projects.audit import Audited, record
-from agentops.projects.login.client_addresses import network_of
 from agentops.projects.login.known_browsers import known_browser
 from agentops.projects.login.throttle import Slowdown, Throttle
 from agentops.projects.requests import address_of

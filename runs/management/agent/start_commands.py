@@ -9,8 +9,7 @@ from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_USAGE, OurCommand, printable
-from runs.actions import run_actions
-from runs.agents import definitions
+from runs.actions import agent_definitions, run_actions
 from runs.errors import InvalidAgent
 from runs.lifecycle import inbox
 from runs.lifecycle.creation import UserTurn
@@ -28,7 +27,7 @@ def apply(command: OurCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
     definition = read_definition(options["file"])
     try:
-        agent, outcome = definitions.apply(project, definition, by=operator())
+        agent, outcome = agent_definitions.apply(project, definition, by=operator())
     except InvalidAgent as error:
         at = json_path(error.data["pointer"], definition)
         raise CommandError(printable(f"{options['file']}: {at}: {error}"), returncode=EXIT_INVALID) from error
@@ -40,7 +39,7 @@ def apply(command: OurCommand, options: dict[str, Any]) -> None:
 
 def run(command: OurCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
-    agent = definitions.find(project, options["agent_id"])
+    agent = agent_definitions.find(project, options["agent_id"])
     new_run = run_actions.create(
         operator(),
         project,
@@ -87,7 +86,7 @@ def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:
             problem = f"{options['prompt_file']}: a prompt has at most {inbox.MAX_MESSAGE} characters"
             raise CommandError(problem, returncode=EXIT_INVALID)
         return text
-    recorded = definitions.recorded_prompt(agent)
+    recorded = agent_definitions.recorded_prompt(agent)
     if recorded is None:
         raise CommandError("a prompt is needed: give --prompt or --prompt-file", returncode=EXIT_USAGE)
     return recorded

@@ -18,8 +18,8 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Substr
 
 from runs.conversation import ancestry
-from runs.conversation.messages import canonical
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.providers.messages import canonical
 from timeline.shown import clip, pretty
 
 Role = AgentRunMessage.Role

@@ -23,7 +23,7 @@ from agentops.projects.access import Action, Principal, may, projects_for
 from agentops.projects.requests import principal_of
 from runs.access import require_edits, run_for
 from runs.actions import run_actions
-from runs.agents import definitions
+from runs.agents.definition import MAX_TEXT
 from runs.conversation import ancestry
 from runs.errors import RunError
 from runs.lifecycle import inbox
@@ -61,8 +61,8 @@ class ForkForm(forms.Form):
     # Not stripped: what the agent is told is what was typed.
     message = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
     model = LineField(required=False, max_length=200)
-    instructions = TextField(required=False, strip=False, max_length=definitions.MAX_TEXT)
-    settings = ObjectField(required=False, max_length=definitions.MAX_TEXT)
+    instructions = TextField(required=False, strip=False, max_length=MAX_TEXT)
+    settings = ObjectField(required=False, max_length=MAX_TEXT)
     max_steps = WholeField(required=False)
     token = forms.UUIDField()
 

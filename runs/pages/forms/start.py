@@ -20,8 +20,7 @@ from agentops.http.methods import require_http_methods
 from agentops.projects.access import Action, Principal, project_for, projects_for
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
-from runs.actions import run_actions
-from runs.agents import definitions
+from runs.actions import agent_definitions, run_actions
 from runs.errors import InvalidInput
 from runs.lifecycle import inbox
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_LABELS, MAX_TITLE
@@ -131,7 +130,7 @@ def _shown(
         "token": token,
         "agents": form.known,
         "commands": commands.first_run(context["project"])[:1],
-        "recordings": definitions.RECORDINGS,
+        "recordings": agent_definitions.RECORDINGS,
         "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,
     }
     return render(request, "runs/start.html", context, status=status)
@@ -160,7 +159,7 @@ def _begin(principal: Principal, project: Project, wanted: dict[str, Any]) -> Ag
     return run_actions.create(
         principal,
         project,
-        definitions.find(project, wanted["agent"]),
+        agent_definitions.find(project, wanted["agent"]),
         wanted["prompt"] if wanted["prompt"].strip() else None,
         title=wanted["title"],
         labels=wanted["labels"],

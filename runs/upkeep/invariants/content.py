@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from itertools import islice
 from uuid import UUID
 
-from runs.conversation import messages
 from runs.models import AgentRunMessage, AgentRunToolCall
+from runs.providers import messages
 from runs.upkeep.invariants.asking import LISTED, Clock
 
 BATCH = 500

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
-from runs.agents import definitions
+from runs.actions import agent_definitions
 from runs.lifecycle import creation, transitions
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
@@ -38,7 +38,7 @@ def project(db: None) -> Project:
 
 @pytest.fixture
 def agent(project: Project) -> Agent:
-    return definitions.apply(project, DEFINITION, by="system")[0]
+    return agent_definitions.apply(project, DEFINITION, by="system")[0]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from django.db import connections
 from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
-from runs.agents import definitions
+from runs.actions import agent_definitions
 from runs.fixtures import library
 from runs.lifecycle import creation, inbox
 from runs.management.agent import start_commands
@@ -60,7 +60,7 @@ def fixture_agent(project: Project, tmp_path: Path, settings: Any) -> Callable[.
             "model": f"{tmp_path.name}-{slug}",
             "tools": ["recorded"],
         }
-        return definitions.apply(project, definition, by="system")[0]
+        return agent_definitions.apply(project, definition, by="system")[0]
 
     yield make
     library.load.cache_clear()
@@ -272,7 +272,7 @@ def test_ls_shows_the_newest_first(make_run: MakeRun, command: Command) -> None:
 def test_ls_filters(make_run: MakeRun, command: Command, refused: Any) -> None:
     paused, stopped, queued = make_run(RunStatus.PAUSED), make_run(RunStatus.STOPPED), make_run()
     other = create_project("beta", "Beta", actor=SYSTEM)
-    agent, _ = definitions.apply(
+    agent, _ = agent_definitions.apply(
         other, {"agent_id": "x", "provider": "fixture", "model": "claude-code-5c"}, by="system"
     )
     theirs = creation.create(other, agent, "Hi", by="test")

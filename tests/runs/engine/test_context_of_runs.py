@@ -9,9 +9,9 @@ import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pytest_django import Settings
 
-from runs.conversation import messages
 from runs.conversation.transcript import merge, rows_of
 from runs.models import AgentRun, AgentRunMessage
+from runs.providers import messages
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check

@@ -12,10 +12,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pytest_django import Settings
 
 from runs.actions.resume import Resumed, resume
-from runs.conversation import messages
 from runs.errors import InvalidMaxSteps, MaxTotalStepsExceeded, MessageEmpty, RunNotPaused
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
+from runs.providers import messages
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker

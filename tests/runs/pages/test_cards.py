@@ -12,12 +12,12 @@ from django.utils import timezone
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 
 from runs.conversation import transcript
-from runs.conversation.messages import request
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
 from runs.pages.timeline.event_texts import Texts
 from runs.pages.timeline.fold import Fold
+from runs.providers.messages import request
 from runs.statuses import ToolStatus
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Element, Page

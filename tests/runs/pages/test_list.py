@@ -20,8 +20,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agentops.projects.models import Project, Role
+from runs.actions import agent_definitions
 from runs.actions import resume as resuming
-from runs.agents import definitions
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListQuery, Place
@@ -370,7 +370,7 @@ def test_the_commands_of_an_empty_project_work(project: Project, viewer: Client)
         r"<code>echo '(.*?)' \| agentops agent apply - --project alpha</code>", html.unescape(page)
     )
 
-    agent, outcome = definitions.apply(project, json.loads(definition), by="test")
+    agent, outcome = agent_definitions.apply(project, json.loads(definition), by="test")
 
     assert outcome == "created"
     assert f"agentops agent run {agent.slug} --project alpha" in html.unescape(page)

@@ -10,9 +10,9 @@ from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, Thinkin
 
 from agentops.projects.models import Role
 from runs.conversation import transcript
-from runs.conversation.messages import ITEMS
 from runs.models import AgentRun, AgentRunMessage
 from runs.pages.run.payloads import WHOLE_BYTES
+from runs.providers.messages import ITEMS
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Element, parse
 from tests.runs.pages.logs import recorded, told

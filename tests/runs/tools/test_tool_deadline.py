@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from agentops.http.deadline import TimeIsUp, run_with_deadline, within
 from runs.tools.base import Effect, Tool, ToolContext, ToolFailed, ToolResult
-from runs.tools.deadline import TimeIsUp, run_with_deadline, within
 from runs.tools.functions import tool
 
 
