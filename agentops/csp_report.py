@@ -1,6 +1,6 @@
 """Where browsers report what the Content-Security-Policy kept them from doing: one log line each.
 
-Roof: named by agentops.urls. Anyone can send anything here.
+urls. Anyone can send anything here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a new site starts with: somebody who can sign in, and a project whose runs play recorded sessions.
 
-May import identity, runs' models, agents, creation and the recordings. Each function is one transaction: a process
+Each function is one transaction: a process
 that is killed here has made all of it or nothing.
 """
 

@@ -1,7 +1,4 @@
-"""What runs refuse, each with its machine code, its HTTP status and what to do next.
-
-Pure: may import nothing but the standard library.
-"""
+"""What runs refuse, each with its machine code, its HTTP status and what to do next."""
 
 from __future__ import annotations
 

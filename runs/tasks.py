@@ -1,6 +1,6 @@
 """Celery's door: a task says "there is work" and nothing more. Lost, the sweep finds the work.
 
-May import the engine. Signals of Celery start and end the worker of the process.
+Signals of Celery start and end the worker of the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who may go on reading a log: what an open stream was allowed by, and whether that still holds.
-
-May import identity.
-"""
+"""Who may go on reading a log: what an open stream was allowed by, and whether that still holds."""
 
 from __future__ import annotations
 

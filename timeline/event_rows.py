@@ -1,5 +1,4 @@
-"""Events as rows of a timeline: which family's template shows one, under which icon, in which words. Pure.
-May import: identity, the events package, the model, shown."""
+"""Events as rows of a timeline: which family's template shows one, under which icon, in which words."""
 
 from __future__ import annotations
 

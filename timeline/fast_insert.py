@@ -1,6 +1,6 @@
 """An INSERT of the hot path, without the ORM's compiler.
 
-May import Django. For rows that are made by their models, so that columns and adaptation stay in one place.
+For rows that are made by their models, so that columns and adaptation stay in one place.
 """
 
 from __future__ import annotations

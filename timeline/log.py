@@ -1,7 +1,4 @@
-"""The only writer of events, and the plain read. Everything that happens to a run goes through `append`.
-
-May import timeline's record modules; must never import runs.
-"""
+"""The only writer of events, and the plain read. Everything that happens to a run goes through `append`."""
 
 from __future__ import annotations
 

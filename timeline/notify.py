@@ -1,6 +1,6 @@
 """The doorbell: tells listeners that something has changed. Only a hint: what is true stands in the tables.
 
-May import Django; rung after the commit, never inside a transaction. A channel is one log (its value:
+A channel is one log (its value:
 the newest seq), one project (its value: the id of a run that was created or changed its status), or `access` (its
 value: the user or the key whose rights have changed, as agentops.projects.access names them).
 """

@@ -1,6 +1,6 @@
 """The state that events tell of: State at seq N = fold(events ≤ N). The page's scrubbing and check_runs use it.
 
-Pure: may import the vocabulary only. It reads events, calls nobody and changes nothing.
+It reads events, calls nobody and changes nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Texts as people see them: legible, without secrets, cut to what a page has room for. Pure.
-May import: the preview and the redactor."""
+"""Texts as people see them: legible, without secrets, cut to what a page has room for."""
 
 from __future__ import annotations
 

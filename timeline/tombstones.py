@@ -1,6 +1,6 @@
 """Removal of rows that are append-only elsewhere: in batches, counted on the tombstones of what they belonged to.
 
-May import Django and timeline's record modules. Which logs go, and what belongs to them, is the caller's to say.
+Which logs go, and what belongs to them, is the caller's to say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a cell of a list, or a line of an object's page, shows: legible, without secrets, cut to its room.
-
-May import Django, identity and the record's way to show texts.
-"""
+"""What a cell of a list, or a line of an object's page, shows: legible, without secrets, cut to its room."""
 
 from __future__ import annotations
 

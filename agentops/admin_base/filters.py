@@ -1,7 +1,4 @@
-"""The filters of a list. Anchored ones say which rows an index leads to; the others look through a bounded window.
-
-May import Django, identity and this package.
-"""
+"""The filters of a list. Anchored ones say which rows an index leads to; the others look through a bounded window."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Forms that act: they are valid exactly where the function that every door calls has done what they ask.
-
-May import Django, identity and this package.
-"""
+"""Forms that act: they are valid exactly where the function that every door calls has done what they ask."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A list goes down an index from a place in it. What no index can answer (most filters, a search in texts) is asked of
 the next `LOOK` rows only, and the list says so; "Older" goes on from there.
-
-May import Django and this package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The model admin that all of ours are: rows of the reader's projects only, bounded lists, plain object pages.
-
-May import Django, identity and this package.
-"""
+"""The model admin that all of ours are: rows of the reader's projects only, bounded lists, plain object pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who looks at an administration page, and which projects' rows they may see there.
-
-May import Django and identity.
-"""
+"""Who looks at an administration page, and which projects' rows they may see there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where outbound HTTP may go: the reading of a URL and of the addresses its host has. Pure, opens nothing.
-May import libraries only."""
+"""Where outbound HTTP may go: the reading of a URL and of the addresses its host has. Pure, opens nothing."""
 
 from __future__ import annotations
 

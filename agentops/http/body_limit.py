@@ -1,6 +1,6 @@
 """Bodies of requests: read whole before a thread is taken, within limits of size, time and memory.
 
-Roof: agentops.http.threaded reads with it; its middleware, named by settings, answers for bodies that were refused.
+http.threaded reads with it; its middleware, named by settings, answers for bodies that were refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Addresses of clients, as limits count them.
-
-May import the standard library only.
-"""
+"""Addresses of clients, as limits count them."""
 
 from __future__ import annotations
 

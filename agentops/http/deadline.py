@@ -1,5 +1,4 @@
-"""Waiting no longer than allowed for a call that cannot be interrupted.
-May import libraries and `runs.tools.base`."""
+"""Waiting no longer than allowed for a call that cannot be interrupted."""
 
 from __future__ import annotations
 
@@ -7,11 +6,9 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
-
-from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 T = TypeVar("T")
 #: How often a waiting caller looks whether it should still wait.
@@ -25,31 +22,6 @@ class TimeIsUp(Exception):
 @dataclass(frozen=True)
 class _Returned(Generic[T]):
     value: T
-
-
-def run_with_deadline(
-    tool: Tool,
-    ctx: ToolContext,
-    arguments: Arguments,
-    watch: Callable[[], None] | None = None,
-    late: Callable[[ToolResult], None] | None = None,
-) -> ToolResult:
-    """Run the tool for at most its `timeout_s`. Nobody can end a thread from outside: one that overstays is
-    left behind, its `ctx.cancelled()` becomes true, and its late result goes to `late`, in that thread or this one.
-    `watch` is called every quarter of a second, and what it raises ends the wait in the same way."""
-    if tool.inline:
-        return tool.run(ctx, arguments)
-    abandoned = threading.Event()
-    watched = replace(ctx, cancelled=lambda: abandoned.is_set() or ctx.cancelled())
-    try:
-        return within(
-            tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch, late=late
-        )
-    except TimeIsUp:
-        text = f"{tool.name!r} did not answer within {tool.timeout_s:g} s"
-        raise ToolFailed("timeout", text, retryable=True) from None
-    finally:
-        abandoned.set()
 
 
 def within(

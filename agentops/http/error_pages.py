@@ -1,6 +1,6 @@
 """What everyone sees who cannot have what they asked for: one page, and for programs RFC 9457's problem+json.
 
-Roof: named by agentops.urls and settings. Rendered without the request, so without a query: it works with the
+urls and settings. Rendered without the request, so without a query: it works with the
 database down, and is the same for everyone.
 """
 

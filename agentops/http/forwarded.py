@@ -1,6 +1,6 @@
 """Where a request came from: headers of proxies that were configured are believed, those of anyone else are not.
 
-Roof: agentops.asgi wraps the application with it, in place of what each server has for the purpose.
+asgi wraps the application with it, in place of what each server has for the purpose.
 """
 
 from __future__ import annotations

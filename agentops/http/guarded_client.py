@@ -1,5 +1,4 @@
-"""The one client for outbound HTTP: tools, webhooks and exports all send through it.
-May import libraries, `agentops.http.address_policy` and `agentops.http.deadline`."""
+"""The one client for outbound HTTP: tools, webhooks and exports all send through it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """`/healthz`: this process is alive. `/readyz`: it can do its work.
 
-Roof: a middleware named by settings, before all that asks for the site's name: a probe calls a process by its address.
 What is wrong in detail is told to loopback and to whoever has AGENTOPS_HEALTH_TOKEN, the rest of the world gets a word.
 """
 

@@ -1,6 +1,6 @@
 """Which methods a page takes: Django's decorators, which also say it to `agentops.http.middleware.Methods`.
 
-May import Django only. The middleware refuses other methods before anybody is asked for a token or a right.
+The middleware refuses other methods before anybody is asked for a token or a right.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The site's own middleware: static files, headers that every answer has, and refusals as pages.
 
-Roof: named by settings. All of it is synchronous, as the views are.
+All of it is synchronous, as the views are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """HTTP/1.1 with the limits that uvicorn leaves out: time for headers, their size, connections, time for an answer.
 
-Roof: runs.management.site.web_server names it to uvicorn. Needs the settings to be loaded.
+management.site.web_server names it to uvicorn. Needs the settings to be loaded.
 """
 
 from __future__ import annotations

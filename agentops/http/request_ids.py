@@ -1,7 +1,4 @@
-"""The id of a request: made here, told in the answer, and written into every log line about it.
-
-Roof: settings name its classes by their dotted paths.
-"""
+"""The id of a request: made here, told in the answer, and written into every log line about it."""
 
 from __future__ import annotations
 

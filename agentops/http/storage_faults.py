@@ -1,7 +1,4 @@
-"""What keeps the database from storing anything, in words: a full disk, one that is read-only, or no answer at all.
-
-May import Django.
-"""
+"""What keeps the database from storing anything, in words: a full disk, one that is read-only, or no answer at all."""
 
 from __future__ import annotations
 

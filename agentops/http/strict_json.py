@@ -1,6 +1,6 @@
 """Strict JSON: the one parser for whatever comes from outside, by the API, the command line or a worker.
 
-Pure: imports the standard library only. The standard parser alone takes NaN and infinity, keeps the last of two equal
+The standard parser alone takes NaN and infinity, keeps the last of two equal
 keys, and goes as deep as the interpreter's stack.
 """
 

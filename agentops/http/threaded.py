@@ -1,6 +1,6 @@
 """Django behind ASGI: the body is read on the event loop, then the request is answered on one of a few threads.
 
-Roof: agentops.asgi serves with it. Django's own handler starts a thread for each request and switches between threads
+asgi serves with it. Django's own handler starts a thread for each request and switches between threads
 several times for one; here a request costs one switch, and slow clients occupy no thread.
 """
 

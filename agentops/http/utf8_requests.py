@@ -1,6 +1,6 @@
 """What is sent to us is UTF-8: requests whose `charset` decodes nothing, and the refusal of bytes that are not UTF-8.
 
-Roof: the ASGI application makes its requests of this class. Django would decode with any codec that
+Django would decode with any codec that
 Python knows, also with one that inflates, and one that is no text's ends in a traceback before a middleware is asked.
 The API refuses other charsets; for forms, which browsers send in UTF-8, there are none. What of an address or a form
 is not UTF-8, Django would replace by U+FFFD: a text that nobody sent would be looked for, or stored.

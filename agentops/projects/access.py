@@ -1,6 +1,6 @@
 """The one way to objects: who asks (Principal), what for (Action), and what of it they may have.
 
-May import Django and this package. Every answer is read afresh from the database: a changed role, a demoted
+Every answer is read afresh from the database: a changed role, a demoted
 superuser or a revoked key holds for the next question, also inside a stream that is already open.
 """
 

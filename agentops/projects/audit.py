@@ -1,7 +1,4 @@
-"""The audit trail: who did what to which object, written in the transaction of the change itself.
-
-May import Django and this package.
-"""
+"""The audit trail: who did what to which object, written in the transaction of the change itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The pages of the identity floor: login, logout, the way into a project.
-
-A door: may import Django and this package.
-"""
+"""The pages of the identity floor: login, logout, the way into a project."""
 
 from __future__ import annotations
 

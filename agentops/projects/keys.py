@@ -1,6 +1,6 @@
 """API keys: made, shown once, checked, rotated, revoked.
 
-May import Django and this package. A key reads `aok_<env>_<id>_<secret><checksum>`; all before the last underscore
+A key reads `aok_<env>_<id>_<secret><checksum>`; all before the last underscore
 is its prefix, which may be shown. The checksum lets a scanner tell a leaked key from random text without asking us.
 """
 

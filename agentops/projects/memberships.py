@@ -1,6 +1,6 @@
 """Projects and their members: every change with its audit entry, in one transaction.
 
-May import Django and this package. Who may do it is the door's question (Action.SUPER, Action.MANAGE).
+Who may do it is the door's question (Action.SUPER, Action.MANAGE).
 """
 
 from __future__ import annotations

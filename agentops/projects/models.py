@@ -1,7 +1,4 @@
-"""Who owns what and who may enter: projects, memberships, API keys, the audit trail, idempotency keys, notifications.
-
-May import Django only.
-"""
+"""Projects, memberships, API keys, the audit trail, idempotency keys and notifications."""
 
 from __future__ import annotations
 

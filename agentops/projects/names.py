@@ -1,7 +1,4 @@
-"""What may be a slug or a name: the checks that every door shares.
-
-May import Django and this package.
-"""
+"""What may be a slug or a name: the checks that every door shares."""
 
 from __future__ import annotations
 

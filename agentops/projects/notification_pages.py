@@ -1,7 +1,4 @@
-"""The inbox of a project: what somebody should see, newest first, read by each member for themselves.
-
-A door: may import Django and this package.
-"""
+"""The inbox of a project: what somebody should see, newest first, read by each member for themselves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """News of a project: written with what it tells of, read by each member for themselves, forgotten in time.
 
-May import Django and this package. Mail is sent by mailing.py, afterwards and by a worker: telling waits for nobody.
+Mail is sent by mailing.py, afterwards and by a worker: telling waits for nobody.
 """
 
 from __future__ import annotations

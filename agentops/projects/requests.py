@@ -1,7 +1,4 @@
-"""Who sends a request: the principal of a page, by its session.
-
-May import Django and this package.
-"""
+"""Who sends a request: the principal of a page, by its session."""
 
 from __future__ import annotations
 

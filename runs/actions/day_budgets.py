@@ -1,6 +1,6 @@
 """What a project may use in a day: the only writer of it, with its audit entry.
 
-May import identity and the pure parts. Workers read it when they take a run: a change holds within a slice.
+Workers read it when they take a run: a change holds within a slice.
 """
 
 from __future__ import annotations

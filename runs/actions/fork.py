@@ -1,6 +1,6 @@
 """Fork: another run goes on from a checkpoint, with other words or another agent. One function for every door.
 
-May import state, parts and the engine's resume. Everything is checked before anything is written; what was said up to
+Everything is checked before anything is written; what was said up to
 the checkpoint is referred to and not copied (runs.conversation.ancestry).
 """
 

@@ -1,6 +1,6 @@
 """Resume: a paused run goes on as a new one. One function for every door.
 
-May import state and parts. Everything is checked before anything is written.
+Everything is checked before anything is written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Showing what is masked: to whom, and what the audit trail says of it.
-
-May import identity and runs' models.
-"""
+"""Showing what is masked: to whom, and what the audit trail says of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What people and programs do to runs: create, resume, fork, pause, stop, say something. The one call of every door.
 
-May import identity, state and the engine's resume and fork. What begins or ends a run is written into the audit trail
+What begins or ends a run is written into the audit trail
 here, in the same transaction. Who may do it is the door's question.
 """
 

@@ -1,6 +1,6 @@
 """What somebody says came of a tool call whose outcome is unknown: it was done, it failed, or it shall run again.
 
-May import the record, state and parts. One transaction: the call, its result, the events that tell of it, and the
+One transaction: the call, its result, the events that tell of it, and the
 run's way back to the queue. A call that shall run again stays `unknown` until it is started: that nobody knows what
 came of its earlier start stays true. It is told from the others by having no `finished_at`.
 """

@@ -1,7 +1,4 @@
-"""Agents in the administration: made and changed by runs.actions.agent_definitions.apply, as on the command line.
-
-A door: may import Django, identity, the base of our administration and everything of runs that is no door.
-"""
+"""Agents in the administration: made and changed by runs.actions.agent_definitions.apply, as on the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Acting on many runs at once: each by the function that every door calls, each with its own answer.
-
-A door's part: may import Django, identity and everything of runs that is no door.
-"""
+"""Acting on many runs at once: each by the function that every door calls, each with its own answer."""
 
 from __future__ import annotations
 

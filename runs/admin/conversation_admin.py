@@ -1,7 +1,4 @@
-"""Messages and tool calls in the administration. Their payloads stand on their own pages only.
-
-A door: may import Django, the base of our administration and runs' models.
-"""
+"""Messages and tool calls in the administration. Their payloads stand on their own pages only."""
 
 from __future__ import annotations
 

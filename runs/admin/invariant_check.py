@@ -1,7 +1,4 @@
-"""The button that asks whether all that is stored is still true, and the page with the answer.
-
-A door's part: may import Django, identity, the base of our administration and runs' invariants.
-"""
+"""The button that asks whether all that is stored is still true, and the page with the answer."""
 
 from __future__ import annotations
 

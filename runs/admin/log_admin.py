@@ -1,7 +1,5 @@
 """The record in the administration: logs and their events. Here, because the ledger knows no runs, by which
 they are found.
-
-A door: may import Django, the base of our administration, the record and runs' models.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the tables of a run's rows share: found by the run, in the order of an index that begins with it.
-
-A door's part: may import Django, identity, the base of our administration and runs' models.
-"""
+"""What the tables of a run's rows share: found by the run, in the order of an index that begins with it."""
 
 from __future__ import annotations
 

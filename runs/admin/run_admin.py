@@ -1,7 +1,4 @@
-"""Runs in the administration: facts, history, and what may be done to many of them at once.
-
-A door: may import Django, identity, the base of our administration and everything of runs that is no door.
-"""
+"""Runs in the administration: facts, history, and what may be done to many of them at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What steps leave behind, in the administration: checkpoints, attempts, usage, errors; and a run's inbox.
-
-A door: may import Django, the base of our administration and runs' models.
-"""
+"""What steps leave behind, in the administration: checkpoints, attempts, usage, errors; and a run's inbox."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Budgets: what a run, or a project in a day, may use; what is near its end, and what is used up.
 
-Pure: imports the standard library only. A run counts its own use, from zero: whoever resumes a run that has used up
+A run counts its own use, from zero: whoever resumes a run that has used up
 its budget gives the new one the same budget again. Tokens are those sent and those answered, time is the time at work.
 """
 

@@ -1,6 +1,6 @@
 """Policies: what becomes of a run that fell silent, died, failed or asks, without anybody deciding it.
 
-Pure: imports the standard library only. A definition is read strictly and once; what is read here can be acted on.
+A definition is read strictly and once; what is read here can be acted on.
 """
 
 from __future__ import annotations

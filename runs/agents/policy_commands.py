@@ -1,6 +1,6 @@
 """Gates of policies: a command or a tool whose verdict says whether a run may count as done.
 
-May import the tools, libraries and two Django settings; no ORM. A gate must be repeatable: where its worker dies before
+A gate must be repeatable: where its worker dies before
 the verdict is written, the next one asks again. So a tool that may be called once is none.
 """
 
@@ -21,11 +21,11 @@ from typing import IO, Any
 
 from django.conf import settings
 
-from agentops.http.deadline import run_with_deadline
 from runs.statuses import Effect
 from runs.tools import roots
 from runs.tools.base import OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed
 from runs.tools.catalogue import TOOLS
+from runs.tools.timed_call import run_with_deadline
 
 #: Bytes of what a gate said that are kept: the end of it, where the fault stands.
 TAIL = 2_000

@@ -1,7 +1,4 @@
-"""`/api/projects/{project}/agents` and `…/agents/{agent}`: what runs are started with.
-
-A door: may import identity, the listing of agents and the parts of this door.
-"""
+"""`/api/projects/{project}/agents` and `…/agents/{agent}`: what runs are started with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON schemas of what is answered where something was done, for the OpenAPI document.
-
-A door's part: may import the state that is shown.
-"""
+"""JSON schemas of what is answered where something was done, for the OpenAPI document."""
 
 from __future__ import annotations
 

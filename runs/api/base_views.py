@@ -1,7 +1,4 @@
-"""The base of the API's views: who calls, by which method, with which parameters; and the way to projects and runs.
-
-A door's part: may import identity, runs' models and the parts of this door.
-"""
+"""The base of the API's views: who calls, by which method, with which parameters; and the way to projects and runs."""
 
 from __future__ import annotations
 

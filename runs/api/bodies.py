@@ -1,7 +1,4 @@
-"""Bodies of requests: read with every limit, parsed strictly, and checked against what a resource takes.
-
-A door's part: may import DRF's serializers, identity, the redactor, the strict parser and the refusals beside it.
-"""
+"""Bodies of requests: read with every limit, parsed strictly, and checked against what a resource takes."""
 
 from __future__ import annotations
 

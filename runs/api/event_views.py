@@ -1,7 +1,4 @@
-"""`…/agent-runs/{run}/events`: a page of a run's log. The stream of what comes is in `streams`.
-
-A door: may import the listings of a run and the parts of this door.
-"""
+"""`…/agent-runs/{run}/events`: a page of a run's log. The stream of what comes is in `streams`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`Idempotency-Key`: who repeats a request gets the answer again that the first one got, and nothing happens twice.
 
-A door's part: may import identity and the refusals beside it. The answer is kept for a day, by the transaction of what
-was done: a crash leaves both or neither. A refusal has done nothing and is not kept, so a repeat may still succeed.
+The answer is kept for a day, by the transaction of what was done: a crash leaves both or neither. A refusal has done
+nothing and is not kept, so a repeat may still succeed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the API takes about runs: a body for each POST.
-
-A door's part: may import Django, DRF's serializers, the limits of runs and the fields beside it.
-"""
+"""What the API takes about runs: a body for each POST."""
 
 from __future__ import annotations
 

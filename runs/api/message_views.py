@@ -1,7 +1,4 @@
-"""`…/agent-runs/{run}/messages` and `…/messages/{message}`: the conversation.
-
-A door: may import the listings of a run and the parts of this door.
-"""
+"""`…/agent-runs/{run}/messages` and `…/messages/{message}`: the conversation."""
 
 from __future__ import annotations
 

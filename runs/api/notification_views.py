@@ -1,7 +1,4 @@
-"""`…/notifications` and `…/notifications/read`: the inbox of a project, and what of it somebody has read.
-
-A door: may import identity and the parts of this door.
-"""
+"""`…/notifications` and `…/notifications/read`: the inbox of a project, and what of it somebody has read."""
 
 from __future__ import annotations
 

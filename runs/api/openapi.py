@@ -1,7 +1,6 @@
 """The OpenAPI document: what each view says of itself, in drf-spectacular's frame.
 
-A door's part: may import drf-spectacular and the parts of this door. Nothing is described twice: parameters, bodies and
-rows describe themselves where they are parsed and read.
+Nothing is described twice: parameters, bodies and rows describe themselves where they are parsed and read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pages of a list: signed cursors, and the answer `{next, previous, results}` with its `Link` header.
 
-A door's part: may import Django and the state that is listed. A cursor holds a place in the order of a list, not a
-row: it goes on working when the row is deleted, and what is inserted between two pages neither repeats nor skips one.
+A cursor holds a place in the order of a list, not a row: it goes on working when the row is deleted, and what is
+inserted between two pages neither repeats nor skips one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Parameters of a query: each parses what was sent, and describes itself for the OpenAPI document.
-
-A door's part: may import Django, the record's texts and the refusals beside it.
-"""
+"""Parameters of a query: each parses what was sent, and describes itself for the OpenAPI document."""
 
 from __future__ import annotations
 

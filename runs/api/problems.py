@@ -1,6 +1,6 @@
 """What this door refuses: exceptions that agentops.http.middleware.Refusals answers with as RFC 9457 problem+json.
 
-A door's part: may import DRF. Whatever a floor below raises with a `code` and a `status` is answered the same way.
+Whatever a floor below raises with a `code` and a `status` is answered the same way.
 """
 
 from __future__ import annotations

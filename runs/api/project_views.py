@@ -1,7 +1,4 @@
-"""`/api/projects`: the projects that the caller may see.
-
-A door: may import identity and the parts of this door.
-"""
+"""`/api/projects`: the projects that the caller may see."""
 
 from __future__ import annotations
 

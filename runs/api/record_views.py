@@ -1,7 +1,4 @@
-"""`…/agent-runs/{run}/checkpoints`, `/errors` and `/usage`: what each step leaves behind beside messages.
-
-A door: may import the listings of a run and the parts of this door.
-"""
+"""`…/agent-runs/{run}/checkpoints`, `/errors` and `/usage`: what each step leaves behind beside messages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`…/agent-runs`, `…/agent-runs/{run}` and `…/agent-runs/{run}/children`: runs, as lists and one by one.
-
-A door: may import identity, the listings of runs and the parts of this door.
-"""
+"""`…/agent-runs`, `…/agent-runs/{run}` and `…/agent-runs/{run}/children`: runs, as lists and one by one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON schemas of answers that several views share, for the OpenAPI document.
-
-A door's part: may import the state that is listed.
-"""
+"""JSON schemas of answers that several views share, for the OpenAPI document."""
 
 from __future__ import annotations
 

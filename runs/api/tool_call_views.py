@@ -1,7 +1,4 @@
-"""`…/agent-runs/{run}/tool-calls` and `…/tool-calls/{call}`: what the model asked for, and what came of it.
-
-A door: may import the listings of a run and the parts of this door.
-"""
+"""`…/agent-runs/{run}/tool-calls` and `…/tool-calls/{call}`: what the model asked for, and what came of it."""
 
 from __future__ import annotations
 

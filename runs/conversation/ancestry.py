@@ -1,7 +1,7 @@
 """Where the conversation of a run comes from: its own messages, those of the runs that it resumes, and those of the run
 that it was forked from, up to the checkpoint.
 
-May import Django and runs' models. Nothing is copied: a fork refers to what was said before it.
+Nothing is copied: a fork refers to what was said before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a person reads of a stored message. Pure: imports nothing, so that a list costs no more than its rows."""
+"""What a person reads of a stored message."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The conversation of a run: its rows, and the history that a request is built from.
 
-May import the record, runs' models and the pure parts. Rows are added, never changed; what a tool came to is
+Rows are added, never changed; what a tool came to is
 written into its call's row, with its result message and its event, in one transaction.
 """
 

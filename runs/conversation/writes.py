@@ -1,6 +1,6 @@
 """The commits of a step, the hottest writes of the house: a turn, or a tool's result, with all that belongs to it.
 
-May import the record, runs' models and inbox's table. On Postgres a commit is one call of the function in
+On Postgres a commit is one call of the function in
 migrations/0002; the portable form below is the same in statements, and what SQLite runs.
 """
 

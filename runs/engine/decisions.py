@@ -1,7 +1,4 @@
-"""What the driver of a run does next: one pure function over what is stored.
-
-Pure: may import runs.statuses only.
-"""
+"""What the driver of a run does next: one pure function over what is stored."""
 
 from __future__ import annotations
 

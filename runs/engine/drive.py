@@ -1,7 +1,4 @@
-"""A run in the hands of a worker: what it loaded once, and keeps up to date in memory.
-
-May import state and parts, and the engine's lease and loop.
-"""
+"""A run in the hands of a worker: what it loaded once, and keeps up to date in memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a run leaves a worker's hands: done, failed, stopped, paused, waiting, or back to the queue.
 
-May import state, parts and the engine's drive. Every ending is one guarded move of the lifecycle.
+Every ending is one guarded move of the lifecycle.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One event loop in one thread per process: every model call of the process runs on it.
 
-May import the standard library. The vendors' adapters keep connections that belong to their loop, so a loop
+The vendors' adapters keep connections that belong to their loop, so a loop
 per call would break them.
 """
 

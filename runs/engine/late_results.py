@@ -1,6 +1,6 @@
 """What a tool answers when nobody waits for it any more: kept in the log, as nothing but what it is.
 
-May import state and parts. The run may have been taken over, stopped or ended meanwhile, or the call given up; its
+The run may have been taken over, stopped or ended meanwhile, or the call given up; its
 result is another one, or stays unknown. Who has to say what came of such a call can read here what its tool said.
 """
 

@@ -1,7 +1,4 @@
-"""Leases: who holds which run in this process, and the thread that keeps them.
-
-May import state and parts.
-"""
+"""Leases: who holds which run in this process, and the thread that keeps them."""
 
 from __future__ import annotations
 

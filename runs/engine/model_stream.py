@@ -1,6 +1,6 @@
 """Reading a model's stream: it is read on the loop, and its text is put together here for the log.
 
-May import parts and timeline.redaction.redact. Nothing is written here: the caller commits what is due.
+Nothing is written here: the caller commits what is due.
 """
 
 from __future__ import annotations

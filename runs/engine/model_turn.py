@@ -1,6 +1,6 @@
 """One model turn: ask, retry, and commit the answer with the calls it plans before any of them is made.
 
-May import state, parts and the engine's drive. No transaction is open while the model is asked.
+No transaction is open while the model is asked.
 """
 
 from __future__ import annotations

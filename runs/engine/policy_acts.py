@@ -1,6 +1,6 @@
 """Policies act: the one place that carries out what an agent's definition wants done with a run that nobody watches.
 
-May import identity, state, parts, and the engine's ending and drive. Each act is one guarded move whose transaction
+Each act is one guarded move whose transaction
 holds its `policy.applied` event too, so that a worker that dies leaves a run about which the next one decides the same.
 What somebody has asked for meanwhile (a stop, a pause, a message) goes before: see `ending.DecideAgain`.
 """

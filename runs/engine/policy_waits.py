@@ -1,6 +1,6 @@
 """The waits of policies: a run whose policy wants it resumed is resumed here, when its time has come.
 
-May import state, parts, and the engine's resume and policy_acts. Called by every worker's sweep. One transaction moves
+Called by every worker's sweep. One transaction moves
 the run from waiting to paused and on to resumed, by the same function as everybody's resume, so there is one successor
 whoever comes first: another sweep, or somebody who paused, killed or resumed it by hand.
 """

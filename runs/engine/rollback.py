@@ -1,6 +1,6 @@
 """Roll back: a turn that a dead worker left half-done leaves the conversation, and the model is asked again.
 
-May import state, parts and the engine's lease and commit. It is the exception: a committed turn is otherwise rolled
+It is the exception: a committed turn is otherwise rolled
 forward. Nothing is deleted, and what the turn has cost stays counted; a turn of which a tool was started stays.
 """
 

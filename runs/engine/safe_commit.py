@@ -1,6 +1,6 @@
 """A commit whose outcome is never guessed: after a broken connection the rows are looked up, then written again.
 
-May import state and parts, and the engine's lease and storage. Ids are made before the transaction, so a row that
+Ids are made before the transaction, so a row that
 landed can be recognised.
 """
 

@@ -1,6 +1,6 @@
 """What a run in the hands of a worker has used of its budgets, from what is stored and from its own commits since.
 
-May import state and parts. The totals are columns of the run, which each turn's commit raises: a restart neither
+The totals are columns of the run, which each turn's commit raises: a restart neither
 resets them nor counts twice. A run without budgets costs no query.
 """
 

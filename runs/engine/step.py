@@ -1,7 +1,4 @@
-"""The step loop, top to bottom: claim, load, then decide and act until the run waits, ends or is handed back.
-
-May import state, parts and the engine's modules.
-"""
+"""The step loop, top to bottom: claim, load, then decide and act until the run waits, ends or is handed back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which errors say that the database cannot be written just now: the step waits and goes on, and nobody has died.
-
-May import Django.
-"""
+"""Which errors say that the database cannot be written just now: the step waits and goes on, and nobody has died."""
 
 from __future__ import annotations
 

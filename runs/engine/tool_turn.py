@@ -1,6 +1,6 @@
 """The tools of a turn: each is marked running, run, and its result committed, in the order of the answer.
 
-May import state, parts and the engine's drive. No transaction is open while a tool runs.
+No transaction is open while a tool runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from agentops.http.deadline import run_with_deadline
 from runs import chaos
 from runs.conversation import repeats, transcript, writes
 from runs.engine import late_results
@@ -31,6 +30,7 @@ from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.output import MODEL_LIMIT, cut_for_model
 from runs.tools.speaking import Asked, asked_by
+from runs.tools.timed_call import run_with_deadline
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events.hook import HookDecided, SafetyBlock

@@ -1,7 +1,4 @@
-"""The `error` event of a run that fails, or that stops or pauses because of an error.
-
-May import the record, runs' models and the statuses.
-"""
+"""The `error` event of a run that fails, or that stops or pauses because of an error."""
 
 from __future__ import annotations
 

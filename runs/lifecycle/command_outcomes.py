@@ -1,6 +1,6 @@
 """How commands end: applied, superseded or refused. Every accepted one does, at the latest with its run.
 
-May import Django and runs' models. Called in the transaction of what ends them, by whoever holds the run's row.
+Called in the transaction of what ends them, by whoever holds the run's row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Opening runs: the log, the row, the first messages and the first event, in one transaction.
-
-May import the record, runs' models and parts.
-"""
+"""Opening runs: the log, the row, the first messages and the first event, in one transaction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The inbox: wishes are recorded here first and acted on by whoever drives the run.
-
-May import the record, runs' models, lifecycle, questions and parts.
-"""
+"""The inbox: wishes are recorded here first and acted on by whoever drives the run."""
 
 from __future__ import annotations
 

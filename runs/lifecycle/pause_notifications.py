@@ -1,7 +1,4 @@
-"""Notifications of runs that pause by themselves and go on only when a person acts.
-
-May import identity, the record, runs' models and the statuses.
-"""
+"""Notifications of runs that pause by themselves and go on only when a person acts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What an agent asks a person: the call is the question, and the next message is its result.
 
-May import the record, runs' models, lifecycle, transcript and commits. The run waits without a worker; whoever answers
+The run waits without a worker; whoever answers
 writes the call's result, so that each question has exactly one, and puts the run back into the queue.
 """
 

@@ -1,7 +1,4 @@
-"""The summary of a run: one paragraph for the lists and the head of its page.
-
-May import runs' models and the pure parts.
-"""
+"""The summary of a run: one paragraph for the lists and the head of its page."""
 
 from __future__ import annotations
 

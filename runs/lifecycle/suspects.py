@@ -1,11 +1,11 @@
 """Which runs may be what ends their workers, and how carefully each is tried: alone, later, or like any other.
 
-May import runs' models and lifecycle. Nothing is kept in memory: the attempts of the step at which a run stands say how
+Nothing is kept in memory: the attempts of the step at which a run stands say how
 many workers have died of it so far. A committed step clears a run, because its next step has no attempts yet.
 
 - No death: an innocent run.
 - One: it is tried beside others, but of all such runs of a worker only one at a time. So a second death tells which of
-  them to look at.
+them to look at.
 - More: it is tried in a process of its own, after a pause that grows. Only a death there counts against it.
 """
 

@@ -1,4 +1,4 @@
-"""How long what people name a run by may be. Pure."""
+"""How long what people name a run by may be."""
 
 from __future__ import annotations
 

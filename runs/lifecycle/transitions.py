@@ -1,7 +1,4 @@
-"""The only place that changes a run's status: one guarded UPDATE and one event, committed together.
-
-May import the record, runs' models and parts; lock order is run row, then log row.
-"""
+"""The only place that changes a run's status: one guarded UPDATE and one event, committed together."""
 
 from __future__ import annotations
 

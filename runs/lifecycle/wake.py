@@ -1,6 +1,6 @@
 """Tells workers that a run wants driving. A hint only: a lost one is found by the sweep.
 
-May import Celery and Django; names the task by string, so that state never imports doors. A worker in this process
+A worker in this process
 hears of it at once; those in others by a task, if there is a broker.
 """
 

@@ -1,4 +1,4 @@
-"""Agents: what a run is started with. May import Django, identity and the pure parts."""
+"""Agents: what a run is started with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads of runs, named for their use. May import Django and the pure parts."""
+"""Reads of runs, named for their use."""
 
 from __future__ import annotations
 

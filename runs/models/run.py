@@ -1,6 +1,6 @@
 """A run: one execution of an agent. Its id is its log's id.
 
-May import Django, identity, the record and the pure parts. Status is written by runs.lifecycle.transitions alone.
+Status is written by runs.lifecycle.transitions alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Provider errors for people: one sentence that says what is wrong, and one that says what to do.
 
-Pure: imports the standard library only. What the vendor or its library said stays in the details of the error.
+What the vendor or its library said stays in the details of the error.
 """
 
 from __future__ import annotations

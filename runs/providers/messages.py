@@ -1,6 +1,6 @@
 """The stored form of a message: pydantic-ai's own serialisation without what reading it fills in again.
 
-Pure: imports pydantic-ai only. Loading a stored message and dumping it whole gives what the provider gave.
+Loading a stored message and dumping it whole gives what the provider gave.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a failed model call means, and whether and when it is tried again.
 
-Pure: imports pydantic-ai and the parts whose errors it names. Decisions are values; the engine acts on them.
+Decisions are values; the engine acts on them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Retry limits: how often and how fast a failed call is repeated, as the site and the agent's settings say.
-
-Pure: imports Django's settings only.
-"""
+"""Retry limits: how often and how fast a failed call is repeated, as the site and the agent's settings say."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How long workers had a run, apart from how long it waited: its duration, and its waits.
 
-May import runs' models and the pure parts. The evidence are the attempts: one for each hold of a worker, which ends
+The evidence are the attempts: one for each hold of a worker, which ends
 with the last event of a worker that was lost, not when its loss was noticed. What lies between holds is waiting: for
 a cooldown, an answer, an outcome, a resume, or a place in the queue.
 """

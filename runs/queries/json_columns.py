@@ -1,6 +1,6 @@
 """Values of columns as JSON text: what Postgres' row_to_json makes of them, and the same from what SQLite stores.
 
-May import nothing of ours. Times are RFC 3339 in UTC with microseconds, money is text.
+Times are RFC 3339 in UTC with microseconds, money is text.
 """
 
 from __future__ import annotations

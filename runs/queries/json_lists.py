@@ -1,6 +1,6 @@
 """Rows of a list as JSON text, made where that is cheapest: by Postgres itself, or beside SQLite's driver.
 
-May import Django, json_columns and masking. A list is read by keyset in a constant number of statements and becomes no
+A list is read by keyset in a constant number of statements and becomes no
 objects on the way; the answer is the same to the byte on both databases.
 """
 

@@ -1,6 +1,6 @@
 """Secrets leave by no door: what rows hold raw is masked where it becomes JSON for a reader.
 
-May import the record's redactor and json_columns. What a model said stays in its row as it came, because it is sent
+What a model said stays in its row as it came, because it is sent
 back to the model. Rows of an earlier version may hold what only the detectors of a later one know.
 """
 

@@ -1,6 +1,6 @@
 """What the lists of a run's messages, tool calls, events and other rows say: columns, sources and orders.
 
-May import Django, the record and rows_json. Lists leave out what may be large; the single row has it.
+Lists leave out what may be large; the single row has it.
 """
 
 from __future__ import annotations

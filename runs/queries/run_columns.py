@@ -1,6 +1,6 @@
 """What the lists of runs and of agents say, row by row: columns, sources, orders and filters.
 
-May import Django and rows_json. Lists leave out what may be large; the single row has it. Every list stands in an
+Lists leave out what may be large; the single row has it. Every list stands in an
 order in which no two rows share a place.
 """
 

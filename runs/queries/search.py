@@ -1,6 +1,6 @@
 """Runs by what was said in them: a literal search over titles and messages, a bounded part of the runs at a time.
 
-May import Django, the listings, rows_json and the record's redactor. Without an index over texts a search reads them;
+Without an index over texts a search reads them;
 so one answer looks at the next few hundred runs of the list only, says what it found there and how far it came. Rows
 hold secrets for the model that readers are shown masked: a run counts only if what was searched for is in what a
 reader may see, or a secret could be guessed letter by letter.

@@ -1,5 +1,4 @@
-"""The tools that come with the system. All of them only read, and only where the agent's settings allow it.
-May import libraries, the other modules of `runs.tools`, and one Django setting."""
+"""The tools that come with the system. All of them only read, and only where the agent's settings allow it."""
 
 from __future__ import annotations
 

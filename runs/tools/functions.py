@@ -1,5 +1,4 @@
-"""The `@tool` decorator: a Python function becomes a Tool, its schema taken from its signature.
-May import libraries, the strict parser and `runs.tools.base`."""
+"""The `@tool` decorator: a Python function becomes a Tool, its schema taken from its signature."""
 
 from __future__ import annotations
 

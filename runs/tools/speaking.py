@@ -1,5 +1,4 @@
-"""What an agent says by a call: that it is done, or what it wants to know from a person.
-May import libraries and the other modules of `runs.tools`."""
+"""What an agent says by a call: that it is done, or what it wants to know from a person."""
 
 from __future__ import annotations
 

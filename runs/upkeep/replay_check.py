@@ -1,6 +1,6 @@
 """Fold over all events equals the rows: compares what a run's log tells with what its tables hold.
 
-May import Django, the record, runs' models and state beside it. Reads only.
+Reads only.
 """
 
 from __future__ import annotations

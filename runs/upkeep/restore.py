@@ -1,6 +1,6 @@
 """After a restore: what was handed out in the lost part of the time is made worthless, and the work goes on.
 
-May import identity, the record and runs' models. A backup that was put back knows nothing of what came after it: of
+A backup that was put back knows nothing of what came after it: of
 epochs that workers still hold, of events that readers have. Counting on from it would hand the same epochs and the same
 seqs out again. So a restore begins a new incarnation, whose number stands in every cursor, and is the epoch from which
 all live runs count on.

@@ -1,6 +1,6 @@
 """Retention: families of runs that were kept for long enough are removed whole, and leave tombstones.
 
-May import identity, the record and runs' models. In two strokes: one transaction writes a family's tombstones and hides
+In two strokes: one transaction writes a family's tombstones and hides
 its runs from everyone (see RunManager); then their rows go, in batches. Whoever is killed in between leaves a family
 that nobody sees, and the next removal goes on with it.
 """

@@ -1,6 +1,6 @@
 """Families: runs that refer to each other, over however many others; and why a family is kept.
 
-May import Django and runs' models. A run needs those that it came from, and is needed by what was resumed, forked or
+A run needs those that it came from, and is needed by what was resumed, forked or
 spawned from it: a family stays together and goes together, so no reference ever leads nowhere.
 """
 

@@ -1,7 +1,5 @@
 """Housekeeping beside the runs: once a day the worker that looks first applies the retention, and notifications are
 mailed as they come. Needs no beat.
-
-May import identity, state and the engine's drive.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A run that may be what ends its workers is tried in a process of its own: if that ends, it was this run.
 
-May import state and the engine's drive. The process is `python -m runs.worker.alone`: it makes one step and gives the
+The process is `python -m runs.worker.alone`: it makes one step and gives the
 run back. The worker that started it watches: what nobody saw, such as the end of the whole site, counts against nobody.
 """
 

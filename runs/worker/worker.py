@@ -1,6 +1,6 @@
 """The worker of this process: its leases, its event loop, its slots, and the sweep that finds what no hint told of.
 
-May import state, parts and the engine's modules. Works with the broker down: the database says what there is to do.
+Works with the broker down: the database says what there is to do.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The closed registry of event types and the door payloads pass through: validate, dump, describe.
-May import: pydantic and this package; nothing of Django, nothing of runs."""
+"""The closed registry of event types and the door payloads pass through: validate, dump, describe."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whether open streams may go on: asked at once of whoever's rights have changed, and of everyone every few seconds.
 
-May import the record, identity and Django. It has a thread, and while it asks a connection, of its own: nothing that
+It has a thread, and while it asks a connection, of its own: nothing that
 the streams read or send can hold it up.
 """
 

@@ -1,6 +1,6 @@
 """The doorbell on the event loop: wakes whoever waits for a channel, rung in this process or over Redis.
 
-May import the record, redis and django-eventstream's listeners. A ring is a hint; one that is lost costs a second,
+A ring is a hint; one that is lost costs a second,
 because the hub looks into the table by itself.
 """
 

@@ -1,7 +1,4 @@
-"""One open stream: what it is sent, in which order, and when it ends. The table decides; rings only wake it.
-
-May import the record and its neighbours in this package.
-"""
+"""One open stream: what it is sent, in which order, and when it ends. The table decides; rings only wake it."""
 
 from __future__ import annotations
 

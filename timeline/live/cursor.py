@@ -1,7 +1,4 @@
-"""Where a reader of a log stands: the cursor that a browser or an API client brings back.
-
-May import Django's requests only.
-"""
+"""Where a reader of a log stands: the cursor that a browser or an API client brings back."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """All streams of this process: who is let in, what they follow, and the clock that looks after them.
 
-May import identity, the record and its neighbours in this package. One per event loop; everything runs on it.
+One per event loop; everything runs on it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The few threads, and so the few connections, on which a process reads logs for its streams.
-
-May import identity, the record and this package's rendering.
-"""
+"""The few threads, and so the few connections, on which a process reads logs for its streams."""
 
 from __future__ import annotations
 

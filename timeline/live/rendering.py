@@ -1,7 +1,4 @@
-"""What an event looks like on the wire: a rendering turns events into pieces, and pieces into SSE text.
-
-May import the record, its neighbour the cursor, and django-eventstream's encoder.
-"""
+"""What an event looks like on the wire: a rendering turns events into pieces, and pieces into SSE text."""
 
 from __future__ import annotations
 

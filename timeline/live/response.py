@@ -1,7 +1,4 @@
-"""What a view answers to open a stream. It only says what is to be streamed; timeline.live.server does it.
-
-May import identity, the record and its neighbours in this package.
-"""
+"""What a view answers to open a stream. It only says what is to be streamed; timeline.live.server does it."""
 
 from __future__ import annotations
 

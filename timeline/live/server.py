@@ -1,6 +1,6 @@
 """The ASGI application around Django: it serves streams itself, and hands every other request on.
 
-May import identity, the record and its neighbours in this package. A stream's view is an ordinary one: it runs with
+A stream's view is an ordinary one: it runs with
 all middleware on one of a few threads and answers what is to be streamed; from then on no thread and no database
 connection belongs to the client. Under Django's own handler each open stream would occupy a thread.
 """

@@ -1,6 +1,6 @@
 """What several clients of this process follow together: a log, read once for all of them, or a project's runs.
 
-May import the record and its neighbours in this package. Everything here runs on the event loop; what touches the
+Everything here runs on the event loop; what touches the
 database is handed to `Reading`'s threads (reading.py).
 """
 

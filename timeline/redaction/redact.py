@@ -1,5 +1,4 @@
-"""Redaction at the door: secrets, NUL and lone surrogates leave a text before it is stored or sent. Pure.
-May import: the standard library, pydantic's JSON type, secret_shapes, secret_names."""
+"""Redaction at the door: secrets, NUL and lone surrogates leave a text before it is stored or sent."""
 
 from __future__ import annotations
 

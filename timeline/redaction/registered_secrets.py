@@ -1,5 +1,4 @@
-"""Secrets that the deployment names: found in every spelling they travel in. Pure.
-May import: the standard library, secret_names."""
+"""Secrets that the deployment names: found in every spelling they travel in."""
 
 from __future__ import annotations
 

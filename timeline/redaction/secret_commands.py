@@ -1,5 +1,4 @@
-"""Secrets that their place in a command, a header or a file of logins gives away. Pure.
-May import: the standard library, secret_names."""
+"""Secrets that their place in a command, a header or a file of logins gives away."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Secrets that only their name gives away: `password=…`, `"api_key": "…"`, `--token …`, .env lines. Pure.
-May import: the standard library."""
+"""Secrets that only their name gives away: `password=…`, `"api_key": "…"`, `--token …`, .env lines."""
 
 from __future__ import annotations
 

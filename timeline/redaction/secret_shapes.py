@@ -1,5 +1,4 @@
-"""Known shapes of secrets: tokens by their prefix, keys in PEM, credentials in headers and URLs. Pure.
-May import: the standard library, secret_names, secret_commands, vendor_tokens."""
+"""Known shapes of secrets: tokens by their prefix, keys in PEM, credentials in headers and URLs."""
 
 from __future__ import annotations
 

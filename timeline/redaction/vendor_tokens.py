@@ -1,5 +1,4 @@
-"""Tokens that vendors gave a prefix of their own, after the table that bench/token_shapes.py renews. Pure.
-May import: the standard library, secret_names, token_shapes."""
+"""Tokens that vendors gave a prefix of their own, after the table that bench/token_shapes.py renews."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Redaction of a part of a longer text: a secret that the part's borders cut is masked as the whole one would be.
-
-May import: redact.
-"""
+"""Redaction of a part of a longer text: a secret that the part's borders cut is masked as the whole one would be."""
 
 from __future__ import annotations
 

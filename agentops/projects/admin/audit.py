@@ -1,7 +1,4 @@
-"""The audit trail in the administration: looked at, never touched.
-
-A door: may import Django, identity and the base of our administration.
-"""
+"""The audit trail in the administration: looked at, never touched."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""API keys in the administration: made (and shown once), looked at, revoked.
-
-A door: may import Django, identity and the base of our administration.
-"""
+"""API keys in the administration: made (and shown once), looked at, revoked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Members of projects in the administration: the rules are those of agentops.projects.memberships.
-
-A door: may import Django, identity and the base of our administration.
-"""
+"""Members of projects in the administration: the rules are those of agentops.projects.memberships."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Notifications in the administration: what was told, and whom it reached; looked at, never touched.
-
-A door: may import Django, identity and the base of our administration.
-"""
+"""Notifications in the administration: what was told, and whom it reached; looked at, never touched."""
 
 from __future__ import annotations
 

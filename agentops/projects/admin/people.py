@@ -1,7 +1,4 @@
-"""People and groups: Django's own pages, with every change in our audit trail, and an end for sessions.
-
-A door: may import Django, identity and the base of our administration.
-"""
+"""People and groups: Django's own pages, with every change in our audit trail, and an end for sessions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Projects in the administration: superusers make them, their admins change them, nobody deletes them here.
-
-A door: may import Django, identity and the base of our administration.
-"""
+"""Projects in the administration: superusers make them, their admins change them, nobody deletes them here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The login form: Django's, with a limit on failures that tells nobody anything.
-
-May import Django and this package.
-"""
+"""The login form: Django's, with a limit on failures that tells nobody anything."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Browsers in which a user has signed in before, known by a signed cookie.
 
-May import Django only. A cookie proves nothing but that: it signs nobody in, and tries in a known browser are counted.
+A cookie proves nothing but that: it signs nobody in, and tries in a known browser are counted.
 """
 
 from __future__ import annotations

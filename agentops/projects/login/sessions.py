@@ -1,6 +1,6 @@
 """How long somebody stays signed in: twelve hours after their last request, seven days at most, or until it is ended.
 
-May import Django and this package. Both times stand in the session itself; Django's own expiry is the longest.
+Both times stand in the session itself; Django's own expiry is the longest.
 """
 
 from __future__ import annotations

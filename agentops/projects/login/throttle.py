@@ -1,7 +1,4 @@
-"""How often something may be tried: counted in Django's cache, where all processes see it.
-
-May import Django, redis and this package.
-"""
+"""How often something may be tried: counted in Django's cache, where all processes see it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What our management commands share: subcommands, output for people and programs, exit codes.
-
-May import Django and storage_faults only: commands of every package build on it.
-"""
+"""What our management commands share: subcommands, output for people and programs, exit codes."""
 
 from __future__ import annotations
 

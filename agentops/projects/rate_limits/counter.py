@@ -1,6 +1,6 @@
 """Counts requests in windows of a minute, each of which begins with its holder's first request.
 
-May import the library `limits` and this package. With Redis all processes count together, without it each by itself.
+With Redis all processes count together, without it each by itself.
 """
 
 from __future__ import annotations

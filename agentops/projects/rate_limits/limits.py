@@ -1,6 +1,6 @@
 """How often the API may be asked: limits for an API key, a person and an address, and what an answer says of them.
 
-May import Django and this package. The counting itself is in request_counter.
+The counting itself is in request_counter.
 """
 
 from __future__ import annotations

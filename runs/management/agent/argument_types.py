@@ -1,7 +1,4 @@
-"""What the command line takes as numbers, titles and labels: argparse types that say what they expected.
-
-A door's part: may import Django, and the limits of runs.
-"""
+"""What the command line takes as numbers, titles and labels: argparse types that say what they expected."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`agentops agent fork`: what is said of the new run, and the settings file that its agent is given.
-
-A door's part: may import identity, runs' models and the engine's steering.
-"""
+"""`agentops agent fork`: what is said of the new run, and the settings file that its agent is given."""
 
 from __future__ import annotations
 

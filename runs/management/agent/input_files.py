@@ -1,7 +1,4 @@
-"""What the commands read: agent definitions and prompts, from files or from standard input.
-
-A door's part: may import Django, the strict parser and the reader of runs.fixtures.
-"""
+"""What the commands read: agent definitions and prompts, from files or from standard input."""
 
 from __future__ import annotations
 

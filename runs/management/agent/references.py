@@ -1,7 +1,4 @@
-"""How the command line names things: runs by their id or its beginning, and who is at the keyboard.
-
-A door's part: may import identity, the record, runs' models, access and errors.
-"""
+"""How the command line names things: runs by their id or its beginning, and who is at the keyboard."""
 
 from __future__ import annotations
 

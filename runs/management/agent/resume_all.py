@@ -1,7 +1,4 @@
-"""`agentops agent resume --all`: every paused run goes on, and what was left alone is said with its reason.
-
-A door's part: may import identity, runs' models and the engine's steering.
-"""
+"""`agentops agent resume --all`: every paused run goes on, and what was left alone is said with its reason."""
 
 from __future__ import annotations
 

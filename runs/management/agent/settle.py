@@ -1,7 +1,4 @@
-"""`agentops agent outcome`: what came of a tool call whose outcome is unknown.
-
-A door's part: may import identity, runs' models and the engine's steering.
-"""
+"""`agentops agent outcome`: what came of a tool call whose outcome is unknown."""
 
 from __future__ import annotations
 

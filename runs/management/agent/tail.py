@@ -1,6 +1,6 @@
 """A run's events as the command line shows them while they come: lines for people, rows for pipes, JSON for programs.
 
-A door's part: may import the record and runs' models. Events were redacted when they were stored.
+Events were redacted when they were stored.
 """
 
 from __future__ import annotations

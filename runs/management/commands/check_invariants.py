@@ -1,7 +1,4 @@
-"""`agentops check_invariants`: is what the database holds still true?
-
-A door: may import Django, identity and runs.
-"""
+"""`agentops check_invariants`: is what the database holds still true?"""
 
 from __future__ import annotations
 

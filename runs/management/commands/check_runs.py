@@ -1,7 +1,4 @@
-"""`agentops check_runs`: does the log of each run tell what its rows hold?
-
-A door: may import Django, identity and runs.
-"""
+"""`agentops check_runs`: does the log of each run tell what its rows hold?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The web server and the worker in one process: they start together and end together.
-
-A door's part: may import uvicorn and the engine.
-"""
+"""The web server and the worker in one process: they start together and end together."""
 
 from __future__ import annotations
 

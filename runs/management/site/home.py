@@ -1,6 +1,6 @@
 """The directory that one embedded process has to itself: its lock, its modes, and where a lock cannot be trusted.
 
-A door's part: may import Django. The lock ends with the process, however that ends; nothing has to be cleaned up.
+The lock ends with the process, however that ends; nothing has to be cleaned up.
 """
 
 from __future__ import annotations

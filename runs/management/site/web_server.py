@@ -1,6 +1,6 @@
 """How the site is served, by `serve` and `up` alike: uvicorn with limits on what a client may cost.
 
-A door's part: may import uvicorn; names the ASGI application and its protocol by string.
+Names the ASGI application and its protocol by string.
 """
 
 from __future__ import annotations

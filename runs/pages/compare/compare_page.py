@@ -1,7 +1,4 @@
-"""Two runs side by side: their facts, their steps aligned, and where they begin to differ.
-
-A door: may import identity, the record and everything of runs that is no door.
-"""
+"""Two runs side by side: their facts, their steps aligned, and where they begin to differ."""
 
 from __future__ import annotations
 

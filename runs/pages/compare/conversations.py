@@ -1,7 +1,7 @@
 """Two conversations side by side: their steps by what was called, and the texts of some of them.
 
-A door's part: may import the record, runs' models and the pure parts. Of whole conversations no text is read but the
-arguments of calls, one row after the other; texts are read for as many steps as are looked at, and cut.
+Of whole conversations no text is read but the arguments of calls, one row after the other; texts are read for as many
+steps as are looked at, and cut.
 """
 
 from __future__ import annotations

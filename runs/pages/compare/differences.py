@@ -1,7 +1,4 @@
-"""How two texts differ: lines beside each other, and within two lines the words. Templates escape what comes out.
-
-A door's part: pure, may import the alignment.
-"""
+"""How two texts differ: lines beside each other, and within two lines the words. Templates escape what comes out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which steps of two conversations are the same ones: a longest common subsequence of their keys.
 
-Pure: imports the standard library only. Memory grows with the length of the two and not with its product (Hirschberg),
+Memory grows with the length of the two and not with its product (Hirschberg),
 and a row of the table is one whole number (bit-parallel), so thousands of steps are quick.
 """
 

@@ -1,7 +1,4 @@
-"""What people type into forms, as the rest of the code wants it.
-
-A door's part: may import identity and the record's redactor.
-"""
+"""What people type into forms, as the rest of the code wants it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The form that forks a run: at which step, with which words, and what its agent has otherwise.
-
-A door: may import identity and everything of runs that is no door.
-"""
+"""The form that forks a run: at which step, with which words, and what its agent has otherwise."""
 
 from __future__ import annotations
 

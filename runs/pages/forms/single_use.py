@@ -1,7 +1,4 @@
-"""One form, one run: a double click, or going back and sending the form again, leads to the run that it has started.
-
-A door's part: may import Django's sessions, identity and runs' models.
-"""
+"""One form, one run: a double click, or going back and sending the form again, leads to the run that it has started."""
 
 from __future__ import annotations
 

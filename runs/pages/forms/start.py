@@ -1,7 +1,4 @@
-"""The form that starts a run.
-
-A door: may import identity and everything of runs that is no door.
-"""
+"""The form that starts a run."""
 
 from __future__ import annotations
 

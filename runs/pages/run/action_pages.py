@@ -1,7 +1,4 @@
-"""What people do to a run: resume, pause, stop, send, say what came of a call. Each is one call; the page shows it.
-
-A door: may import identity, the record's redactor and everything of runs that is no door.
-"""
+"""What people do to a run: resume, pause, stop, send, say what came of a call. Each is one call; the page shows it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A banner: something a reader of a run should know before anything else; and what all kinds of banners read.
-
-A door's part: may import the record and runs' models.
-"""
+"""A banner: something a reader of a run should know before anything else; and what all kinds of banners read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What a reader of a run should know before anything else: why it stands still, who has to act, what was lost.
 
-A door's part: may import the record, runs' models, state and the engine's outcomes. At most four queries, of which each
-status needs one, a wait up to three, and a model call that is tried again two.
+At most four queries, of which each status needs one, a wait up to three, and a model call that is tried again two.
 """
 
 from __future__ import annotations

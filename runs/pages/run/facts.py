@@ -1,7 +1,7 @@
 """The key facts of a run: what the list under the head of its page says, the same for every reader.
 
-A door's part: may import runs' models and the pure parts. Three queries: the run with its log, its tool calls by
-status, and its model calls by what became of them; so they can be told anew with each batch of live rows.
+Three queries: the run with its log, its tool calls by status, and its model calls by what became of them; so they can
+be told anew with each batch of live rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The head of a run's page as one reader sees it: what it is, what to know, what they may do to it.
-
-A door's part: may import identity, runs' models and state.
-"""
+"""The head of a run's page as one reader sees it: what it is, what to know, what they may do to it."""
 
 from __future__ import annotations
 

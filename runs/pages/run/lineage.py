@@ -1,7 +1,4 @@
-"""Where a run stands among those that it continues, that continue it and that were forked from it.
-
-A door's part: may import runs' models.
-"""
+"""Where a run stands among those that it continues, that continue it and that were forked from it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Whole payloads: a message, a tool call, an event. As a page, as the part of one that htmx asks for, or as a file.
 
-A door: may import identity, the record and runs' models. Everything is cleaned where it is shown; the
-page of a message or a call shows its secrets too, to who may see them and asks for it.
+Everything is cleaned where it is shown; the page of a message or a call shows its secrets too, to who may see them
+and asks for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The page of a run, its parts that are fetched on their own, and its stream.
-
-A door: may import identity, the record, live streams and everything of runs that is no door.
-"""
+"""The page of a run, its parts that are fetched on their own, and its stream."""
 
 from __future__ import annotations
 

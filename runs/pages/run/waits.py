@@ -1,6 +1,6 @@
 """What a run waits for, and when it goes on: an answer, a word about a call, its policy's time, the next try.
 
-A door's part: may import the record, runs' models, state and the engine's outcomes. Two or three queries for each.
+Two or three queries for each.
 """
 
 from __future__ import annotations

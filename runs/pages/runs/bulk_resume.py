@@ -1,8 +1,7 @@
 """Resuming many runs of the list: first what would become of each, then what became of it.
 
-A door: may import identity and everything of runs that is no door. Both are answers to a POST, since the ids of two
-hundred runs fit into no address. Sent twice, the second time finds every run resumed already, and links to how it goes
-on.
+Both are answers to a POST, since the ids of two hundred runs fit into no address. Sent twice, the second time finds
+every run resumed already, and links to how it goes on.
 """
 
 from __future__ import annotations

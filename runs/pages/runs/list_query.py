@@ -1,7 +1,4 @@
-"""What a reader asks of the list of runs: filters, and a place in it; read from the address and written into links.
-
-A door's part: may import runs' models, querysets, errors and statuses.
-"""
+"""What a reader asks of the list of runs: filters, and a place in it; read from the address and written into links."""
 
 from __future__ import annotations
 

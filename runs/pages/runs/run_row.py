@@ -1,7 +1,4 @@
-"""A run as a row of the list: what is shown of it, in words.
-
-A door's part: may import identity, the record's way to show texts, and runs' models.
-"""
+"""A run as a row of the list: what is shown of it, in words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The list of a project's runs: the page, the rows that it asks for again, and the stream that tells it when.
-
-A door: may import identity, the record, live streams and runs' models.
-"""
+"""The list of a project's runs: the page, the rows that it asks for again, and the stream that tells it when."""
 
 from __future__ import annotations
 

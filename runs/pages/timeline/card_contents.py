@@ -1,7 +1,7 @@
 """What an event and the rows behind it write into a card.
 
-A door's part: may import the record and the pure parts. The row's text wins over the payload's preview; where there
-is no row (a log that only tells of a run elsewhere), the payload is all there is.
+The row's text wins over the payload's preview; where there is no row (a log that only tells of a run elsewhere), the
+payload is all there is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The cards of a run's timeline: what each shows, filled in by runs.pages.timeline.fold as its events come.
-
-A door's part: may import the record and the pure parts.
-"""
+"""The cards of a run's timeline: what each shows, filled in by runs.pages.timeline.fold as its events come."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The streamed pieces that a timeline still needs: those of an answer or an output that nobody stored whole.
 
-A door's part: may import the record. A long answer has hundreds of pieces, so they are read only where they are
-all there is: while it streams, where it was abandoned, and where an external runner sent nothing else.
+A long answer has hundreds of pieces, so they are read only where they are all there is: while it streams, where it
+was abandoned, and where an external runner sent nothing else.
 """
 
 from __future__ import annotations

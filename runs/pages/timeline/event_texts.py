@@ -1,7 +1,7 @@
 """What the rows behind a batch of events hold: three queries at most, whatever the number of events.
 
-A door's part: may import the record, runs' models and the pure parts. Texts are cut by the database where it can
-do so, because a tool's output may have megabytes and a card shows two kilobytes.
+Texts are cut by the database where it can do so, because a tool's output may have megabytes and a card shows two
+kilobytes.
 """
 
 from __future__ import annotations

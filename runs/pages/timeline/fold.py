@@ -1,7 +1,7 @@
 """Events folded into the rows and cards of a timeline, one after the other, with what each of them changed.
 
 The first paint folds a window and shows what came of it; live rows fold what comes and show the changes. Both go
-through here, so they cannot tell different stories. A door's part: may import the record and the pure parts.
+through here, so they cannot tell different stories.
 """
 
 from __future__ import annotations

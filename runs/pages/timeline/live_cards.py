@@ -1,7 +1,6 @@
 """The rows of a run's timeline as they come: the same templates as the first paint, told what to replace.
 
-A door's part: may import the record, live streams and runs' models. Whoever reads sees the same, so nothing here may
-depend on who it is.
+Whoever reads sees the same, so nothing here may depend on who it is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which part of a timeline a page shows: its end, what came before an event, or what stands around one.
 
-A door's part: may import the record. Eight queries at most, however long the log and however many rows: where the
-window begins and ends, its events and what completes them after it, and the rows and streamed pieces behind them.
-Those of the log go by the index on (log, seq).
+Eight queries at most, however long the log and however many rows: where the window begins and ends, its events and
+what completes them after it, and the rows and streamed pieces behind them. Those of the log go by the index on (log,
+seq).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Asking the database: a statement's SQL with the names that it speaks of, for all runs or for one, within a time.
 
-May import Django and runs' models. Reads only.
+Reads only.
 """
 
 from __future__ import annotations

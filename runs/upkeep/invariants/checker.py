@@ -1,6 +1,6 @@
 """Asks whether all statements hold, and says which do not.
 
-May import Django and this package. Reads only.
+Reads only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What no SQL can judge: every message is read once, as a stream, and looked into.
 
-May import Django, runs' models and the pure parts. Reads only.
+Reads only.
 """
 
 from __future__ import annotations

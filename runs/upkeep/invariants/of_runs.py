@@ -1,6 +1,6 @@
 """C, R, U: what must be true of checkpoints, of runs and their kin, and of what they have used.
 
-May import the statuses' words. Statements only.
+Statements only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a statement about the stored rows is, and what is known of one that does not hold.
 
-Pure: imports the standard library only. The statements themselves are in the modules named `of_…`, one family each.
+The statements themselves are in the modules named `of_…`, one family each.
 Their SQL is that of Postgres 15 and SQLite alike, and speaks of the names that asking.py gives to the tables.
 """
 

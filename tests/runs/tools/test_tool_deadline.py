@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from agentops.http.deadline import TimeIsUp, run_with_deadline, within
+from agentops.http.deadline import TimeIsUp, within
 from runs.tools.base import Effect, Tool, ToolContext, ToolFailed, ToolResult
 from runs.tools.functions import tool
+from runs.tools.timed_call import run_with_deadline
 
 
 def quick(**options) -> Tool:

@@ -1,7 +1,4 @@
-"""`agentops project`: create a project, list them all.
-
-A door: may import Django and agentops.projects.
-"""
+"""`agentops project`: create a project, list them all."""
 
 from __future__ import annotations
 
