@@ -102,7 +102,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "agentops.projects.rate_limits.middleware.RateLimitHeaders",
+    "agentops.projects.rate_limits.headers.RateLimitHeaders",
     "agentops.http.middleware.Refusals",
 ]
 ROOT_URLCONF = "agentops.urls"
@@ -157,7 +157,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "DEFAULT_SCHEMA_CLASS": "runs.api.openapi.Described",
+    "DEFAULT_SCHEMA_CLASS": "runs.api.schema.document.Described",
 }
 SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",

@@ -8,7 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from agentops.csp_report import csp_report
 from agentops.http import error_pages
-from agentops.projects import notification_pages
+from agentops.projects import inbox_pages
 from agentops.projects.entry_pages import Login, admin_login, home
 
 handler400 = error_pages.bad_request
@@ -24,8 +24,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout", LogoutView.as_view(), name="logout"),
     path("csp-report", csp_report, name="csp-report"),
     # /p/{project}/notifications
-    path("p/<slug:project>/notifications", notification_pages.index, name="notifications"),
-    path("p/<slug:project>/notifications/read", notification_pages.read, name="notifications-read"),
+    path("p/<slug:project>/notifications", inbox_pages.index, name="notifications"),
+    path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),
     # /p/{project}/… and /runs/{run}/…
     path("", include("runs.pages.urls")),
     # /api/

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from django.utils.dateparse import parse_datetime
 
-from agentops.projects.models import UUID_PATTERN
+from agentops.projects.names import UUID_PATTERN
 from timeline import events
 from timeline.events import EventType
 from timeline.models import Event

@@ -19,7 +19,8 @@ from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound, RoleRequired, ScopeRequired
-from agentops.projects.models import SLUG_PATTERN, UUID_PATTERN, ApiKey, Membership, Project, Role, Scope
+from agentops.projects.models import ApiKey, Membership, Project, Role, Scope
+from agentops.projects.names import SLUG_PATTERN, UUID_PATTERN
 
 M = TypeVar("M", bound=Model)
 

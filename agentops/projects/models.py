@@ -7,16 +7,12 @@ from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.core.validators import RegexValidator
 from django.db import models
 from django.dispatch import Signal
 from uuid_utils.compat import uuid7
 
-SLUG_PATTERN = r"\A[a-z0-9][a-z0-9-]{0,62}\Z"
-UUID_PATTERN = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
-SLUG = RegexValidator(SLUG_PATTERN, "Lower-case letters, digits and dashes, at most 63.")
-# An address names a project by its id or by its slug, and must never mean two.
-NOT_A_UUID = RegexValidator(UUID_PATTERN, "Not in the form of a UUID.", inverse_match=True)
+from agentops.projects.names import NOT_A_UUID, SLUG
+
 #: Sent by QuerySet.update(), which sends no post_save: `ids` of the keys, or of the members' users.
 keys_changed, memberships_changed = Signal(), Signal()
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from django.db import transaction
 
 from agentops.projects import audit
-from agentops.projects.models import SLUG_PATTERN, Project
+from agentops.projects.models import Project
+from agentops.projects.names import SLUG_PATTERN
 from runs.agents.definition import Definition, check
 from runs.errors import InvalidAgent, RunError
 from runs.fixtures import library

@@ -24,11 +24,11 @@ from runs.actions.agent_definitions import AgentNotFound
 from runs.actions.resume import Resumed
 from runs.actions.run_actions import Outcome
 from runs.actions.unknown_calls import Choice
-from runs.api.answers import COMMAND, OUTCOMES, RESUMED_RUN
 from runs.api.base_views import ApiView
-from runs.api.bodies import checked, document_of
-from runs.api.idempotency import once
-from runs.api.inputs import (
+from runs.api.problems import Fault, Problem, RunMismatch, echo
+from runs.api.requests.bodies import checked, document_of
+from runs.api.requests.idempotency import once
+from runs.api.requests.inputs import (
     MAX_IDS,
     NAMED_RUNS,
     CallOutcome,
@@ -39,8 +39,8 @@ from runs.api.inputs import (
     ResumeRun,
     ResumeRuns,
 )
-from runs.api.problems import Fault, Problem, RunMismatch, echo
 from runs.api.run_views import RunList
+from runs.api.schema.answers import COMMAND, OUTCOMES, RESUMED_RUN
 from runs.lifecycle.inbox import Posted
 from runs.models import Agent, AgentRun
 from runs.queries.json_lists import Where, id_param

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest, HttpResponse
 
-from agentops.projects.models import SLUG_PATTERN
+from agentops.projects.names import SLUG_PATTERN
 from runs.api.base_views import ApiView
-from runs.api.pagination import PAGING, Pages
 from runs.api.problems import NotFound
-from runs.api.schemas import page_of
+from runs.api.requests.pagination import PAGING, Pages
+from runs.api.schema.shared import page_of
 from runs.queries.run_columns import AGENT, AGENTS, agents_of
 
 

@@ -21,9 +21,9 @@ from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
 from runs.access import run_in
-from runs.api.parameters import Parameter, Query, parsed
 from runs.api.principals import Caller, caller_of
 from runs.api.problems import CsrfFailed, MethodNotAllowed, NotAcceptable, problem_of
+from runs.api.requests.parameters import Parameter, Query, parsed
 from runs.models import AgentRun
 from runs.queries.record_columns import Holder, holder
 
@@ -50,7 +50,7 @@ class ApiView(APIView):  # type: ignore[misc]
     parameters: ClassVar[Mapping[str, Sequence[Parameter]]] = {}
     #: Verb → the JSON schema of what it answers, for the OpenAPI document.
     answers: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    #: Verb → the body that it takes (a class of runs.api.bodies).
+    #: Verb → the body that it takes (a class of runs.api.requests.bodies).
     takes: ClassVar[Mapping[str, Any]] = {}
     #: Verb → the statuses of what it answers, and what each says; 200 alone where there is nothing to tell.
     statuses: ClassVar[Mapping[str, Mapping[int, str]]] = {}

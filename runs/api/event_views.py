@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 
 from runs.api.base_views import JSON, ApiView
-from runs.api.parameters import LIMIT, Whole
+from runs.api.requests.parameters import LIMIT, Whole
 from runs.queries.record_columns import EVENTS, events_after
 
 AFTER_SEQ = Whole(

@@ -8,10 +8,10 @@ from django.http import HttpRequest, HttpResponse
 
 from runs.actions.reveal import reveal
 from runs.api.base_views import JSON, ApiView
-from runs.api.pagination import PAGING, Pages
-from runs.api.parameters import SECRETS
 from runs.api.problems import NotFound
-from runs.api.schemas import page_of
+from runs.api.requests.pagination import PAGING, Pages
+from runs.api.requests.parameters import SECRETS
+from runs.api.schema.shared import page_of
 from runs.models import AgentRunMessage
 from runs.queries.record_columns import MESSAGE, MESSAGES, of_run
 from runs.queries.run_columns import with_id

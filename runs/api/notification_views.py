@@ -15,10 +15,10 @@ from agentops.projects.errors import RoleRequired
 from agentops.projects.models import Notification, Project
 from runs.api.action_views import Acting
 from runs.api.base_views import ApiView
-from runs.api.bodies import Body, Id
-from runs.api.inputs import MAX_IDS
-from runs.api.pagination import PAGING, Pages
-from runs.api.schemas import page_of
+from runs.api.requests.bodies import Body, Id
+from runs.api.requests.inputs import MAX_IDS
+from runs.api.requests.pagination import PAGING, Pages
+from runs.api.schema.shared import page_of
 from runs.queries.json_columns import BOOLEAN, ID, TEXT, TIME, Column, dumped
 from runs.queries.json_lists import Listing, Rows, Span, by_id
 

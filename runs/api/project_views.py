@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse
 
 from agentops.projects.access import projects_for
 from runs.api.base_views import ApiView
-from runs.api.pagination import PAGING, Pages
-from runs.api.schemas import page_of
+from runs.api.requests.pagination import PAGING, Pages
+from runs.api.schema.shared import page_of
 from runs.queries.json_columns import ID, TEXT, Column, dumped
 from runs.queries.json_lists import Listing, Rows, Span, by_id
 

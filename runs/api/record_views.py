@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from django.http import HttpRequest, HttpResponse
 
 from runs.api.base_views import ApiView
-from runs.api.pagination import PAGING, Pages
-from runs.api.schemas import page_of
+from runs.api.requests.pagination import PAGING, Pages
+from runs.api.schema.shared import page_of
 from runs.errors import RunNotFound
 from runs.queries.json_lists import Where
 from runs.queries.record_columns import CHECKPOINTS, ERRORS, TURN_USAGES, USAGE_TOTALS, of_run

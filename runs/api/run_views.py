@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from django.http import HttpRequest, HttpResponse
 
 from runs.api.base_views import ApiView
-from runs.api.pagination import PAGING, Pages
-from runs.api.parameters import Choice, Choices, Id, Parameter, Query, Text, Time
-from runs.api.schemas import page_of
+from runs.api.requests.pagination import PAGING, Pages
+from runs.api.requests.parameters import Choice, Choices, Id, Parameter, Query, Text, Time
+from runs.api.schema.shared import page_of
 from runs.errors import RunNotFound
 from runs.models import AgentRun
 from runs.queries.json_lists import Where

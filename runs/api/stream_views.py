@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from django.http import HttpRequest, HttpResponse
 
 from runs.api.base_views import ApiView
-from runs.api.parameters import Parameter
+from runs.api.requests.parameters import Parameter
 from timeline.access import Permit
 from timeline.live.cursor import cursor_of
 from timeline.live.rendering import JSON

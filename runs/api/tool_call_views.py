@@ -8,9 +8,9 @@ from django.http import HttpRequest, HttpResponse
 
 from runs.actions.reveal import reveal
 from runs.api.base_views import JSON, ApiView
-from runs.api.pagination import PAGING, Pages
-from runs.api.parameters import SECRETS, Choices, Text
-from runs.api.schemas import page_of
+from runs.api.requests.pagination import PAGING, Pages
+from runs.api.requests.parameters import SECRETS, Choices, Text
+from runs.api.schema.shared import page_of
 from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
 from runs.queries.record_columns import TOOL_CALL, TOOL_CALLS, of_run

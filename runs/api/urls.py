@@ -7,7 +7,6 @@ from django.urls import include, path
 from runs.api import (
     action_views,
     agent_views,
-    docs,
     event_views,
     message_views,
     notification_views,
@@ -17,6 +16,7 @@ from runs.api import (
     stream_views,
     tool_call_views,
 )
+from runs.api.schema import docs
 
 # projects/{project}/agent-runs/{run}/
 of_run = [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.db import models
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import SLUG, Project
+from agentops.projects.models import Project
+from agentops.projects.names import SLUG
 
 
 class Agent(models.Model):

@@ -13,7 +13,8 @@ from django.db.models import F
 from django.http import QueryDict
 from django.utils import timezone
 
-from agentops.projects.models import SLUG_PATTERN, Project
+from agentops.projects.models import Project
+from agentops.projects.names import SLUG_PATTERN
 from runs.errors import RunError
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
 from runs.actions import run_actions
-from runs.api import idempotency
+from runs.api.requests import idempotency
 from runs.lifecycle import inbox
 from runs.models import AgentRun, RunCommand
 from tests.make import make_agent, make_project, make_run

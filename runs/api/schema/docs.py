@@ -17,7 +17,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from agentops.http.methods import require_safe
 from runs.api.base_views import ApiView
-from runs.api.openapi import COMPONENTS
+from runs.api.schema.document import COMPONENTS
 
 
 class Schema(ApiView):

@@ -13,9 +13,9 @@ from drf_spectacular.utils import Direction
 
 from agentops.projects.rate_limits import limits
 from runs.api.base_views import JSON, ApiView
-from runs.api.examples import example_of
-from runs.api.idempotency import HEADER, REPLAYED
 from runs.api.problems import MAX_FAULTS
+from runs.api.requests.idempotency import HEADER, REPLAYED
+from runs.api.schema.examples import example_of
 
 PROBLEM = "application/problem+json"
 EVENT_STREAM = "text/event-stream"

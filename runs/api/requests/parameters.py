@@ -12,7 +12,7 @@ from uuid import UUID
 from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
-from agentops.projects.models import SLUG_PATTERN, UUID_PATTERN
+from agentops.projects.names import SLUG_PATTERN, UUID_PATTERN
 from runs.api.problems import MAX_FAULTS, Fault, InvalidParameters, echo
 from timeline.redaction.redact import BARE
 

@@ -15,7 +15,7 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from agentops.http import strict_json
 from agentops.projects.management.base import printable
-from agentops.projects.models import UUID_PATTERN
+from agentops.projects.names import UUID_PATTERN
 from runs.api.problems import MAX_ECHO, Problem, echo
 from timeline.redaction.redact import BARE
 

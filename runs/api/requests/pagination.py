@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import salted_hmac
 
-from runs.api.parameters import LIMIT, Parameter, Query
 from runs.api.problems import Problem
+from runs.api.requests.parameters import LIMIT, Parameter, Query
 from runs.queries.json_lists import Place, Rows, Span
 
 #: A cursor that was made under another version is refused: change it with what a cursor holds.

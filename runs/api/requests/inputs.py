@@ -11,7 +11,7 @@ from rest_framework.exceptions import ValidationError
 
 from runs.actions.unknown_calls import Choice
 from runs.agents.definition import MAX_TEXT
-from runs.api.bodies import Body, Flag, Id, Identifier, Line, Text, Whole
+from runs.api.requests.bodies import Body, Flag, Id, Identifier, Line, Text, Whole
 from runs.errors import InvalidMaxSteps
 from runs.lifecycle import creation, inbox, title_limits
 
