@@ -9,7 +9,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from agentops.csp_report import csp_report
 from agentops.http import error_pages
 from agentops.projects import inbox_pages
-from agentops.projects.entry_pages import Login, admin_login, home
+from agentops.projects.entry_pages import LoginPage, admin_login, home
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.forbidden
@@ -20,7 +20,7 @@ admin.autodiscover()
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", home, name="home"),
-    path("login", Login.as_view(), name="login"),
+    path("login", LoginPage.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
     path("csp-report", csp_report, name="csp-report"),
     # /p/{project}/notifications

@@ -54,24 +54,24 @@ PLAYERS = (
 )
 
 
-class Login(NamedTuple):
+class DemoLogin(NamedTuple):
     name: str
     #: Only where it was made just now: it is stored nowhere.
     password: str | None
 
 
-def first_login() -> Login:
+def first_login() -> DemoLogin:
     """Who can sign in: the first superuser that there is, or `admin`, made now."""
     with transaction.atomic():
         known = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
         if known is not None:
-            return Login(known.username, None)
+            return DemoLogin(known.username, None)
         password = "".join(secrets.choice(LEGIBLE) for _ in range(PASSWORD_LENGTH))
         admin = User.objects.create_superuser(ADMIN, password=password)
         demo = Project.objects.filter(slug=SLUG).first()
         if demo is not None:
             add_member(demo, admin, Role.ADMIN, actor=SYSTEM)
-    return Login(ADMIN, password)
+    return DemoLogin(ADMIN, password)
 
 
 def seed() -> bool:

@@ -26,6 +26,8 @@ BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
 SHARED_NAMES = {"__init__", "access", "apps", "base", "errors", "models", "urls"}
 #: Directories whose files are named by Django, or by a family of events.
 NAMED_BY_OTHERS = ("migrations", "commands", "templatetags", "events")
+#: The class that every management command has.
+SHARED_CLASSES = {"Command"}
 #: Parts decide and adapt; they read no table (runs.providers and so on: see the contracts in pyproject.toml).
 PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
 
@@ -81,6 +83,16 @@ def test_no_two_modules_share_a_name() -> None:
     for path in modules():
         if path.stem not in SHARED_NAMES and path.parent.name not in NAMED_BY_OTHERS:
             paths_of[path.stem].append(path.as_posix())
+
+    assert {name: paths for name, paths in paths_of.items() if len(paths) > 1} == {}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    paths_of = defaultdict(list)
+    for path in modules():
+        for node in ast.parse((ROOT / path).read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name not in SHARED_CLASSES and "migrations" not in path.parts:
+                paths_of[node.name].append(path.as_posix())
 
     assert {name: paths for name, paths in paths_of.items() if len(paths) > 1} == {}
 

@@ -79,7 +79,7 @@ _RUN_ICONS: dict[str, str] = {
 }
 
 
-class Facts(dict[str, Any]):
+class EventFields(dict[str, Any]):
     """A payload for templates, which may ask for any field: one that is not there is empty, also as an argument."""
 
     def __missing__(self, name: str) -> str:
@@ -87,7 +87,7 @@ class Facts(dict[str, Any]):
 
 
 @dataclass(kw_only=True)
-class Row:
+class EventRow:
     """An event that stands for itself."""
 
     template: ClassVar[str] = "timeline/_row.html"
@@ -101,7 +101,7 @@ class Row:
     #: What it says, in a sentence.
     text: str
     #: Its payload for the family's template: every value a short, clean text, a number or nothing.
-    facts: Facts = field(default_factory=Facts)
+    facts: EventFields = field(default_factory=EventFields)
     json: Clip = field(default_factory=Clip)
     is_error: bool = False
     is_warning: bool = False
@@ -144,12 +144,12 @@ def payload_of(event: Event) -> Mapping[str, Any]:
     return event.payload if isinstance(event.payload, dict) else {}
 
 
-def row_of(event: Event, base: str) -> Row:
+def row_of(event: Event, base: str) -> EventRow:
     """The row of any event, also of one that was stored under older rules. `base`: the address of the log's page."""
     payload = payload_of(event)
     family = family_of(event.type)
     custom = family == "custom"
-    return Row(
+    return EventRow(
         id=f"e{event.seq}",
         seq=event.seq,
         ts=event.ts,
@@ -157,7 +157,7 @@ def row_of(event: Event, base: str) -> Row:
         family=family,
         icon=_icon_of(event.type, family, payload),
         text=clip(events.describe(event.type, _without_until(event)), TEXT_BYTES).text,
-        facts=Facts() if custom else Facts((name, _fact(value)) for name, value in payload.items()),
+        facts=EventFields() if custom else EventFields((name, _fact(value)) for name, value in payload.items()),
         json=clip(pretty(event.payload), JSON_BYTES) if custom else Clip(),
         is_error=is_error(event.type, payload),
         is_warning=event.type in _WARNINGS,

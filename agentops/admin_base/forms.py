@@ -9,7 +9,7 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from agentops.admin_base.cells import line
-from agentops.admin_base.scope import Scope, scope_of
+from agentops.admin_base.scope import AdminScope, scope_of
 from agentops.projects.access import Principal
 from agentops.projects.login.throttle import Throttle
 from agentops.projects.requests import address_of
@@ -34,7 +34,7 @@ class ActingForm(_ModelForm):
     fields_of: ClassVar[dict[str, str]] = {}
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> AdminScope:
         return scope_of(self.request)
 
     @property

@@ -22,7 +22,7 @@ MAX_PROJECTS = 200
 
 
 @dataclass
-class Scope:
+class AdminScope:
     """Of one request: what was once read of the reader holds until its end."""
 
     principal: Principal
@@ -63,14 +63,14 @@ class Scope:
         return visible.filter(memberships__user=self.principal.user_id, memberships__role__in=roles)
 
 
-_SCOPES: WeakKeyDictionary[HttpRequest, Scope] = WeakKeyDictionary()
+_SCOPES: WeakKeyDictionary[HttpRequest, AdminScope] = WeakKeyDictionary()
 
 
-def scope_of(request: HttpRequest) -> Scope:
+def scope_of(request: HttpRequest) -> AdminScope:
     """One for each request: the next one reads everything again."""
     scope = _SCOPES.get(request)
     if scope is None:
-        scope = _SCOPES[request] = Scope(principal_of(request))
+        scope = _SCOPES[request] = AdminScope(principal_of(request))
     return scope
 
 

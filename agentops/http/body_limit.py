@@ -47,13 +47,13 @@ class Bodies:
     shared_bytes: int = SHARED_BYTES
     _held: int = field(default=0, init=False)
 
-    async def read(self, scope: Message, receive: Receive) -> Body:
+    async def read(self, scope: Message, receive: Receive) -> RequestBody:
         """Return the whole body. Raises ClientGone.
 
         A body that takes longer than AGENTOPS_BODY_TIMEOUT_S, or for which there is no memory, is dropped and
         `scope` says so. One whose Content-Length is too long is not read: the view sees the header.
         """
-        body = Body(self)
+        body = RequestBody(self)
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"")
         is_empty = not length and b"transfer-encoding" not in headers
@@ -82,7 +82,7 @@ class Bodies:
         self._held -= count
 
 
-class Body:
+class RequestBody:
     """One request's body; `release` gives its memory back."""
 
     def __init__(self, bodies: Bodies) -> None:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 WATCH_S = 0.25
 
 
-class TimeIsUp(Exception):
+class DeadlineExceeded(Exception):
     """The call goes on in its own thread; what it comes to is no answer any more."""
 
 
@@ -65,7 +65,7 @@ def _awaited(
             return answer.get(timeout=_wait_s(until, watch))
         except Empty:
             if until is not None and time.monotonic() >= until:
-                raise TimeIsUp from None
+                raise DeadlineExceeded from None
         if watch is not None:
             watch()
 

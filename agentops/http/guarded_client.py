@@ -16,7 +16,7 @@ import httpcore
 import httpx
 
 from agentops.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
-from agentops.http.deadline import TimeIsUp, within
+from agentops.http.deadline import DeadlineExceeded, within
 
 #: From a host name to all of its addresses.
 Resolver = Callable[[str], Sequence[str]]
@@ -64,7 +64,7 @@ def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresse
         return target, [target.address]
     try:
         found = within(policy.connect_timeout_s, lambda: resolver(target.host), name="resolve")
-    except TimeIsUp:
+    except DeadlineExceeded:
         raise HttpFailed(f"the host {target.host!r} was not resolved in time") from None
     # A zone (fe80::1%eth0) belongs to addresses that are refused anyway.
     addresses = [ipaddress.ip_address(each.partition("%")[0]) for each in found]
@@ -90,7 +90,7 @@ def send(request: HttpRequest, policy: HttpPolicy, *, resolver: Resolver = syste
                 return _read(response, policy.max_bytes)
             finally:
                 response.close()
-    except (httpcore.TimeoutException, TimeIsUp):
+    except (httpcore.TimeoutException, DeadlineExceeded):
         raise HttpFailed(f"{target.host} did not answer within {policy.total_timeout_s:g} s") from None
     except (httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError, OSError) as error:
         raise HttpFailed(f"{target.host}: {str(error)[:300] or type(error).__name__}") from error
@@ -144,7 +144,7 @@ class _Clock:
     def left(self, at_most: float | None = None) -> float:
         left = self._until - time.monotonic()
         if left <= 0:
-            raise TimeIsUp
+            raise DeadlineExceeded
         return left if at_most is None else min(left, at_most)
 
 

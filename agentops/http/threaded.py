@@ -20,7 +20,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agentops.http.body_limit import Bodies, Body, ClientGone
+from agentops.http.body_limit import Bodies, ClientGone, RequestBody
 from agentops.http.utf8_requests import AsgiRequest
 
 Message = dict[str, Any]
@@ -51,7 +51,7 @@ class ThreadedDjango(ASGIHandler):
             body.release()
         await _send_response(response, send)
 
-    def _respond(self, scope: Message, body: Body) -> tuple[HttpResponseBase, bytes]:
+    def _respond(self, scope: Message, body: RequestBody) -> tuple[HttpResponseBase, bytes]:
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body.stream())

@@ -16,7 +16,7 @@ from agentops.projects.models import AuditEntry, Project
 Actor: TypeAlias = Principal | str
 
 
-class Audited(enum.StrEnum):
+class AuditAction(enum.StrEnum):
     """What this package writes down; other packages keep a list of their own."""
 
     LOGIN = "login"

@@ -10,14 +10,14 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import projects_for
-from agentops.projects.audit import Audited, record
+from agentops.projects.audit import AuditAction, record
 from agentops.projects.errors import RoleRequired
 from agentops.projects.login.form import LoginForm
 from agentops.projects.login.known_browsers import remember_browser
 from agentops.projects.requests import principal_of
 
 
-class Login(LoginView):
+class LoginPage(LoginView):
     """Django's view: it follows local `next` addresses only, and gives the session a new key."""
 
     http_method_names = ["get", "head", "post", "options"]
@@ -27,7 +27,7 @@ class Login(LoginView):
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         response = super().form_valid(form)
-        record(principal_of(self.request), Audited.LOGIN, project=None, obj=form.get_user())
+        record(principal_of(self.request), AuditAction.LOGIN, project=None, obj=form.get_user())
         remember_browser(response, form.cleaned_data["username"].casefold())
         return response
 

@@ -137,7 +137,7 @@ class InvalidExpiry(Invalid):
     code = "invalid_expiry"
 
 
-class InvalidAddress(Invalid):
+class InvalidQuery(Invalid):
     """Of a page that no link, and no form, of ours has."""
 
     code = "invalid_query"

@@ -12,7 +12,7 @@ from django.shortcuts import render, resolve_url
 from agentops.http.methods import require_POST, require_safe
 from agentops.projects import notifications
 from agentops.projects.access import Action, may, project_for, projects_for
-from agentops.projects.errors import InvalidAddress
+from agentops.projects.errors import InvalidQuery
 from agentops.projects.requests import principal_of
 
 PAGE_SIZE = 30
@@ -52,7 +52,7 @@ def read(request: HttpRequest, project: str) -> HttpResponse:
     owner = project_for(principal, project, Action.READ)
     one, up_to = _id(request.POST.get("id", ""), "id"), _id(request.POST.get("up_to", ""), "up_to")
     if (one is None) == (up_to is None) or principal.user_id is None:
-        raise InvalidAddress("say what was read, by one of id and up_to")
+        raise InvalidQuery("say what was read, by one of id and up_to")
     if one is not None:
         notifications.mark_read(owner.pk, principal.user_id, [one])
     elif up_to is not None:
@@ -67,4 +67,4 @@ def _id(text: str, name: str) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError:
-        raise InvalidAddress(f"{name} must be the id of a notification") from None
+        raise InvalidQuery(f"{name} must be the id of a notification") from None

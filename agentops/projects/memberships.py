@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 
-from agentops.projects.audit import Actor, Audited, record
+from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.errors import (
     AlreadyMember,
     InvalidRetention,
@@ -35,7 +35,7 @@ def create_project(slug: str, name: str, *, actor: Actor) -> Project:
                 project = Project.objects.create(slug=slug, name=name)
         except IntegrityError:
             raise SlugTaken(f"there is a project {slug!r} already") from None
-        record(actor, Audited.PROJECT_CREATED, project=project, obj=project, after={"slug": slug, "name": name})
+        record(actor, AuditAction.PROJECT_CREATED, project=project, obj=project, after={"slug": slug, "name": name})
     return project
 
 
@@ -53,7 +53,7 @@ def change_project(project: Project, *, name: str, retention_days: int | None, a
             setattr(project, field, wanted[field])
         project.save(update_fields=changed)
         was, now = ({field: values[field] for field in changed} for values in (before, wanted))
-        record(actor, Audited.PROJECT_CHANGED, project=project, obj=project, before=was, after=now)
+        record(actor, AuditAction.PROJECT_CHANGED, project=project, obj=project, before=was, after=now)
     return project
 
 
@@ -64,7 +64,7 @@ def add_member(project: Project, user: AbstractBaseUser, role: str, *, actor: Ac
         if Membership.objects.filter(project=project, user_id=user.pk).exists():
             raise AlreadyMember(f"{user.get_username()!r} is a member already: change the role instead")
         membership = Membership.objects.create(project=project, user_id=user.pk, role=role)
-        record(actor, Audited.MEMBER_ADDED, project=project, obj=user, after=_described(user, role))
+        record(actor, AuditAction.MEMBER_ADDED, project=project, obj=user, after=_described(user, role))
     return membership
 
 
@@ -80,7 +80,7 @@ def change_role(project: Project, user: AbstractBaseUser, role: str, *, actor: A
         membership.role = role
         membership.save(update_fields=["role"])
         before, after = _described(user, old), _described(user, role)
-        record(actor, Audited.MEMBER_ROLE_CHANGED, project=project, obj=user, before=before, after=after)
+        record(actor, AuditAction.MEMBER_ROLE_CHANGED, project=project, obj=user, before=before, after=after)
     return membership
 
 
@@ -91,7 +91,7 @@ def remove_member(project: Project, user: AbstractBaseUser, *, actor: Actor) -> 
         _keep_an_admin(membership)
         membership.delete()
         before = _described(user, membership.role)
-        record(actor, Audited.MEMBER_REMOVED, project=project, obj=user, before=before)
+        record(actor, AuditAction.MEMBER_REMOVED, project=project, obj=user, before=before)
 
 
 def _lock(project: Project) -> None:

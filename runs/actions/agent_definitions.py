@@ -13,7 +13,7 @@ from agentops.projects import audit
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG_PATTERN
 from runs.agents.definition import Definition, check
-from runs.errors import InvalidAgent, RunError
+from runs.errors import InvalidAgent, RunRefusal
 from runs.fixtures import library
 from runs.fixtures.format import FixtureError
 from runs.lifecycle import creation
@@ -30,12 +30,12 @@ Outcome = Literal["created", "changed", "unchanged"]
 RECORDINGS = "fixture"
 
 
-class Audited(enum.StrEnum):
+class AgentAuditAction(enum.StrEnum):
     AGENT_CREATED = "agent.created"
     AGENT_CHANGED = "agent.changed"
 
 
-class AgentNotFound(RunError):
+class AgentNotFound(RunRefusal):
     """The project has no agent of this name."""
 
     code = "agent_not_found"
@@ -56,7 +56,7 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
         agents = Agent.objects.select_for_update(no_key=True)
         agent, created = agents.get_or_create(project=project, slug=wanted.agent_id, defaults=fields)
         if created:
-            _audit(by, Audited.AGENT_CREATED, agent, before=None, after=fields)
+            _audit(by, AgentAuditAction.AGENT_CREATED, agent, before=None, after=fields)
             return agent, "created"
         # Not compared by ==, for which true, 1 and 1.0 are one.
         before = {name: getattr(agent, name) for name in fields}
@@ -68,7 +68,7 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
         agent.version += 1
         agent.save(update_fields=[*changed, "version", "updated_at"])
         after = {name: fields[name] for name in changed}
-        _audit(by, Audited.AGENT_CHANGED, agent, before={name: before[name] for name in changed}, after=after)
+        _audit(by, AgentAuditAction.AGENT_CHANGED, agent, before={name: before[name] for name in changed}, after=after)
     return agent, "changed"
 
 
@@ -132,7 +132,7 @@ def _at_fault(agent: Agent, cause: BaseException | None) -> str:
 
 
 def _audit(
-    by: audit.Actor, action: Audited, agent: Agent, *, before: dict[str, Any] | None, after: dict[str, Any]
+    by: audit.Actor, action: AgentAuditAction, agent: Agent, *, before: dict[str, Any] | None, after: dict[str, Any]
 ) -> None:
     """Settings may hold what nobody should read again: the trail keeps it redacted."""
     version: dict[str, Any] = {"agent_id": agent.slug, "version": agent.version}

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
-from agentops.projects.audit import Actor, Audited, record
+from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.models import Project
 from runs.agents import budgets
 
@@ -37,5 +37,5 @@ def change(project: Project, wanted: Mapping[str, Any], *, by: Actor) -> dict[st
             locked.settings = {**settings, "budgets": after}
             locked.save(update_fields=["settings"])
             was, now = {"budgets": before}, {"budgets": after}
-            record(by, Audited.PROJECT_CHANGED, project=locked, obj=locked, before=was, after=now)
+            record(by, AuditAction.PROJECT_CHANGED, project=locked, obj=locked, before=was, after=now)
     return after

@@ -20,8 +20,8 @@ from runs.actions import agent_definitions, unknown_calls
 from runs.actions import fork as forking
 from runs.actions import resume as resuming
 from runs.actions.resume import Resumed
-from runs.actions.unknown_calls import Choice, Resolved
-from runs.errors import InvalidInput, MessageEmpty, RunError
+from runs.actions.unknown_calls import OutcomeChoice, Resolved
+from runs.errors import InvalidInput, MessageEmpty, RunRefusal
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import UserTurn
 from runs.lifecycle.inbox import Posted
@@ -29,7 +29,7 @@ from runs.models import Agent, AgentRun
 from runs.statuses import LIVE, RunStatus
 
 
-class Audited(enum.StrEnum):
+class RunAuditAction(enum.StrEnum):
     RUN_CREATED = "run.created"
     RUN_RESUMED = "run.resumed"
     RUN_FORKED = "run.forked"
@@ -39,7 +39,7 @@ class Audited(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BulkOutcome:
     """What became of one run of many: `code` is empty where it was resumed."""
 
     run_id: UUID
@@ -67,7 +67,7 @@ def create(
         after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
         if parent_id is not None:
             after["parent_run_id"] = str(parent_id)
-        record(actor, Audited.RUN_CREATED, project=project, obj=run, after=after)
+        record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
     return run
 
 
@@ -87,9 +87,11 @@ def resume(
             return done
         paused = {"status": RunStatus.PAUSED.value}
         if done.was in LIVE:
-            record(actor, Audited.RUN_KILLED, project=run.project, obj=run, before=_status(done.was), after=paused)
+            record(
+                actor, RunAuditAction.RUN_KILLED, project=run.project, obj=run, before=_status(done.was), after=paused
+            )
         after = {"status": RunStatus.RESUMED.value, "resumed_as": str(done.run.pk)}
-        record(actor, Audited.RUN_RESUMED, project=run.project, obj=run, before=paused, after=after)
+        record(actor, RunAuditAction.RUN_RESUMED, project=run.project, obj=run, before=paused, after=after)
     return done
 
 
@@ -113,11 +115,11 @@ def fork(
             "forked_at_step": new.forked_at_step,
             "edited": sorted(agent or {}),
         }
-        record(actor, Audited.RUN_FORKED, project=run.project, obj=new, after=after)
+        record(actor, RunAuditAction.RUN_FORKED, project=run.project, obj=new, after=after)
     return new
 
 
-def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False, **options: Any) -> list[Outcome]:
+def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False, **options: Any) -> list[BulkOutcome]:
     """Resume each by itself, in one order for everybody, and say what became of it; refusals of one stop no other.
 
     Raises InvalidInput for a message or a budget that no run could have.
@@ -125,7 +127,7 @@ def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False
     return [_one_of_many(actor, run, options, dry_run=dry_run) for run in sorted(runs, key=lambda run: run.pk)]
 
 
-def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_run: bool) -> Outcome:
+def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_run: bool) -> BulkOutcome:
     try:
         with transaction.atomic():
             done = resume(actor, run, **options)
@@ -134,11 +136,11 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
                 transaction.set_rollback(True)
     except InvalidInput:
         raise
-    except RunError as refusal:
-        return Outcome(run.pk, code=refusal.code, reason=str(refusal))
+    except RunRefusal as refusal:
+        return BulkOutcome(run.pk, code=refusal.code, reason=str(refusal))
     if done.already:
-        return Outcome(run.pk, done.run.pk, "already_resumed", f"it went on as {done.run.pk}")
-    return Outcome(run.pk, None if dry_run else done.run.pk)
+        return BulkOutcome(run.pk, done.run.pk, "already_resumed", f"it went on as {done.run.pk}")
+    return BulkOutcome(run.pk, None if dry_run else done.run.pk)
 
 
 def pause(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
@@ -152,7 +154,9 @@ def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
         posted = inbox.stop(run.pk, by=_name(actor), key=key)
         if posted.new:
             after = {"status": posted.run.status, "asked": "stop"}
-            record(actor, Audited.RUN_STOPPED, project=run.project, obj=run, before=_status(posted.was), after=after)
+            record(
+                actor, RunAuditAction.RUN_STOPPED, project=run.project, obj=run, before=_status(posted.was), after=after
+            )
     return posted
 
 
@@ -166,14 +170,16 @@ def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) 
     return inbox.reply(run.pk, message, by=_name(actor), key=key)
 
 
-def resolve_call(actor: Actor, run: AgentRun, call_id: UUID, choice: Choice, *, text: str | None = None) -> Resolved:
+def resolve_call(
+    actor: Actor, run: AgentRun, call_id: UUID, choice: OutcomeChoice, *, text: str | None = None
+) -> Resolved:
     """Say what came of a call whose outcome is unknown; see `engine.outcomes`."""
     with transaction.atomic():
         done = unknown_calls.resolve(run.pk, call_id, choice, by=_name(actor), text=text)
         if done.new:
             after = {"call": str(call_id), "tool_name": done.call.tool_name, "choice": choice.value}
             before = _status(done.was) | {"call_status": "unknown"}
-            record(actor, Audited.CALL_RESOLVED, project=run.project, obj=run, before=before, after=after)
+            record(actor, RunAuditAction.CALL_RESOLVED, project=run.project, obj=run, before=before, after=after)
     return done
 
 

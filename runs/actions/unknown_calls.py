@@ -37,7 +37,7 @@ DECLARED = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
 REASON = "outcome_resolved"
 
 
-class Choice(enum.StrEnum):
+class OutcomeChoice(enum.StrEnum):
     RETRY = "retry"  # it shall run again
     DONE = "done"  # it took effect, and this is its output
     FAILED = "failed"  # it did not
@@ -45,10 +45,10 @@ class Choice(enum.StrEnum):
 
 #: What the model is told where nobody says more.
 _SAID = {
-    Choice.DONE: "It was done. Its output is not known.",
-    Choice.FAILED: "It failed. Nothing more is known about it.",
+    OutcomeChoice.DONE: "It was done. Its output is not known.",
+    OutcomeChoice.FAILED: "It failed. Nothing more is known about it.",
 }
-_STATUSES = {Choice.DONE: ToolStatus.COMPLETED, Choice.FAILED: ToolStatus.ERROR}
+_STATUSES = {OutcomeChoice.DONE: ToolStatus.COMPLETED, OutcomeChoice.FAILED: ToolStatus.ERROR}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
     return open_calls.exclude(finished_at=None).order_by("step_number", "id")
 
 
-def resolve(run_id: UUID, call_id: UUID, choice: Choice, *, by: str, text: str | None = None) -> Resolved:
+def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolved:
     """Say what came of a call. `text`: its output, or what went wrong.
 
     Of any number of people who say something at once, the first is heard; the others are told what it said
@@ -91,7 +91,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: Choice, *, by: str, text: str |
             call_id=call.call_id, tool_name=call.tool_name, decision=choice, by=by or None, at=call.resolved_at
         )
         told = Entry(declared, step=call.step_number, ref_id=call.pk)
-        if choice is Choice.RETRY:
+        if choice is OutcomeChoice.RETRY:
             _let_run_again(call, told)
         else:
             _close(run, call, _STATUSES[choice], said, told)
@@ -102,16 +102,16 @@ def resolve(run_id: UUID, call_id: UUID, choice: Choice, *, by: str, text: str |
     return Resolved(run, call, was)
 
 
-def _checked(choice: Choice, text: str | None) -> str:
+def _checked(choice: OutcomeChoice, text: str | None) -> str:
     """The text that counts; empty for a retry, which has none."""
-    if choice is Choice.RETRY:
+    if choice is OutcomeChoice.RETRY:
         if text is not None:
             raise InvalidInput("a call that shall run again has no output and no message yet", pointer="/choice")
         return ""
     if text is None:
         return _SAID[choice]
-    pointer = "/output" if choice is Choice.DONE else "/message"
-    if choice is Choice.FAILED and not text.strip():
+    pointer = "/output" if choice is OutcomeChoice.DONE else "/message"
+    if choice is OutcomeChoice.FAILED and not text.strip():
         raise MessageEmpty("what went wrong needs some text; leave it out if nothing is known", pointer=pointer)
     if len(text) > inbox.MAX_MESSAGE:
         raise InvalidInput(f"the text has at most {inbox.MAX_MESSAGE} characters", pointer=pointer)
@@ -147,14 +147,14 @@ def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, said: str,
     call.save(update_fields=["resolved_by", "resolved_at"])
 
 
-def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: Choice, said: str, by: str) -> Resolved:
+def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, said: str, by: str) -> Resolved:
     """The answer to a word that comes too late; one that was only repeated is no refusal."""
-    words = log.events_of(run.pk).filter(type__in=DECLARED, ref_id=call.pk, payload__decision__in=list(Choice))
+    words = log.events_of(run.pk).filter(type__in=DECLARED, ref_id=call.pk, payload__decision__in=list(OutcomeChoice))
     last = words.order_by("-seq").first()
     chosen = last.payload if last is not None else {}
     # As the log has it: the name of an API key looks like a secret, and was replaced at its door.
     same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
-    if same and (choice is Choice.RETRY or call.output == REDACTOR.clean(said)[0]):
+    if same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(said)[0]):
         return Resolved(run, call, run.state, new=False)
     facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
     if chosen:

@@ -12,7 +12,7 @@ from agentops.projects.access import Action, Principal
 from agentops.projects.errors import AccessError
 from runs.access import run_for
 from runs.actions import run_actions
-from runs.errors import RunError
+from runs.errors import RunRefusal
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
@@ -34,7 +34,7 @@ def each(request: HttpRequest, principal: Principal, runs: Iterable[AgentRun], a
     for run in runs:
         try:
             act(principal, run_for(principal, run.pk, Action.OPERATE))
-        except (RunError, AccessError, Skipped) as refusal:
+        except (RunRefusal, AccessError, Skipped) as refusal:
             skipped.append(f"{run.pk}: {cells.line(refusal, 300)}")
         else:
             count += 1

@@ -34,7 +34,7 @@ class Trigger(enum.StrEnum):
     ON_PROMPT = "on_prompt"
 
 
-class Action(enum.StrEnum):
+class PolicyAction(enum.StrEnum):
     NUDGE = "nudge"
     DONE = "done"
     FAIL = "fail"
@@ -69,15 +69,15 @@ class OnCrash(enum.StrEnum):
 
 
 #: Older definitions, and records of them, call it so.
-ALIASES = {"recover": Action.RESUME, "Recover": Action.RESUME}
+ALIASES = {"recover": PolicyAction.RESUME, "Recover": PolicyAction.RESUME}
 #: The pairs that make no sense, and why.
 INVALID = {
-    (Trigger.ON_IDLE, Action.RESUME): "an idle agent is still running",
-    (Trigger.ON_DEAD, Action.NUDGE): "a dead agent hears nothing: it has exited",
-    (Trigger.ON_ERROR, Action.NUDGE): "an agent that failed hears nothing",
-    (Trigger.ON_ERROR, Action.DONE): "a run that failed is not done",
-    (Trigger.ON_PROMPT, Action.NUDGE): "an agent that asks waits for an answer",
-    (Trigger.ON_PROMPT, Action.RESUME): "an agent that asks is still running",
+    (Trigger.ON_IDLE, PolicyAction.RESUME): "an idle agent is still running",
+    (Trigger.ON_DEAD, PolicyAction.NUDGE): "a dead agent hears nothing: it has exited",
+    (Trigger.ON_ERROR, PolicyAction.NUDGE): "an agent that failed hears nothing",
+    (Trigger.ON_ERROR, PolicyAction.DONE): "a run that failed is not done",
+    (Trigger.ON_PROMPT, PolicyAction.NUDGE): "an agent that asks waits for an answer",
+    (Trigger.ON_PROMPT, PolicyAction.RESUME): "an agent that asks is still running",
 }
 #: What providers, networks and runners call their failures; everything else is `other`.
 KINDS = {
@@ -107,10 +107,10 @@ class InvalidPolicy(ValueError):
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     """What to do, and how often."""
 
-    action: Action
+    action: PolicyAction
     message: str | None = None
     #: Whether the message goes on in the conversation; otherwise it begins a new one.
     append: bool = True
@@ -125,23 +125,23 @@ class Rule:
     @property
     def counted(self) -> bool:
         """Whether it has attempts that are used up: the others act once, for good."""
-        return self.action in (Action.NUDGE, Action.RESUME)
+        return self.action in (PolicyAction.NUDGE, PolicyAction.RESUME)
 
 
 @dataclass(frozen=True)
 class Policies:
     """Of one agent: the rules of each trigger, in the order in which they are asked."""
 
-    rules: Mapping[Trigger, tuple[Rule, ...]]
+    rules: Mapping[Trigger, tuple[PolicyRule, ...]]
     on_unknown_tool: OnUnknownTool = OnUnknownTool.WAIT
     on_crash: OnCrash = OnCrash.ROLL_FORWARD
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PolicyDecision:
     """What a policy wants now. `exhausted`: its attempts are used up, and it escalates for that."""
 
-    rule: Rule
+    rule: PolicyRule
     exhausted: bool = False
 
 
@@ -158,17 +158,21 @@ def parse(given: Mapping[str, Any]) -> Policies:
     )
 
 
-def decide(policies: Policies, trigger: Trigger, *, made: int, kind: ErrorKind = ErrorKind.OTHER) -> Verdict | None:
+def decide(
+    policies: Policies, trigger: Trigger, *, made: int, kind: ErrorKind = ErrorKind.OTHER
+) -> PolicyDecision | None:
     """What is wanted after `made` attempts over the lineage; None where no rule is about this."""
     rule = rule_for(policies, trigger, kind)
     if rule is None:
         return None
     if rule.counted and rule.attempts is not None and made >= rule.attempts:
-        return Verdict(Rule(Action.ESCALATE, message=rule.message, attempts=rule.attempts), exhausted=True)
-    return Verdict(rule)
+        return PolicyDecision(
+            PolicyRule(PolicyAction.ESCALATE, message=rule.message, attempts=rule.attempts), exhausted=True
+        )
+    return PolicyDecision(rule)
 
 
-def rule_for(policies: Policies, trigger: Trigger, kind: ErrorKind = ErrorKind.OTHER) -> Rule | None:
+def rule_for(policies: Policies, trigger: Trigger, kind: ErrorKind = ErrorKind.OTHER) -> PolicyRule | None:
     """The first rule that is about this. Having used up its steps is an error only to a rule that names it: a run
     pauses for that, and waits for somebody."""
     for rule in policies.rules.get(trigger, ()):
@@ -177,7 +181,7 @@ def rule_for(policies: Policies, trigger: Trigger, kind: ErrorKind = ErrorKind.O
     return None
 
 
-def wait_s(rule: Rule, made: int) -> float:
+def wait_s(rule: PolicyRule, made: int) -> float:
     """Seconds until the next attempt, after `made` of them. Without an end to them they come slower and slower: a run
     that fails at once would else be resumed at once, for ever."""
     if rule.attempts is not None:
@@ -201,7 +205,7 @@ def seconds_of(given: object) -> float:
     return float(found["number"]) * SECONDS_OF[unit]
 
 
-def _rules(trigger: Trigger, given: object) -> tuple[Rule, ...]:
+def _rules(trigger: Trigger, given: object) -> tuple[PolicyRule, ...]:
     """A word, a rule, or a list of rules, of which the first that fits is taken."""
     if not isinstance(given, list):
         return (_rule(trigger, given, [trigger]),)
@@ -210,7 +214,7 @@ def _rules(trigger: Trigger, given: object) -> tuple[Rule, ...]:
     return tuple(_rule(trigger, rule, [trigger, place]) for place, rule in enumerate(given))
 
 
-def _rule(trigger: Trigger, given: object, path: list[str | int]) -> Rule:
+def _rule(trigger: Trigger, given: object, path: list[str | int]) -> PolicyRule:
     if isinstance(given, str):
         given = {"action": given}
     if not isinstance(given, Mapping):
@@ -218,14 +222,16 @@ def _rule(trigger: Trigger, given: object, path: list[str | int]) -> Rule:
     unknown = sorted(str(name) for name in given if name not in OPTIONS)
     if unknown:
         raise InvalidPolicy(f"a rule has no {unknown[0][:64]!r}", [*path, unknown[0]])
-    action = _action(trigger, given.get("action", Action.NUDGE), path)
+    action = _action(trigger, given.get("action", PolicyAction.NUDGE), path)
     gate = _text(given, "run", MAX_GATE, path)
-    if (action is Action.GATE) != (gate is not None):
+    if (action is PolicyAction.GATE) != (gate is not None):
         problem = (
-            "a gate needs `run`, which decides" if action is Action.GATE else f"only a gate has `run`, not {action}"
+            "a gate needs `run`, which decides"
+            if action is PolicyAction.GATE
+            else f"only a gate has `run`, not {action}"
         )
         raise InvalidPolicy(problem, [*path, "run"])
-    return Rule(
+    return PolicyRule(
         action=action,
         message=_text(given, "message", MAX_MESSAGE, path),
         append=_append(given, action, path),
@@ -236,22 +242,22 @@ def _rule(trigger: Trigger, given: object, path: list[str | int]) -> Rule:
     )
 
 
-def _action(trigger: Trigger, given: object, path: list[str | int]) -> Action:
+def _action(trigger: Trigger, given: object, path: list[str | int]) -> PolicyAction:
     word = ALIASES.get(given, given) if isinstance(given, str) else given
-    if word not in tuple(Action):
-        raise InvalidPolicy(f"{str(given)[:64]!r} is no action: {', '.join(Action)}", [*path, "action"])
-    action = Action(str(word))
+    if word not in tuple(PolicyAction):
+        raise InvalidPolicy(f"{str(given)[:64]!r} is no action: {', '.join(PolicyAction)}", [*path, "action"])
+    action = PolicyAction(str(word))
     if (trigger, action) in INVALID:
         problem = f"{trigger} cannot {action}: {INVALID[trigger, action]}"
         raise InvalidPolicy(problem, [*path, "action"])
     return action
 
 
-def _append(given: Mapping[str, Any], action: Action, path: list[str | int]) -> bool:
+def _append(given: Mapping[str, Any], action: PolicyAction, path: list[str | int]) -> bool:
     append = given.get("append", True)
     if not isinstance(append, bool):
         raise InvalidPolicy("append is true or false", [*path, "append"])
-    if not append and (action is not Action.RESUME or given.get("message") is None):
+    if not append and (action is not PolicyAction.RESUME or given.get("message") is None):
         raise InvalidPolicy("append = false begins anew with a message: it needs one, and resume", [*path, "append"])
     return append
 

@@ -40,7 +40,7 @@ class GateRefused(ValueError):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CommandVerdict:
     passed: bool
     #: A few words: "exit 1".
     why: str
@@ -48,7 +48,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CommandInput:
     """What a gate is told."""
 
     #: Of the run, as far as a tool needs it.
@@ -93,13 +93,13 @@ def check(run: str, agent_settings: Mapping[str, Any]) -> None:
             raise GateRefused(str(error)) from error
 
 
-def ask(run: str, asked: Asked, watch: Callable[[], None]) -> Verdict:
+def ask(run: str, asked: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
     """Run the gate and say what it decided; what is no gate here has not passed. `watch` is called often, and what it
     raises ends the gate."""
     try:
         gate = find(run)
     except GateRefused as refusal:
-        return Verdict(False, f"refused: {refusal}")
+        return CommandVerdict(False, f"refused: {refusal}")
     return _ask_tool(gate, asked, watch) if isinstance(gate, ToolGate) else _ask_command(gate, asked, watch)
 
 
@@ -118,25 +118,25 @@ def _argv(run: str) -> list[str]:
     return argv
 
 
-def _ask_tool(gate: ToolGate, asked: Asked, watch: Callable[[], None]) -> Verdict:
+def _ask_tool(gate: ToolGate, asked: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
     try:
         result = run_with_deadline(gate.tool, asked.context, gate.arguments, watch)
     except (ToolFailed, ToolDenied) as error:
-        return Verdict(False, "the tool failed", _tail(str(error).encode(errors="replace")))
+        return CommandVerdict(False, "the tool failed", _tail(str(error).encode(errors="replace")))
     except OutcomeUnknown as error:
-        return Verdict(False, "nobody knows what the tool came to", str(error)[:TAIL])
+        return CommandVerdict(False, "nobody knows what the tool came to", str(error)[:TAIL])
     output = result.output if isinstance(result.output, str) else ""
     why = "the tool answered with an error" if result.is_error else "the tool succeeded"
-    return Verdict(not result.is_error, why, _tail(output.encode(errors="replace")))
+    return CommandVerdict(not result.is_error, why, _tail(output.encode(errors="replace")))
 
 
 # --- Commands -------------------------------------------------------------------------------------------------------
 
 
-def _ask_command(gate: CommandGate, asked: Asked, watch: Callable[[], None]) -> Verdict:
+def _ask_command(gate: CommandGate, asked: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
     program = shutil.which(gate.argv[0])
     if program is None:
-        return Verdict(False, f"there is no program {gate.argv[0]!r} here")
+        return CommandVerdict(False, f"there is no program {gate.argv[0]!r} here")
     with contextlib.ExitStack() as stack:
         directory = _directory(asked.context.settings) or stack.enter_context(tempfile.TemporaryDirectory())
         # A file, not a pipe: a command that does not read shall not block us.
@@ -149,11 +149,11 @@ def _ask_command(gate: CommandGate, asked: Asked, watch: Callable[[], None]) -> 
                 cwd=directory, env=_environment(asked), start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            return Verdict(False, f"it cannot be started: {error.strerror}")
+            return CommandVerdict(False, f"it cannot be started: {error.strerror}")
         return _watched(process, watch)
 
 
-def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Verdict:
+def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> CommandVerdict:
     """Wait for its end, or end it and all that it started when its time is up or nobody wants its verdict."""
     assert process.stdout is not None
     tail = bytearray()
@@ -174,8 +174,8 @@ def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Ver
     output = _tail(bytes(tail))
     code = process.returncode
     if not ended:
-        return Verdict(False, f"no answer within {settings.AGENTOPS_GATE_TIMEOUT_S:g} s", output)
-    return Verdict(code == 0, f"exit {code}" if code >= 0 else f"ended by signal {-code}", output)
+        return CommandVerdict(False, f"no answer within {settings.AGENTOPS_GATE_TIMEOUT_S:g} s", output)
+    return CommandVerdict(code == 0, f"exit {code}" if code >= 0 else f"ended by signal {-code}", output)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -189,7 +189,7 @@ def _read(pipe: IO[bytes], tail: bytearray) -> None:
         del tail[:-CHUNK]
 
 
-def _environment(asked: Asked) -> dict[str, str]:
+def _environment(asked: CommandInput) -> dict[str, str]:
     """Nothing of ours: our own has the secrets of the site."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),

@@ -22,8 +22,8 @@ from runs.access import require_edits
 from runs.actions import agent_definitions, run_actions
 from runs.actions.agent_definitions import AgentNotFound
 from runs.actions.resume import Resumed
-from runs.actions.run_actions import Outcome
-from runs.actions.unknown_calls import Choice
+from runs.actions.run_actions import BulkOutcome
+from runs.actions.unknown_calls import OutcomeChoice
 from runs.api.base_views import ApiView
 from runs.api.problems import Fault, Problem, RunMismatch, echo
 from runs.api.requests.bodies import checked, document_of
@@ -149,7 +149,9 @@ class ResumeMany(Acting):
         self.require_kill(project, asked=ids is None or sent["kill"])
         runs = _named(project, ids) if ids is not None else _unended(project, wanted or {})
         found = {run.pk for run in runs}
-        unknown = [Outcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one not in found]
+        unknown = [
+            BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one not in found
+        ]
         return self.answer(_told([*run_actions.resume_many(self.principal, runs, **sent), *unknown]))
 
 
@@ -174,7 +176,7 @@ class Fork(Acting):
         return self.run_answer(run_actions.fork(self.principal, run, checkpoint_id=checkpoint_id, **sent), 201)
 
 
-class Pause(Acting):
+class PauseView(Acting):
     """Pause a run after the tools of its turn."""
 
     takes: ClassVar = {"post": Nothing}
@@ -222,8 +224,8 @@ class ResolveCall(Acting):
         return self.once(run.project, partial(self._resolve, run))
 
     def _resolve(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
-        choice = Choice(sent["choice"])
-        text = sent["message"] if choice is Choice.FAILED else sent["output"]
+        choice = OutcomeChoice(sent["choice"])
+        text = sent["message"] if choice is OutcomeChoice.FAILED else sent["output"]
         run_actions.resolve_call(self.principal, run, self.kwargs["call_id"], choice, text=text)
         of_run = Where(("t.run_id = %s",), (id_param(run.pk),))
         return self.answer(json.loads(TOOL_CALL.one(with_id(of_run, "t.id", self.kwargs["call_id"])) or "{}"))
@@ -281,7 +283,7 @@ def _unended(project: Project, wanted: dict[str, Any]) -> list[AgentRun]:
     return [*paused, *unended.filter(status__in=LIVE)[: MAX_IDS - len(paused)]]
 
 
-def _told(outcomes: list[Outcome]) -> dict[str, list[dict[str, Any]]]:
+def _told(outcomes: list[BulkOutcome]) -> dict[str, list[dict[str, Any]]]:
     resumed = [{"id": one.run_id, "resumed_as": one.resumed_as} for one in outcomes if not one.code]
     skipped = [{"id": one.run_id, "code": one.code, "reason": one.reason} for one in outcomes if one.code]
     return {"resumed": resumed, "skipped": skipped}

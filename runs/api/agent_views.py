@@ -9,13 +9,13 @@ from django.http import HttpRequest, HttpResponse
 
 from agentops.projects.names import SLUG_PATTERN
 from runs.api.base_views import ApiView
-from runs.api.problems import NotFound
+from runs.api.problems import ResourceNotFound
 from runs.api.requests.pagination import PAGING, Pages
 from runs.api.schema.shared import page_of
 from runs.queries.run_columns import AGENT, AGENTS, agents_of
 
 
-class AgentNotFound(NotFound):
+class NoSuchAgent(ResourceNotFound):
     code = "agent_not_found"
     text = "no such agent in this project"
 
@@ -42,5 +42,5 @@ class AgentDetail(ApiView):
         # What can be no name never reaches the database: Postgres fails on NUL and lone surrogates.
         text = AGENT.one(agents_of(project.pk, slug=slug)) if re.match(SLUG_PATTERN, slug) else None
         if text is None:
-            raise AgentNotFound
+            raise NoSuchAgent
         return self.tagged(text)

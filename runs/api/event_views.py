@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 
 from runs.api.base_views import JSON, ApiView
-from runs.api.requests.parameters import LIMIT, Whole
+from runs.api.requests.parameters import LIMIT, WholeParameter
 from runs.queries.record_columns import EVENTS, events_after
 
-AFTER_SEQ = Whole(
+AFTER_SEQ = WholeParameter(
     name="afterSeq",
     code="invalid_after_seq",
     description="Events after the one with this number; 0, the default, begins with the first. "

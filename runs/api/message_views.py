@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from runs.actions.reveal import reveal
 from runs.api.base_views import JSON, ApiView
-from runs.api.problems import NotFound
+from runs.api.problems import ResourceNotFound
 from runs.api.requests.pagination import PAGING, Pages
 from runs.api.requests.parameters import SECRETS
 from runs.api.schema.shared import page_of
@@ -17,7 +17,7 @@ from runs.queries.record_columns import MESSAGE, MESSAGES, of_run
 from runs.queries.run_columns import with_id
 
 
-class MessageNotFound(NotFound):
+class MessageNotFound(ResourceNotFound):
     code = "message_not_found"
     text = "no such message in this run"
 

@@ -15,12 +15,12 @@ from agentops.projects.errors import RoleRequired
 from agentops.projects.models import Notification, Project
 from runs.api.action_views import Acting
 from runs.api.base_views import ApiView
-from runs.api.requests.bodies import Body, Id
+from runs.api.requests.bodies import BodySerializer, IdField
 from runs.api.requests.inputs import MAX_IDS
 from runs.api.requests.pagination import PAGING, Pages
 from runs.api.schema.shared import page_of
 from runs.queries.json_columns import BOOLEAN, ID, TEXT, TIME, Column, dumped
-from runs.queries.json_lists import Listing, Rows, Span, by_id
+from runs.queries.json_lists import Listing, Rows, RowSpan, by_id
 
 _ORDER = (by_id("n.id"),)
 #: Says what a row holds; it is read by identity's own query, which knows who has read what.
@@ -45,11 +45,11 @@ MARKED: dict[str, Any] = {
 }
 
 
-class WhatWasRead(Body):
+class WhatWasRead(BodySerializer):
     """Exactly one of `ids` and `up_to`."""
 
-    ids = serializers.ListField(child=Id(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
-    up_to = Id(required=False, allow_null=True, default=None, help_text="This one and all that are older.")
+    ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
+    up_to = IdField(required=False, allow_null=True, default=None, help_text="This one and all that are older.")
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
         if (sent["ids"] is None) == (sent["up_to"] is None):
@@ -68,7 +68,7 @@ class Notifications(ApiView):
         pages = Pages.of(request, self.query, "notifications", project.pk)
         return pages.answer(lambda span: self._page(project, span))
 
-    def _page(self, project: Project, span: Span) -> Rows:
+    def _page(self, project: Project, span: RowSpan) -> Rows:
         """One statement. The newest have the highest ids."""
         found = notifications.inbox(project.pk, self.principal.user_id)
         if span.backward:

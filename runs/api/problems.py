@@ -77,7 +77,7 @@ class CsrfFailed(Problem):
     text = "a request with a session's cookie needs the token of its page in X-CSRFToken; with an API key it needs none"
 
 
-class NotFound(Problem):
+class ResourceNotFound(Problem):
     """One text for what does not exist and for what is another project's."""
 
     code = "not_found"

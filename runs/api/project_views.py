@@ -12,7 +12,7 @@ from runs.api.base_views import ApiView
 from runs.api.requests.pagination import PAGING, Pages
 from runs.api.schema.shared import page_of
 from runs.queries.json_columns import ID, TEXT, Column, dumped
-from runs.queries.json_lists import Listing, Rows, Span, by_id
+from runs.queries.json_lists import Listing, Rows, RowSpan, by_id
 
 _ORDER = (by_id("p.id"),)
 #: Says what a row holds; it is read by identity's own query, which knows whose projects they are.
@@ -32,7 +32,7 @@ class Projects(ApiView):
     def get(self, request: HttpRequest) -> HttpResponse:
         return Pages.of(request, self.query, "projects").answer(self._page)
 
-    def _page(self, span: Span) -> Rows:
+    def _page(self, span: RowSpan) -> Rows:
         """The oldest have the lowest ids."""
         found = projects_for(self.principal).order_by("-pk" if span.backward else "pk")
         if span.place:

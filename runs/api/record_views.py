@@ -39,7 +39,7 @@ class Errors(ApiView):
         return pages.answer(lambda span: ERRORS.page(of_run(run, "e"), span))
 
 
-class Usage(ApiView):
+class UsageView(ApiView):
     """Tokens and cost: of the whole run in `totals`, and of each model call in `results`."""
 
     parameters: ClassVar = {"get": PAGING}

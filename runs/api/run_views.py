@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from runs.api.base_views import ApiView
 from runs.api.requests.pagination import PAGING, Pages
-from runs.api.requests.parameters import Choice, Choices, Id, Parameter, Query, Text, Time
+from runs.api.requests.parameters import ChoiceParameter, Choices, IdParameter, Parameter, Query, TextParameter, Time
 from runs.api.schema.shared import page_of
 from runs.errors import RunNotFound
 from runs.models import AgentRun
@@ -24,15 +24,15 @@ FILTERS: tuple[Parameter, ...] = (
         description="Runs in any of these statuses: sent several times, or with commas between them.",
         example=["paused", "failed"],
     ),
-    Text(name="agent_id", description="Runs of the agent with this name.", example="reviewer"),
-    Id(name="parent_run_id", description="Runs that this one spawned."),
-    Id(name="root_run_id", description="The run with this id and all that continue it."),
-    Id(name="forked_from", description="Forks of this run."),
-    Choice(name="source", choices=list(AgentRun.Source.values), description="Who executes them."),
-    Text(name="label", description="Runs with this label, letter by letter.", example="nightly"),
+    TextParameter(name="agent_id", description="Runs of the agent with this name.", example="reviewer"),
+    IdParameter(name="parent_run_id", description="Runs that this one spawned."),
+    IdParameter(name="root_run_id", description="The run with this id and all that continue it."),
+    IdParameter(name="forked_from", description="Forks of this run."),
+    ChoiceParameter(name="source", choices=list(AgentRun.Source.values), description="Who executes them."),
+    TextParameter(name="label", description="Runs with this label, letter by letter.", example="nightly"),
     Time(name="created_after", description="Runs created at this time or later.", example="2026-11-20T00:00:00Z"),
     Time(name="created_before", description="Runs created before this time.", example="2026-11-21T00:00:00Z"),
-    Text(
+    TextParameter(
         name="q",
         description="Runs in whose title or messages this text was said: taken literally, A to Z in either case. "
         "A page looks through the next 500 runs at most, so it may be short, or empty, and have a `next` all the same.",

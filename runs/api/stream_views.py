@@ -25,7 +25,7 @@ AFTER_SEQ = Parameter(
 )
 
 
-class EventStream(ApiView):
+class EventStreamView(ApiView):
     """Replay after `Last-Event-ID` or `?afterSeq=`, then whatever comes, until the run has ended.
 
     Every event is sent once, in the order of `seq`, up to the terminal one (`run.completed`, `run.failed`,

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from runs.actions.reveal import reveal
 from runs.api.base_views import JSON, ApiView
 from runs.api.requests.pagination import PAGING, Pages
-from runs.api.requests.parameters import SECRETS, Choices, Text
+from runs.api.requests.parameters import SECRETS, Choices, TextParameter
 from runs.api.schema.shared import page_of
 from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
@@ -18,7 +18,7 @@ from runs.queries.run_columns import with_id
 from runs.statuses import ToolStatus
 
 FILTERS = (
-    Text(
+    TextParameter(
         name="tool_name",
         description="Calls of the tool with exactly this name.",
         max_length=256,

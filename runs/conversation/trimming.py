@@ -46,7 +46,7 @@ class InvalidWindow(ValueError):
 
 
 @dataclass
-class _Turn:
+class _AnsweredTurn:
     """An answer with the results of its calls, and what was said after them."""
 
     #: Where the answer stands in the history.
@@ -61,7 +61,7 @@ class Context:
 
     def __init__(self, window: int | None) -> None:
         self._window = window
-        self._turns: list[_Turn] = []
+        self._turns: list[_AnsweredTurn] = []
         #: How many turns are left out, and how many of them were when the last answer came.
         self._left, self._left_before = 0, 0
         #: Of those turns: what has to be said all the same.
@@ -112,7 +112,7 @@ class Context:
         said = answer.usage.output_tokens or guess
         self._tokens = (answer.usage.input_tokens or self._tokens) + said
         # Not all that was said is sent again, thinking for one: what leaves is rather counted too small.
-        self._turns.append(_Turn(index, min(said, guess)))
+        self._turns.append(_AnsweredTurn(index, min(said, guess)))
 
     def _asked(self, part: ModelRequestPart) -> None:
         tokens = _tokens_of(part)

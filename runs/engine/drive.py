@@ -24,7 +24,7 @@ from runs.conversation.trimming import Context, window_of
 from runs.engine import rollback, spending
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
-from runs.engine.model_stream import Asked
+from runs.engine.model_stream import ModelCallState
 from runs.engine.safe_commit import durably, nothing
 from runs.engine.spending import Spending
 from runs.lifecycle import inbox
@@ -103,7 +103,7 @@ class Drive:
     #: Whether `llm.turn.start` of the next model call is committed already.
     turn_started: bool = False
     #: The model call that is being made, as far as it has come.
-    asked: Asked | None = None
+    asked: ModelCallState | None = None
 
     @property
     def epoch(self) -> int:

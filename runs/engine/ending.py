@@ -26,7 +26,7 @@ from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
-from runs.tools.speaking import Asked
+from runs.tools.speaking import Question
 from timeline import log
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned
@@ -224,7 +224,12 @@ def cool_down(drive: Drive, wait: Cooldown) -> None:
 
 
 def wait_for_input(
-    drive: Drive, asked: Asked, *, then: Callable[[], Any] = nothing, unless: Set[str] = ASKED_TO_END, **explained: Any
+    drive: Drive,
+    asked: Question,
+    *,
+    then: Callable[[], Any] = nothing,
+    unless: Set[str] = ASKED_TO_END,
+    **explained: Any,
 ) -> None:
     """Leave the call as planned until somebody answers. One who has replied already has answered this."""
     shown, _ = preview(asked.question)

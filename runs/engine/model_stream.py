@@ -40,7 +40,7 @@ FLUSH_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class TextChunk:
     """The next text of a block of the answer; `ends` where it was the last."""
 
     kind: str
@@ -50,7 +50,7 @@ class Chunk:
 
 
 @dataclass
-class Asked:
+class ModelCallState:
     """A model call, as far as it has come: what is known of it should it be abandoned."""
 
     stream: StreamedResponse | None = None
@@ -71,12 +71,12 @@ class Asked:
 
 async def read(
     request: AbstractAsyncContextManager[StreamedResponse],
-    put: Callable[[Chunk], None],
+    put: Callable[[TextChunk], None],
     idle_s: float = IDLE_S,
-    asked: Asked | None = None,
+    asked: ModelCallState | None = None,
 ) -> ModelResponse:
     """The whole answer; its text goes to `put` as it comes, and what it is to cost to `asked`."""
-    loop, asked, events = asyncio.get_running_loop(), asked or Asked(), 0
+    loop, asked, events = asyncio.get_running_loop(), asked or ModelCallState(), 0
     try:
         async with asyncio.timeout(idle_s) as limit, request as stream:
             asked.stream = stream
@@ -93,20 +93,20 @@ async def read(
         raise
 
 
-def _chunk(event: ModelResponseStreamEvent) -> Chunk | None:
+def _chunk(event: ModelResponseStreamEvent) -> TextChunk | None:
     match event:
         case PartStartEvent(part=TextPart(content=text)):
-            return Chunk("text", event.index, text)
+            return TextChunk("text", event.index, text)
         case PartStartEvent(part=ThinkingPart(content=text)):
-            return Chunk("thinking", event.index, text)
+            return TextChunk("thinking", event.index, text)
         case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-            return Chunk("text", event.index, text)
+            return TextChunk("text", event.index, text)
         case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
-            return Chunk("thinking", event.index, text or "")
+            return TextChunk("thinking", event.index, text or "")
         case PartEndEvent(part=TextPart()):
-            return Chunk("text", event.index, "", ends=True)
+            return TextChunk("text", event.index, "", ends=True)
         case PartEndEvent(part=ThinkingPart()):
-            return Chunk("thinking", event.index, "", ends=True)
+            return TextChunk("thinking", event.index, "", ends=True)
     return None
 
 
@@ -134,7 +134,7 @@ class Deltas:
     _size: int = 0
     _since: float = 0.0
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: TextChunk) -> None:
         block = self._blocks.setdefault((chunk.kind, chunk.index), _Block())
         clean = block.stream.feed(chunk.text) if chunk.text else ""
         if chunk.ends:

@@ -14,9 +14,9 @@ from django.db import Error, transaction
 
 from runs.actions import resume
 from runs.agents import policies
-from runs.agents.policies import Action, Rule, Trigger, kind_of, rule_for
+from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
 from runs.engine import policy_acts
-from runs.errors import RunError
+from runs.errors import RunRefusal
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
@@ -61,7 +61,7 @@ def _end(run_id: UUID) -> bool:
     try:
         with transaction.atomic():
             _resume(run, trigger)
-    except (RunError, policies.InvalidPolicy) as error:
+    except (RunRefusal, policies.InvalidPolicy) as error:
         _escalate(AgentRun.objects.get(pk=run_id), trigger, str(error))
         return False
     return True
@@ -75,18 +75,18 @@ def _resume(run: AgentRun, trigger: Trigger) -> None:
     resume.resume(run.pk, by=by, message=rule.message, append=rule.append, source=Source.POLICY, reason=trigger.value)
 
 
-def _rule(run: AgentRun, trigger: Trigger) -> Rule:
+def _rule(run: AgentRun, trigger: Trigger) -> PolicyRule:
     """The rule that it waits for. A run keeps the agent that it was created with, so it is still there."""
     wanted = policies.parse(run.agent_config.get("policies") or {})
     rule = rule_for(wanted, trigger, kind_of(run.error_type))
-    if rule is None or rule.action is not Action.RESUME:
+    if rule is None or rule.action is not PolicyAction.RESUME:
         raise policies.InvalidPolicy(f"{trigger} has no rule any more that resumes it", [trigger])
     return rule
 
 
 def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
     """It cannot be resumed: its steps are used up, or the policy is of no use any more."""
-    told = PolicyApplied(trigger=trigger, action=Action.ESCALATE, reason=policy_acts.clean(why))
+    told = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=policy_acts.clean(why))
     paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=told.describe())
     transitions.move(
         run,

@@ -37,7 +37,7 @@ _PACKAGE = re.compile(r"pydantic-ai-slim\[([a-z0-9_-]{1,40})\]")
 
 
 @dataclass(frozen=True)
-class Facts:
+class CallFailure:
     """What is known of a failed model call, for its sentence."""
 
     #: As agents name it: "anthropic:claude-sonnet-5-5".
@@ -102,7 +102,7 @@ SENTENCES = {
 }
 
 
-def sentence(kind: str, facts: Facts) -> str:
+def sentence(kind: str, facts: CallFailure) -> str:
     """Return the text for people; kinds without a text of their own get a general one."""
     key, how = facts.key, ""
     if kind == "missing_key":

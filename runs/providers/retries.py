@@ -29,7 +29,7 @@ from pydantic_ai.exceptions import (
 )
 
 from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
-from runs.providers.error_messages import Facts, names_a_key, sentence, words_of
+from runs.providers.error_messages import CallFailure, names_a_key, sentence, words_of
 from runs.providers.retry_limits import RetryLimits
 
 #: A longer wait gives the worker back: the run waits by itself.
@@ -83,7 +83,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Pause:
+class RetryDelay:
     """When a failed call is tried again. `outage`: the attempts at once are used up."""
 
     delay_s: float
@@ -107,19 +107,19 @@ def classify(error: BaseException, now: datetime, model: str = "") -> Failure:
     return Failure(word, sentence(word, facts), word not in FOR_PEOPLE, asked, details)
 
 
-def next_attempt(attempt: int, failure: Failure, limits: RetryLimits, jitter: float) -> Pause | None:
+def next_attempt(attempt: int, failure: Failure, limits: RetryLimits, jitter: float) -> RetryDelay | None:
     """The pause after attempt `attempt` (0-based), or None where the attempts at once are used up or cannot help.
 
     `jitter` is in 0..1: up to 25 % more.
     """
     if not failure.retryable or attempt >= limits.max_retries:
         return None
-    return Pause(_pause_s(attempt, failure, limits, jitter))
+    return RetryDelay(_pause_s(attempt, failure, limits, jitter))
 
 
 def outage_pause(
     attempt: int, failure: Failure, limits: RetryLimits, jitter: float, *, left_s: float, outage_s: float
-) -> Pause | None:
+) -> RetryDelay | None:
     """The pause after attempt `attempt` while a provider is away; None when no time for it is left.
 
     The last attempt comes when the time is over, unless the provider named a later one.
@@ -128,7 +128,7 @@ def outage_pause(
         return None
     longest = min(outage_s * PAUSE_SHARE, left_s)
     backoff = min(_backoff_s(attempt, limits, jitter), longest)
-    return Pause(min(max(backoff, failure.retry_after_s or 0.0), MAX_DELAY_S), outage=True)
+    return RetryDelay(min(max(backoff, failure.retry_after_s or 0.0), MAX_DELAY_S), outage=True)
 
 
 def outage_left_s(first_failed_at: datetime | None, now: datetime, outage_s: float) -> float:
@@ -193,8 +193,8 @@ def _word_of_api(error: ModelAPIError) -> str:
     return BY_STATUS.get(status, "server_error" if status >= 500 else "invalid_request")
 
 
-def _facts_of(error: BaseException, model: str) -> Facts:
+def _facts_of(error: BaseException, model: str) -> CallFailure:
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     if isinstance(error, ModelAPIError):
-        return Facts(model, status, words_of(error.body))
-    return Facts(model, None, words_of(str(error) or type(error).__name__))
+        return CallFailure(model, status, words_of(error.body))
+    return CallFailure(model, None, words_of(str(error) or type(error).__name__))

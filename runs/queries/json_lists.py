@@ -110,7 +110,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Span:
+class RowSpan:
     """Which rows of a list: from a place on, in one direction."""
 
     place: Place = ()
@@ -135,7 +135,7 @@ class Listing:
     #: Events were cleaned when they were stored, and are read by the thousand.
     clean: bool = False
 
-    def page(self, where: Where, span: Span) -> Rows:
+    def page(self, where: Where, span: RowSpan) -> Rows:
         """Return the rows, without secrets. One statement."""
         found = self._read(self.beyond(where, span), self._in_order(span))
         return found if self.clean else replace(found, texts=masked_rows(found.texts))
@@ -145,7 +145,7 @@ class Listing:
         text = next(iter(self._read(where, "LIMIT 1").texts), None)
         return text if text is None or secrets or self.clean else masked(text)
 
-    def keys(self, where: Where, span: Span, *also: str) -> list[tuple[Any, ...]]:
+    def keys(self, where: Where, span: RowSpan, *also: str) -> list[tuple[Any, ...]]:
         """The order's columns of the rows alone, and `also` these expressions. One statement."""
         where = self.beyond(where, span)
         selected = ", ".join([*(key.selected for key in self.order), *also])
@@ -157,7 +157,7 @@ class Listing:
         properties = {column.name: column.schema() for column in self.columns}
         return {"type": "object", "properties": properties, "required": list(properties)}
 
-    def beyond(self, where: Where, span: Span) -> Where:
+    def beyond(self, where: Where, span: RowSpan) -> Where:
         """`where`, and on the span's side of its place."""
         if not span.place:
             return where
@@ -168,7 +168,7 @@ class Listing:
         # Compared as rows: the index finds the first one without a search.
         return where.also(f"({columns}) {sign} ({marks})", *values)
 
-    def _in_order(self, span: Span) -> str:
+    def _in_order(self, span: RowSpan) -> str:
         direction = "" if self.descending == span.backward else " DESC"
         return f"ORDER BY {', '.join(key.compared + direction for key in self.order)} LIMIT {int(span.limit)}"
 

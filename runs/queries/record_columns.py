@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection
 
 from runs.queries.json_columns import ANY, BOOLEAN, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column, as_jsonb, dumped
-from runs.queries.json_lists import Key, Listing, Rows, Span, Where, by_id, id_param
+from runs.queries.json_lists import Key, Listing, Rows, RowSpan, Where, by_id, id_param
 from timeline import events
 
 
@@ -258,5 +258,5 @@ def events_after(project_id: UUID, run_id: UUID, seq: int, limit: int) -> tuple[
     where = Where(
         ("e.log_id = %s", "r.project_id = %s", "r.removed_at IS NULL"), (id_param(run_id), id_param(project_id))
     )
-    found = EVENTS.page(where, Span((seq,), limit=limit))
+    found = EVENTS.page(where, RowSpan((seq,), limit=limit))
     return found, found.tail[-1] if found.tail else 0

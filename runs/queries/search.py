@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import connection
 
-from runs.queries.json_lists import Rows, Span, Where
+from runs.queries.json_lists import Rows, RowSpan, Where
 from runs.queries.run_columns import RUNS
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
@@ -38,7 +38,7 @@ _SAID = {
 }
 
 
-def runs_saying(text: str, where: Where, span: Span) -> Rows:
+def runs_saying(text: str, where: Where, span: RowSpan) -> Rows:
     """The next runs of the list in which `text` was said, without regard to the case of A to Z."""
     looked_at = RUNS.keys(where, replace(span, limit=MAX_RUNS + 1), "r.step_count - r.step_base + 1")
     window, more = _window(looked_at)
@@ -46,7 +46,7 @@ def runs_saying(text: str, where: Where, span: Span) -> Rows:
         return Rows([], [], RUNS.order)
     end = Rows([], window, RUNS.order).place(-1)
     # The window again, seen from its end.
-    up_to = RUNS.beyond(where, Span(end, backward=not span.backward, inclusive=True))
+    up_to = RUNS.beyond(where, RowSpan(end, backward=not span.backward, inclusive=True))
     ids = _visible(_lowered(text), up_to, span)
     if not ids:
         return replace(Rows([], [], RUNS.order), reached=end if more else None)
@@ -54,7 +54,7 @@ def runs_saying(text: str, where: Where, span: Span) -> Rows:
     return replace(found, reached=end if more else None)
 
 
-def _visible(low: str, where: Where, span: Span) -> list[Any]:
+def _visible(low: str, where: Where, span: RowSpan) -> list[Any]:
     """The ids of the next runs, as many as are asked for, in which `low` is in what readers are shown."""
     said = _said(low, where)
     first = f"({_SAID[connection.vendor]} LIMIT 1)"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from agentops.http.deadline import TimeIsUp, within
+from agentops.http.deadline import DeadlineExceeded, within
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 
@@ -28,7 +28,7 @@ def run_with_deadline(
         return within(
             tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch, late=late
         )
-    except TimeIsUp:
+    except DeadlineExceeded:
         text = f"{tool.name!r} did not answer within {tool.timeout_s:g} s"
         raise ToolFailed("timeout", text, retryable=True) from None
     finally:

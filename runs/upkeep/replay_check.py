@@ -26,7 +26,7 @@ _FIELDS = ("seq", "type", "phase", "step", "ref_id", "payload", "late")
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Mismatch:
     """One fact that the log and the rows tell differently."""
 
     what: str
@@ -39,7 +39,7 @@ def frame_of(run_id: UUID) -> Frame:
     return fold(log.events_of(run_id).values_list(*_FIELDS, named=True).iterator(chunk_size=CHUNK))
 
 
-def differences(run_id: UUID) -> list[Difference]:
+def differences(run_id: UUID) -> list[Mismatch]:
     """Where the log of a native run and its rows disagree; both are read at one moment."""
     with snapshot():
         run = AgentRun.objects.get(pk=run_id)
@@ -47,12 +47,12 @@ def differences(run_id: UUID) -> list[Difference]:
         return [difference for compare in _COMPARISONS for difference in compare(run, frame)]
 
 
-def _differ(what: str, events: object, rows: object) -> Iterator[Difference]:
+def _differ(what: str, events: object, rows: object) -> Iterator[Mismatch]:
     if events != rows:
-        yield Difference(what, str(events), str(rows))
+        yield Mismatch(what, str(events), str(rows))
 
 
-def _life(run: AgentRun, frame: Frame) -> Iterator[Difference]:
+def _life(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     last_seq = Log.objects.values_list("last_seq", flat=True).get(pk=run.pk)
     yield from _differ("last seq", frame.seq, last_seq)
     yield from _differ("status", frame.status, run.status)
@@ -60,12 +60,12 @@ def _life(run: AgentRun, frame: Frame) -> Iterator[Difference]:
     yield from _differ("phase", frame.phase, PHASES[RunStatus(run.status)].value)
 
 
-def _steps(run: AgentRun, frame: Frame) -> Iterator[Difference]:
+def _steps(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     yield from _differ("step_count", frame.step or run.step_base, run.step_count)
     yield from _differ("steps of this run", frame.turns, run.step_count - run.step_base)
 
 
-def _usage(run: AgentRun, frame: Frame) -> Iterator[Difference]:
+def _usage(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     for name in TOKENS:
         yield from _differ(name, frame.tokens[name], getattr(run, name))
     yield from _differ("cost_usd", _cents(frame.cost_usd), _cents(run.cost_usd))
@@ -76,7 +76,7 @@ def _cents(amount: Decimal | None) -> Decimal | None:
     return None if amount is None else amount.quantize(Decimal("1e-8"))
 
 
-def _messages(run: AgentRun, frame: Frame) -> Iterator[Difference]:
+def _messages(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     """Order, position, role and row of every message."""
     rows = AgentRunMessage.objects.filter(run=run).order_by("position")
     stored = [
@@ -88,7 +88,7 @@ def _messages(run: AgentRun, frame: Frame) -> Iterator[Difference]:
     yield from _differ("number of messages", len(frame.messages), len(stored))
     for told, kept in zip(frame.messages, stored, strict=False):
         if told != kept:
-            yield Difference(f"message {kept.position}", _said(told), _said(kept))
+            yield Mismatch(f"message {kept.position}", _said(told), _said(kept))
 
 
 def _said(message: MessageSeen) -> str:
@@ -96,7 +96,7 @@ def _said(message: MessageSeen) -> str:
     return f"{message.role} {message.ref_id} at {message.position} of step {message.step}{struck}"
 
 
-def _calls(run: AgentRun, frame: Frame) -> Iterator[Difference]:
+def _calls(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     """Status and starts of every tool call. A planned one has no event: of those, the number is compared."""
     told = dict(frame.calls)
     asked: Counter[int | None] = Counter()
@@ -108,7 +108,7 @@ def _calls(run: AgentRun, frame: Frame) -> Iterator[Difference]:
         logged = f"{_logged(call_id, seen.call_id)} {_logged(tool_name, seen.name)}"
         yield from _differ(f"tool call {pk}", _told(seen), f"{logged} {status}, started {starts} times")
     for key, seen in told.items():
-        yield Difference(f"tool call {key}", _told(seen), "no row")
+        yield Mismatch(f"tool call {key}", _told(seen), "no row")
     for step in sorted({*asked, *frame.asked}, key=lambda s: s or 0):
         yield from _differ(f"tool calls of step {step}", frame.asked[step], asked[step])
 
@@ -122,7 +122,7 @@ def _logged(stored: str, told: str) -> str:
     return stored if stored == told else str(REDACTOR.clean(stored)[0])
 
 
-def _commands(run: AgentRun, frame: Frame) -> Iterator[Difference]:
+def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     """Which commands came. When one was applied, no event says."""
     stored: Counter[tuple[str | None, str]] = Counter()
     for key, kind in RunCommand.objects.filter(run=run).values_list("key", "type"):
@@ -133,7 +133,7 @@ def _commands(run: AgentRun, frame: Frame) -> Iterator[Difference]:
         yield from _differ(name, frame.commands[key, kind], stored[key, kind])
 
 
-_COMPARISONS: tuple[Callable[[AgentRun, Frame], Iterator[Difference]], ...] = (
+_COMPARISONS: tuple[Callable[[AgentRun, Frame], Iterator[Mismatch]], ...] = (
     _life,
     _steps,
     _usage,

@@ -42,20 +42,20 @@ from runs.models import (
 from runs.upkeep.run_groups import Family, Kept, families_of
 from timeline import log, tombstones
 from timeline.models import Tombstone
-from timeline.tombstones import EVENTS, Part
+from timeline.tombstones import EVENTS, OwnedTable
 
 #: What belongs to a run, in the order in which it can go: calls name messages.
 PARTS = (
     EVENTS,
-    Part(Checkpoint, "run"),
-    Part(Attempt, "run"),
-    Part(TurnUsage, "run"),
-    Part(RunError, "run"),
-    Part(RunCommand, "run"),
-    Part(AgentRunToolCall, "run"),
-    Part(AgentRunMessage, "run"),
+    OwnedTable(Checkpoint, "run"),
+    OwnedTable(Attempt, "run"),
+    OwnedTable(TurnUsage, "run"),
+    OwnedTable(RunError, "run"),
+    OwnedTable(RunCommand, "run"),
+    OwnedTable(AgentRunToolCall, "run"),
+    OwnedTable(AgentRunMessage, "run"),
 )
-RUNS = Part(AgentRun, "log")
+RUNS = OwnedTable(AgentRun, "log")
 #: What was told of runs: it goes when they are hidden, because it leads to them and says what they said.
 NEWS = str(Notification._meta.db_table)
 #: What a tombstone repeats of its run.
@@ -68,14 +68,14 @@ CHORE = "retention"
 DAILY = timedelta(days=1)
 
 
-class Audited(enum.StrEnum):
+class RetentionAuditAction(enum.StrEnum):
     RETENTION_APPLIED = "retention.applied"
     RUN_HELD = "run.held"
     RUN_RELEASED = "run.released"
 
 
 @dataclass
-class Outcome:
+class RemovalReport:
     """What a removal has come to so far, or would come to."""
 
     project: Project
@@ -91,9 +91,9 @@ class Outcome:
         return self.rows[RUNS.table]
 
 
-def preview(project: Project, days: int | None) -> Outcome:
+def preview(project: Project, days: int | None) -> RemovalReport:
     """What `apply` would remove; reads only."""
-    found = Outcome(project, days)
+    found = RemovalReport(project, days)
     if days is None:
         return found
     run_ids = [run_id for family in _due(found, _moment(days)) for run_id in family.run_ids]
@@ -104,7 +104,7 @@ def preview(project: Project, days: int | None) -> Outcome:
     return found
 
 
-def apply(done: Outcome, *, by: Actor) -> Removal:
+def apply(done: RemovalReport, *, by: Actor) -> Removal:
     """Remove what ended more than `done.days` days ago, and what an earlier removal has left; stops after each batch.
 
     Counts in `done`. Whoever stops iterating leaves everything consistent; what was done is audited also then.
@@ -119,7 +119,7 @@ def apply(done: Outcome, *, by: Actor) -> Removal:
     finally:
         if done.rows:
             told = {"older_than_days": done.days, "runs": done.runs, "rows": dict(done.rows)}
-            record(by, Audited.RETENTION_APPLIED, project=done.project, after=told)
+            record(by, RetentionAuditAction.RETENTION_APPLIED, project=done.project, after=told)
 
 
 def daily() -> Removal:
@@ -128,7 +128,7 @@ def daily() -> Removal:
         return
     forget_what_is_over()
     for project in Project.objects.order_by("pk"):
-        with closing(apply(Outcome(project, project.retention_days), by=SYSTEM)) as removal:
+        with closing(apply(RemovalReport(project, project.retention_days), by=SYSTEM)) as removal:
             yield from removal
 
 
@@ -142,14 +142,16 @@ def forget_what_is_over() -> None:
 
 def hold(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
     """Keep the run, and so its family, whatever the retention says. On hold already: only the audit trail grows."""
-    return _set_hold(run_id, timezone.now(), Audited.RUN_HELD, reason=reason, by=by)
+    return _set_hold(run_id, timezone.now(), RetentionAuditAction.RUN_HELD, reason=reason, by=by)
 
 
 def release(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
-    return _set_hold(run_id, None, Audited.RUN_RELEASED, reason=reason, by=by)
+    return _set_hold(run_id, None, RetentionAuditAction.RUN_RELEASED, reason=reason, by=by)
 
 
-def _set_hold(run_id: UUID, held_at: datetime | None, action: Audited, *, reason: str, by: Actor) -> AgentRun:
+def _set_hold(
+    run_id: UUID, held_at: datetime | None, action: RetentionAuditAction, *, reason: str, by: Actor
+) -> AgentRun:
     with transaction.atomic():
         # Against a removal that hides the run at this moment: it locks the same row, and looks again.
         rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
@@ -171,7 +173,7 @@ def _moment(days: int) -> datetime:
     return timezone.now() - timedelta(days=days)
 
 
-def _due(outcome: Outcome, before: datetime) -> Iterator[Family]:
+def _due(outcome: RemovalReport, before: datetime) -> Iterator[Family]:
     """The families of the project that may go, the oldest first; counts those that stay."""
     seen: set[UUID] = set()
     last: tuple[datetime, UUID] | None = None
@@ -199,7 +201,7 @@ def _old(project: Project, before: datetime, last: tuple[datetime, UUID] | None)
 # --- The removal ----------------------------------------------------------------------------------------------------
 
 
-def _hide(family: Family, done: Outcome, before: datetime, *, by: Actor) -> bool:
+def _hide(family: Family, done: RemovalReport, before: datetime, *, by: Actor) -> bool:
     """Write the tombstones and hide the runs, in one transaction; False where the family has changed meanwhile."""
     with transaction.atomic():
         # Who resumes, forks, holds or spawns from one of them locks its row too: done before, it is seen below.
@@ -218,7 +220,7 @@ def _hide(family: Family, done: Outcome, before: datetime, *, by: Actor) -> bool
     return True
 
 
-def _tombstone(run: AgentRun, family: Family, done: Outcome, by: Actor, told: int) -> Tombstone:
+def _tombstone(run: AgentRun, family: Family, done: RemovalReport, by: Actor, told: int) -> Tombstone:
     """No title and no result: they say what somebody said."""
     return Tombstone(
         pk=run.pk,
@@ -239,14 +241,14 @@ def _tombstone(run: AgentRun, family: Family, done: Outcome, by: Actor, told: in
     )
 
 
-def _rest(done: Outcome) -> Removal:
+def _rest(done: RemovalReport) -> Removal:
     """What a removal that was cut off has left."""
     left = tombstones.unfinished().filter(project=done.project).order_by("removed_at")
     for family in dict.fromkeys(left.values_list("family", flat=True)):
         yield from _remove(family, done)
 
 
-def _remove(family: UUID, done: Outcome) -> Removal:
+def _remove(family: UUID, done: RemovalReport) -> Removal:
     """The rows of a hidden family, batch by batch."""
     for run_id in list(tombstones.unfinished().filter(family=family).order_by("pk").values_list("pk", flat=True)):
         while removed := tombstones.remove_batch(run_id, PARTS):

@@ -17,8 +17,8 @@ from django.db import InterfaceError, OperationalError, connection
 
 from agentops.projects.models import Project
 from runs.actions import run_actions
-from runs.actions.unknown_calls import Choice
-from runs.errors import RunError
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.errors import RunRefusal
 from runs.models import Agent, AgentRun
 from tests.chaos.history import NOTHING, History, Operation
 from tests.chaos.place import PROMPT
@@ -39,7 +39,7 @@ class Door(Protocol):
 
     def resume(self, run_id: UUID) -> None: ...
 
-    def resolve(self, run_id: UUID, call_id: UUID, choice: Choice, text: str | None) -> None: ...
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None: ...
 
 
 @dataclass
@@ -79,7 +79,7 @@ class EngineDoor:
         with self.history.invoke("resume", str(run_id)) as operation, answering(operation):
             operation.end("ok", run_actions.resume("chaos", self._run(run_id)).run.pk)
 
-    def resolve(self, run_id: UUID, call_id: UUID, choice: Choice, text: str | None) -> None:
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
         with self.history.invoke(NOTHING, str(call_id)) as operation, answering(operation):
             operation.end("ok", run_actions.resolve_call("chaos", self._run(run_id), call_id, choice, text=text).new)
 
@@ -97,7 +97,7 @@ class answering:
         """Nothing to prepare."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if isinstance(error, RunError):
+        if isinstance(error, RunRefusal):
             self._operation.end("fail", error.code)
         elif isinstance(error, CUT):
             self._operation.end("info", type(error).__name__)
@@ -132,7 +132,7 @@ class HttpDoor:
     def resume(self, run_id: UUID) -> None:
         self._post("resume", str(run_id), f"/{run_id}/resume", {})
 
-    def resolve(self, run_id: UUID, call_id: UUID, choice: Choice, text: str | None) -> None:
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
         said = {"choice": choice.value} | ({"output": text} if text is not None else {})
         self._post(NOTHING, str(call_id), f"/{run_id}/tool-calls/{call_id}/resolve", said)
 

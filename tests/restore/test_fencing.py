@@ -264,7 +264,7 @@ def test_it_is_audited() -> None:
 def test_a_run_that_is_being_removed_stays_hidden(django_capture_on_commit_callbacks: Any) -> None:
     run = make_run()
     inbox.stop(run.pk, by="test")
-    removal = retention.apply(retention.Outcome(run.project, 0), by="x")
+    removal = retention.apply(retention.RemovalReport(run.project, 0), by="x")
     next(removal)
     restored()
 

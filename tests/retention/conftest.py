@@ -17,7 +17,7 @@ from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
 from runs.upkeep import retention
-from runs.upkeep.retention import Outcome
+from runs.upkeep.retention import RemovalReport
 from tests.make import drive, make_agent, make_project, make_run
 
 BY = "cli:test"
@@ -59,9 +59,9 @@ def paused_half_way(agent: Agent) -> AgentRun:
     return run
 
 
-def apply(project: Project, days: int | None = 90) -> Outcome:
+def apply(project: Project, days: int | None = 90) -> RemovalReport:
     """The removal to its end."""
-    done = Outcome(project, days)
+    done = RemovalReport(project, days)
     for _ in retention.apply(done, by=BY):
         pass
     return done

@@ -21,7 +21,7 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check
-from runs.upkeep.replay_check import Difference, differences, frame_of
+from runs.upkeep.replay_check import Mismatch, differences, frame_of
 from runs.worker.worker import Worker
 from tests.make import drive, make_agent, make_project, make_run
 from timeline.maintenance import open_door
@@ -30,7 +30,7 @@ from timeline.models import Event
 FIXTURE = "claude-code-7e"
 
 
-def every_difference() -> dict[UUID, list[Difference]]:
+def every_difference() -> dict[UUID, list[Mismatch]]:
     return {run_id: differences(run_id) for run_id in AgentRun.objects.values_list("pk", flat=True)}
 
 

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
-from runs.actions.unknown_calls import Choice, resolve
+from runs.actions.unknown_calls import OutcomeChoice, resolve
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.queries.durations import times_of, with_times
@@ -131,7 +131,7 @@ def test_a_completed_run_says_how_long_workers_had_it() -> None:
         created_at=F("created_at") - hour, queued_at=F("queued_at") - hour, started_at=F("started_at") - hour
     )
 
-    resolve(run.pk, call.pk, Choice.DONE, by="ada")
+    resolve(run.pk, call.pk, OutcomeChoice.DONE, by="ada")
     run = drive(run)
 
     [completed] = Event.objects.filter(log=run.pk, type="run.completed")

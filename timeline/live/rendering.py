@@ -11,7 +11,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django_eventstream.utils import sse_encode_event
 
 from timeline import events, log
-from timeline.live.cursor import Cursor
+from timeline.live.cursor import StreamCursor
 from timeline.models import Event
 
 #: SSE event name → data. An empty one shows nothing, and only moves the reader's cursor.
@@ -38,7 +38,7 @@ class Rendering:
         """The events as they are kept for sending; what can be encoded once for all readers is encoded here."""
         made = []
         for event, piece in zip(found, self.render(log_id, found), strict=True):
-            cursor = str(Cursor(event.seq, incarnation))
+            cursor = str(StreamCursor(event.seq, incarnation))
             frame = b"" if self.merged else _encoded(piece, cursor)
             made.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))
         return made

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from timeline.redaction import secret_shapes
 from timeline.redaction.registered_secrets import Registered
-from timeline.redaction.secret_names import Span, kind_of_member, lowered
+from timeline.redaction.secret_names import SecretSpan, kind_of_member, lowered
 
 if TYPE_CHECKING:  # for a type alone pydantic would cost every command a tenth of a second
     from pydantic import JsonValue
@@ -84,24 +84,24 @@ class Redactor:
                         todo.append(member)
         return (_rebuilt(value, fixed), found) if found else (value, NOTHING)
 
-    def spans(self, text: str, before: str = "", after: str = "") -> list[Span]:
+    def spans(self, text: str, before: str = "", after: str = "") -> list[SecretSpan]:
         """The secrets of a text in order, overlapping ones joined, marks of an earlier cleaning left out."""
         found, _ = self.search(before + text + after)
         past, size = len(before), len(text)
         return [
-            Span(max(span.begin - past, 0), min(span.end - past, size), span.context - past, span.kind)
+            SecretSpan(max(span.begin - past, 0), min(span.end - past, size), span.context - past, span.kind)
             for span in found
             if past < span.end and span.begin < past + size
         ]
 
-    def search(self, whole: str, past: int = 0) -> tuple[list[Span], list[str]]:
+    def search(self, whole: str, past: int = 0) -> tuple[list[SecretSpan], list[str]]:
         """The secrets of a text in order, and what each round of the search looked at.
 
         What was found, and every mark, is NUL in the next round: it is part of no name and no token, and every
         position stays. What would reach over `past` is left out: what lies before was looked at in full already."""
         blanks = [m.span() for m in _MARK.finditer(whole)] if "[REDACTED:" in whole else []
         texts = [_blanked(whole, blanks)]
-        spans: list[Span] = []
+        spans: list[SecretSpan] = []
         for _ in range(_ROUNDS):
             found = secret_shapes.find(texts[-1])
             if self._registered:
@@ -144,7 +144,7 @@ class Redactor:
             return cleaned, found | more
         return text, found
 
-    def replace(self, text: str, spans: list[Span]) -> str:
+    def replace(self, text: str, spans: list[SecretSpan]) -> str:
         """The text with a mark in place of each span."""
         parts: list[str] = []
         done = 0
@@ -213,7 +213,7 @@ class Stream:
         return rest
 
 
-def _settled(redactor: Redactor, whole: str, spans: list[Span], texts: list[str]) -> int:
+def _settled(redactor: Redactor, whole: str, spans: list[SecretSpan], texts: list[str]) -> int:
     """How much of a text nothing that follows it can change."""
     cut = _before(spans, min(map(redactor.unfinished, texts)))
     for _ in range(_ROUNDS if cut < len(whole) else 0):
@@ -225,14 +225,14 @@ def _settled(redactor: Redactor, whole: str, spans: list[Span], texts: list[str]
     return cut
 
 
-def _before(spans: list[Span], cut: int) -> int:
+def _before(spans: list[SecretSpan], cut: int) -> int:
     for span in reversed(spans):
         if span.begin < cut <= span.end:
             cut = span.begin
     return cut
 
 
-def _context(whole: str, cut: int, spans: list[Span]) -> str:
+def _context(whole: str, cut: int, spans: list[SecretSpan]) -> str:
     """The end of what has left; it begins in no secret, or that would no longer be known as one."""
     begin = max(cut - CONTEXT, 0)
     for span in spans:
@@ -267,20 +267,20 @@ def _blanked(text: str, places: list[tuple[int, int]]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _joined(spans: list[Span]) -> Iterator[Span]:
+def _joined(spans: list[SecretSpan]) -> Iterator[SecretSpan]:
     """Sorted spans with overlapping ones made one: nothing of either may show."""
     last = spans[0]
     for span in spans[1:]:
         if span.begin < last.end:
             kind = span.kind if last.kind in _VAGUE else last.kind
-            last = Span(last.begin, max(last.end, span.end), min(last.context, span.context), kind)
+            last = SecretSpan(last.begin, max(last.end, span.end), min(last.context, span.context), kind)
         else:
             yield last
             last = span
     yield last
 
 
-def _without(spans: Iterator[Span], marks: list[tuple[int, int]]) -> Iterator[Span]:
+def _without(spans: Iterator[SecretSpan], marks: list[tuple[int, int]]) -> Iterator[SecretSpan]:
     """Cut the marks of an earlier cleaning out of the spans; both are in order."""
     first = 0
     for span in spans:

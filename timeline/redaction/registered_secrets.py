@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
-from timeline.redaction.secret_names import Span
+from timeline.redaction.secret_names import SecretSpan
 
 MIN_SECRET = 6  # shorter ones would tear holes into ordinary words
 
@@ -34,11 +34,11 @@ class Registered:
         """The secret itself, whichever way it is spelt: equal secrets get equal marks."""
         return self._plain.get(spelling, spelling)
 
-    def find(self, text: str) -> Iterator[Span]:
+    def find(self, text: str) -> Iterator[SecretSpan]:
         """Every registered secret in `text`, overlapping ones too: where one begins depends on no other."""
         match = self._pattern.search(text)
         while match:
-            yield Span(*match.span(), match.start(), "secret")
+            yield SecretSpan(*match.span(), match.start(), "secret")
             match = self._pattern.search(text, match.start() + 1)
 
     def unfinished(self, text: str) -> int:

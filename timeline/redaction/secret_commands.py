@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from timeline.redaction.secret_names import DIGIT, TEMPLATE, Span, each
+from timeline.redaction.secret_names import DIGIT, TEMPLATE, SecretSpan, each
 
 _LOOK_BACK = 256
 _QUOTE = r"\\{0,3}[\"']?"
@@ -32,12 +32,12 @@ _FIRSTS = frozenset("uUpa-")
 _LONG = ("user", "proxy-user")
 
 
-def find(text: str, lower: str) -> Iterator[Span]:
+def find(text: str, lower: str) -> Iterator[SecretSpan]:
     """The secrets of commands, cookie headers, webhook addresses and .netrc files."""
     for value, context, kind in _values(text, lower):
         begin, secret = value.start(1), value[1].rstrip()
         if _IS_SECRET[kind](secret):
-            yield Span(begin, begin + len(secret), context, kind)
+            yield SecretSpan(begin, begin + len(secret), context, kind)
 
 
 def unfinished(text: str, lower: str) -> int:

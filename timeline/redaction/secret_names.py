@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 
-class Span(NamedTuple):
+class SecretSpan(NamedTuple):
     """`begin..end` is the secret; `context` is where the evidence for it starts (a name, a scheme)."""
 
     begin: int
@@ -118,7 +118,7 @@ def each(text: str, word: str) -> Iterator[int]:
         at = text.find(word, at + len(word))
 
 
-def find(text: str, lower: str) -> Iterator[Span]:
+def find(text: str, lower: str) -> Iterator[SecretSpan]:
     """The values that stand behind telling names; `lower` is `lowered(text)`."""
     for word in STRONG:
         yield from _behind(text, lower, word, PASSWORD)
@@ -173,7 +173,7 @@ def _telling_word(name: str) -> str | None:
     return None
 
 
-def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[Span]:
+def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]:
     """The values behind one word, each looked for after the end of the one before."""
     done = 0
     for at in each(lower, word):
@@ -207,7 +207,7 @@ def _is_weak_name(word: str, before: str) -> bool:
     return word != "token" or _PAGING.search(before) is None
 
 
-def _value(text: str, at: int, end: int, kind: str) -> Span | None:
+def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
     """The value behind the name whose last word is `at..end`, if there is one and it looks like a secret."""
     sign = _sign(text, at, end)
     match = sign and _VALUE.match(text, sign.end())
@@ -226,7 +226,7 @@ def _value(text: str, at: int, end: int, kind: str) -> Span | None:
     whole = _BARE_WHOLE.match(text, begin)
     if not quoted and whole:
         value = whole[0].rstrip(_BARE_END)
-    return Span(begin, begin + len(value), _name_start(text, at), kind)
+    return SecretSpan(begin, begin + len(value), _name_start(text, at), kind)
 
 
 def _sign(text: str, at: int, end: int) -> re.Match[str] | None:

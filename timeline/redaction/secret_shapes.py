@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from string import ascii_letters, digits
 
 from timeline.redaction import secret_commands, secret_names, vendor_tokens
-from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, Span, each, lowered
+from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, SecretSpan, each, lowered
 from timeline.redaction.vendor_tokens import START
 
 # Every quantifier of these two modules is bounded, or possessive: it never gives back what it took. So time
@@ -133,7 +133,7 @@ _OPEN_HEADER = re.compile(
 )
 
 
-def find(text: str) -> list[Span]:
+def find(text: str) -> list[SecretSpan]:
     """Every span of `text` that looks like a secret, in no order, maybe overlapping."""
     spans = list(vendor_tokens.find(text))
     for gate, shapes in _FAMILIES:
@@ -180,11 +180,11 @@ def _unfinished_token(text: str) -> int:
     return size
 
 
-def _tokens(text: str, shapes: tuple[Shape, ...]) -> Iterator[Span]:
+def _tokens(text: str, shapes: tuple[Shape, ...]) -> Iterator[SecretSpan]:
     for kind, pattern in shapes:
         for match in pattern.finditer(text):
             if _is_token(kind, match[0]):
-                yield Span(match.start(), match.end(), match.start(), kind)
+                yield SecretSpan(match.start(), match.end(), match.start(), kind)
 
 
 def _is_token(kind: str, token: str) -> bool:
@@ -199,27 +199,27 @@ def _is_token(kind: str, token: str) -> bool:
     return any(len(part) >= 12 and DIGIT.search(part) and LETTER.search(part) for part in parts)
 
 
-def _userinfo(text: str) -> Iterator[Span]:
+def _userinfo(text: str) -> Iterator[SecretSpan]:
     for at in each(text, "://"):
         match = _USERINFO.match(text, at + 3)
         if match and not TEMPLATE.match(match[1]):
-            yield Span(*match.span(1), at, "url_password")
+            yield SecretSpan(*match.span(1), at, "url_password")
 
 
-def _headers(text: str, lower: str) -> Iterator[Span]:
+def _headers(text: str, lower: str) -> Iterator[SecretSpan]:
     for at in each(lower, "bearer"):
         match = _BEARER.match(text, at + 6)
         if match and DIGIT.search(match[1]) and not TEMPLATE.match(match[1]):
-            yield Span(*match.span(1), at, "bearer")
+            yield SecretSpan(*match.span(1), at, "bearer")
     for at in each(lower, "basic"):
         match = _BASIC.match(text, at + 5)
         if match and _is_basic(match[1]):
-            yield Span(*match.span(1), at, "basic")
+            yield SecretSpan(*match.span(1), at, "basic")
     for at in each(lower, "authorization"):
         match = _HEADER.match(text, at + 13)
         group = match.lastindex if match else None
         if match and group and _is_credential(match[group]):
-            yield Span(*match.span(group), at, "authorization")
+            yield SecretSpan(*match.span(group), at, "authorization")
 
 
 def _is_basic(value: str) -> bool:

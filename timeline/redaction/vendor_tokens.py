@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from timeline.redaction.secret_names import DIGIT, LETTER, Span
+from timeline.redaction.secret_names import DIGIT, LETTER, SecretSpan
 from timeline.redaction.token_shapes import TOKEN_SHAPES
 
 
@@ -43,7 +43,7 @@ def _gate(sign: str) -> re.Pattern[str]:
 _GATES = (_gate("_"), _gate("-"))
 
 
-def find(text: str) -> Iterator[Span]:
+def find(text: str) -> Iterator[SecretSpan]:
     """Every token of the table in `text`."""
     for gate in _GATES:
         for match in gate.finditer(text):
@@ -52,7 +52,7 @@ def find(text: str) -> Iterator[Span]:
                 if begin >= 0 and text.startswith(vendor.prefix, begin) and START.match(text, begin):
                     end = _end(vendor, text, match.end())
                     if end:
-                        yield Span(begin, end, begin, vendor.kind)
+                        yield SecretSpan(begin, end, begin, vendor.kind)
 
 
 def _end(vendor: _Vendor, text: str, begin: int) -> int:

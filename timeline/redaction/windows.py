@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timeline.redaction.redact import DEFAULT, Redactor, mark
-from timeline.redaction.secret_names import Span
+from timeline.redaction.secret_names import SecretSpan
 
 #: Characters before and after a part that are enough to see a secret as one: the longest are private keys.
 CONTEXT = 64 * 1024
@@ -27,7 +27,7 @@ def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFA
     return whole[begin:end]
 
 
-def _marked(whole: str, spans: list[Span], begin: int, end: int) -> tuple[str, int, int]:
+def _marked(whole: str, spans: list[SecretSpan], begin: int, end: int) -> tuple[str, int, int]:
     """The text with marks for the spans, and where the part lies in it now; a mark at its border belongs to it."""
     parts: list[str] = []
     done = shift = 0

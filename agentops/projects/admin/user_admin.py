@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from agentops.admin_base.lists import PAGE_SIZE
 from agentops.admin_base.scope import scope_of
 from agentops.projects.access import projects_for
-from agentops.projects.audit import Audited, record
+from agentops.projects.audit import AuditAction, record
 from agentops.projects.login.sessions import end_sessions
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class SuperusersOnly:
     """Whoever may change people or groups may make themselves anything: Django's right alone is not enough."""
 
     #: What the trail calls a row that was made, changed, deleted.
-    names: tuple[Audited, Audited, Audited]
+    names: tuple[AuditAction, AuditAction, AuditAction]
     list_per_page = PAGE_SIZE
     show_facets = admin.ShowFacets.NEVER
     show_full_result_count = False
@@ -53,14 +53,14 @@ class SuperusersOnly:
             self._record(request, self.names[2], obj, None)
         return super().log_deletions(request, queryset)  # type: ignore[misc]
 
-    def _record(self, request: HttpRequest, action: Audited, obj: Any, message: Any) -> None:
+    def _record(self, request: HttpRequest, action: AuditAction, obj: Any, message: Any) -> None:
         """With the names of the fields, never with what stands in them."""
         after = {"name": str(obj)[:200], "fields": _fields_of(message)}
         record(scope_of(request).principal, action, project=None, obj=obj, after=after)
 
 
 class PersonAdmin(SuperusersOnly, _UserAdmin):
-    names = (Audited.USER_CREATED, Audited.USER_CHANGED, Audited.USER_DELETED)
+    names = (AuditAction.USER_CREATED, AuditAction.USER_CHANGED, AuditAction.USER_DELETED)
     list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "last_login")
     list_filter = ("is_active", "is_staff", "is_superuser")
     actions = ("end_sessions",)
@@ -86,7 +86,7 @@ class PersonAdmin(SuperusersOnly, _UserAdmin):
 
 
 class OurGroupAdmin(SuperusersOnly, GroupAdmin):
-    names = (Audited.GROUP_CREATED, Audited.GROUP_CHANGED, Audited.GROUP_DELETED)
+    names = (AuditAction.GROUP_CREATED, AuditAction.GROUP_CHANGED, AuditAction.GROUP_DELETED)
 
     def get_actions(self, request: HttpRequest) -> Any:
         return {}

@@ -10,7 +10,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 
 from agentops.http.client_addresses import network_of
-from agentops.projects.audit import Audited, record
+from agentops.projects.audit import AuditAction, record
 from agentops.projects.login.known_browsers import known_browser
 from agentops.projects.login.throttle import Slowdown, Throttle
 from agentops.projects.requests import address_of
@@ -81,4 +81,4 @@ def _note_failure(name: str, address: str) -> None:
     """Written for unknown names too, so that both take the same time; but what was typed may be a password."""
     account = get_user_model().objects.filter(username=name).first()
     actor = f"user:{name}" if account else "anonymous"
-    record(actor, Audited.LOGIN_FAILED, project=None, obj=account, ip=address)
+    record(actor, AuditAction.LOGIN_FAILED, project=None, obj=account, ip=address)

@@ -20,7 +20,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from agentops.projects.audit import Actor, Audited, record
+from agentops.projects.audit import Actor, AuditAction, record
 
 BEGAN, SEEN = "began", "seen"
 IDLE_S = 12 * 3600
@@ -94,7 +94,7 @@ def end_sessions(user: AbstractBaseUser, *, actor: Actor) -> int:
         ]
         for some in _chunks(theirs):
             Session.objects.filter(session_key__in=some).delete()
-        record(actor, Audited.SESSIONS_ENDED, project=None, obj=user, after={"ended": len(theirs)})
+        record(actor, AuditAction.SESSIONS_ENDED, project=None, obj=user, after={"ended": len(theirs)})
     return len(theirs)
 
 

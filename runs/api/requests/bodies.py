@@ -28,7 +28,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 MIB = MAX_BYTES // (1024 * 1024)
 
 
-class Body(serializers.Serializer):  # type: ignore[misc]
+class BodySerializer(serializers.Serializer):  # type: ignore[misc]
     """What a resource takes: its fields, each strictly of its type, and no other."""
 
     def to_internal_value(self, data: Any) -> Any:
@@ -49,7 +49,7 @@ class Body(serializers.Serializer):  # type: ignore[misc]
         return found
 
 
-class Text(serializers.CharField):  # type: ignore[misc]
+class StringField(serializers.CharField):  # type: ignore[misc]
     """A JSON string as it is. What no database holds of it (NUL, lone surrogates) is replaced where it is stored."""
 
     default_error_messages = {"invalid": "this must be a string"}
@@ -65,14 +65,14 @@ class Text(serializers.CharField):  # type: ignore[misc]
         return str(data)
 
 
-class Line(Text):
+class LineField(StringField):
     """One line of text, without what steers a terminal."""
 
     def to_internal_value(self, data: Any) -> str:
         return printable(BARE.clean_text(super().to_internal_value(data))[0]).strip()
 
 
-class Identifier(Text):
+class Identifier(StringField):
     """A name that a program gives to something of its own."""
 
     def __init__(self, max_length: int, **options: Any) -> None:
@@ -81,7 +81,7 @@ class Identifier(Text):
         self.validators.append(RegexValidator(r"\A[A-Za-z0-9._:-]+\Z", text, code="invalid_identifier"))
 
 
-class Whole(serializers.IntegerField):  # type: ignore[misc]
+class WholeField(serializers.IntegerField):  # type: ignore[misc]
     """A JSON number without a point. Neither a string of digits nor true is one."""
 
     default_error_messages = {"invalid": "this must be a whole number"}
@@ -103,7 +103,7 @@ class Flag(serializers.BooleanField):  # type: ignore[misc]
         return bool(data)
 
 
-class Id(serializers.UUIDField):  # type: ignore[misc]
+class IdField(serializers.UUIDField):  # type: ignore[misc]
     """A UUID in its usual spelling."""
 
     default_error_messages = {"invalid": "this must be an id: 32 hexadecimal digits and four dashes"}
@@ -126,7 +126,7 @@ def document_of(request: HttpRequest, *, optional: bool = False) -> dict[str, An
     return document
 
 
-def checked(document: Mapping[str, Any], kind: type[Body]) -> dict[str, Any]:
+def checked(document: Mapping[str, Any], kind: type[BodySerializer]) -> dict[str, Any]:
     """The document as `kind` wants it, with its defaults; raises DRF's ValidationError, a 422, with every fault."""
     found: dict[str, Any] = kind(data=document).run_validation(document)
     return found

@@ -9,9 +9,9 @@ from django.core.validators import RegexValidator
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from runs.actions.unknown_calls import Choice
+from runs.actions.unknown_calls import OutcomeChoice
 from runs.agents.definition import MAX_TEXT
-from runs.api.requests.bodies import Body, Flag, Id, Identifier, Line, Text, Whole
+from runs.api.requests.bodies import BodySerializer, Flag, Identifier, IdField, LineField, StringField, WholeField
 from runs.errors import InvalidMaxSteps
 from runs.lifecycle import creation, inbox, title_limits
 
@@ -23,7 +23,7 @@ RUN_NAMES, NAMED_RUNS = ("run_id", "runId"), "named runs"
 MAX_RUN_NAME = 255
 
 
-class Label(Line):
+class Label(LineField):
     """A word or two; spaces around it are not part of it."""
 
     default_error_messages = {"blank": "a label has at least one character"}
@@ -38,7 +38,7 @@ class Label(Line):
         return label
 
 
-class MaxSteps(Whole):
+class MaxSteps(WholeField):
     """A budget of steps; what is one is the domain's to say."""
 
     def __init__(self) -> None:
@@ -55,13 +55,13 @@ class MaxSteps(Whole):
             raise ValidationError(str(error), error.code) from None
 
 
-class Message(Text):
+class MessageField(StringField):
     def __init__(self, help_text: str = "") -> None:
         bounds = {"max_length": inbox.MAX_MESSAGE, "help_text": help_text}
         super().__init__(required=False, allow_null=True, default=None, **bounds)
 
 
-class AgentId(Text):
+class AgentId(StringField):
     """An agent's name in a project. What can be none is refused as that, and not looked for."""
 
     def __init__(self, **options: Any) -> None:
@@ -71,11 +71,11 @@ class AgentId(Text):
         self.validators.append(RegexValidator(r"\A[a-z0-9][a-z0-9-]*\Z", text, code="invalid_identifier"))
 
 
-class OfRun(Body):
+class OfRun(BodySerializer):
     """About the run of the address. A body may name it too; one that names another is refused (`run_mismatch`)."""
 
-    run_id = Text(required=False, max_length=MAX_RUN_NAME, help_text="The run of the address, or nothing.")
-    runId = Text(required=False, max_length=MAX_RUN_NAME, help_text="The same.")
+    run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="The run of the address, or nothing.")
+    runId = StringField(required=False, max_length=MAX_RUN_NAME, help_text="The same.")
 
     def to_internal_value(self, data: Any) -> Any:
         found = super().to_internal_value(data)
@@ -83,41 +83,41 @@ class OfRun(Body):
         return found
 
 
-class NewRun(Body):
+class NewRun(BodySerializer):
     agent_id = AgentId(help_text="The agent's name in the project.")
-    prompt = Message("The first user turn. An agent that plays a recording may do without.")
-    title = Line(
+    prompt = MessageField("The first user turn. An agent that plays a recording may do without.")
+    title = LineField(
         required=False, default="", max_length=title_limits.MAX_TITLE, help_text="Else the prompt's first line."
     )
     labels = serializers.ListField(child=Label(), required=False, default=list, max_length=title_limits.MAX_LABELS)
     max_steps = MaxSteps()
-    parent_run_id = Id(required=False, allow_null=True, default=None, help_text="A run of the same project.")
+    parent_run_id = IdField(required=False, allow_null=True, default=None, help_text="A run of the same project.")
 
 
 class ResumeRun(OfRun):
-    message = Message('The next user turn. Left out, it is "continue".')
+    message = MessageField('The next user turn. Left out, it is "continue".')
     append = Flag(required=False, default=True, help_text="False begins anew, with the message as the prompt.")
     max_steps = MaxSteps()
     kill = Flag(required=False, default=False, help_text="Take a live run from its worker first; for admins only.")
 
 
-class AgentChanges(Body):
+class AgentChanges(BodySerializer):
     """What the fork's agent has otherwise than that of the run; what is left out stays."""
 
-    model = Text(required=False, max_length=200)
-    instructions = Text(required=False, max_length=MAX_TEXT, help_text="They replace the earlier ones.")
-    max_steps = Whole(required=False, min_value=1, help_text="How many steps the fork may make.")
+    model = StringField(required=False, max_length=200)
+    instructions = StringField(required=False, max_length=MAX_TEXT, help_text="They replace the earlier ones.")
+    max_steps = WholeField(required=False, min_value=1, help_text="How many steps the fork may make.")
     settings = serializers.DictField(required=False, help_text="All of them: they replace the earlier ones.")
 
 
 class NewFork(OfRun):
     """Where to fork: exactly one of `step` and `checkpoint`."""
 
-    step = Whole(
+    step = WholeField(
         required=False, allow_null=True, default=None, min_value=1, help_text="After this step of the conversation."
     )
-    checkpoint = Id(required=False, allow_null=True, default=None, help_text="A checkpoint's id.")
-    message = Message("The next user turn. Left out, the fork goes on from what its tools gave.")
+    checkpoint = IdField(required=False, allow_null=True, default=None, help_text="A checkpoint's id.")
+    message = MessageField("The next user turn. Left out, the fork goes on from what its tools gave.")
     agent = AgentChanges(required=False)
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
@@ -126,13 +126,13 @@ class NewFork(OfRun):
         return {**sent, "agent": sent.get("agent", {})}
 
 
-class Which(Body):
+class Which(BodySerializer):
     """Paused runs that are all of this; with `kill` live ones too."""
 
     agent_id = AgentId(required=False, help_text="Runs of the agent with this name.")
-    status_reason = Line(required=False, max_length=64, help_text="Why they are paused, such as max_steps.")
-    parent_run_id = Id(required=False, help_text="Runs that this one spawned.")
-    root_run_id = Id(required=False, help_text="The run with this id and all that continue it.")
+    status_reason = LineField(required=False, max_length=64, help_text="Why they are paused, such as max_steps.")
+    parent_run_id = IdField(required=False, help_text="Runs that this one spawned.")
+    root_run_id = IdField(required=False, help_text="The run with this id and all that continue it.")
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
         if not sent:
@@ -140,13 +140,13 @@ class Which(Body):
         return sent
 
 
-class ResumeRuns(Body):
+class ResumeRuns(BodySerializer):
     """Which runs: exactly one of `ids`, `filter` and `all`; the last two for admins only."""
 
-    ids = serializers.ListField(child=Id(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
+    ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
     filter = Which(required=False, allow_null=True, default=None)
     all = Flag(required=False, default=False, help_text="Every paused run of the project.")
-    message = Message('The next user turn of each. Left out, it is "continue".')
+    message = MessageField('The next user turn of each. Left out, it is "continue".')
     append = Flag(required=False, default=True)
     max_steps = MaxSteps()
     kill = Flag(required=False, default=False, help_text="Also the live ones, taken from their workers; admins only.")
@@ -163,27 +163,27 @@ class Nothing(OfRun):
 
 
 class CallOutcome(OfRun):
-    choice = serializers.ChoiceField(choices=[choice.value for choice in Choice])
-    output = Message("Of `done`: what the tool came to. Left out, the model is told that it was done.")
-    message = Message("Of `failed`: what went wrong. Left out, the model is told that it failed.")
+    choice = serializers.ChoiceField(choices=[choice.value for choice in OutcomeChoice])
+    output = MessageField("Of `done`: what the tool came to. Left out, the model is told that it was done.")
+    message = MessageField("Of `failed`: what went wrong. Left out, the model is told that it failed.")
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
-        for name, choice in (("output", Choice.DONE), ("message", Choice.FAILED)):
+        for name, choice in (("output", OutcomeChoice.DONE), ("message", OutcomeChoice.FAILED)):
             if sent[name] is not None and sent["choice"] != choice:
                 raise ValidationError({name: f"only {choice} has one"}, "unknown_field")
         return sent
 
 
-class Said(OfRun):
-    message = Message()
+class MessageBody(OfRun):
+    message = MessageField()
 
 
 class NewCommand(OfRun):
     type = serializers.ChoiceField(choices=["send", "reply", "pause", "stop", "resume"])
-    message = Message(
+    message = MessageField(
         "What to send, to reply or to resume with. To a run that waits for an answer, send and reply are the answer."
     )
-    payload = Said(required=False, help_text="The message may stand in here as well.")
+    payload = MessageBody(required=False, help_text="The message may stand in here as well.")
     key = Identifier(
         MAX_KEY,
         required=False,

@@ -20,7 +20,7 @@ from django.utils.crypto import salted_hmac
 
 from runs.api.problems import Problem
 from runs.api.requests.parameters import LIMIT, Parameter, Query
-from runs.queries.json_lists import Place, Rows, Span
+from runs.queries.json_lists import Place, Rows, RowSpan
 
 #: A cursor that was made under another version is refused: change it with what a cursor holds.
 VERSION = 1
@@ -52,7 +52,7 @@ PAGING = (LIMIT, CURSOR)
 
 
 @dataclass(frozen=True)
-class Cursor:
+class PageCursor:
     """A place in a list, and on which side of it the page lies."""
 
     place: Place
@@ -69,7 +69,7 @@ class Pages:
     query: Query
     #: What a cursor is good for: this view, this project, these filters.
     bound_to: bytes
-    cursor: Cursor | None
+    cursor: PageCursor | None
 
     ours: ClassVar[frozenset[str]] = frozenset({LIMIT.name, CURSOR.name})
 
@@ -85,12 +85,12 @@ class Pages:
     def limit(self) -> int:
         return int(self.query["limit"])
 
-    def answer(self, fetch: Callable[[Span], Rows], *, head: str = "") -> HttpResponse:
+    def answer(self, fetch: Callable[[RowSpan], Rows], *, head: str = "") -> HttpResponse:
         """The page that was asked for. `head`: members that stand before the page's own, as JSON with a comma."""
         cursor = self.cursor
         place, backward, inclusive = (cursor.place, cursor.backward, cursor.inclusive) if cursor else ((), False, False)
         # One more than a page: that tells whether there is a next one.
-        found = fetch(Span(place, backward=backward, inclusive=inclusive, limit=self.limit + 1))
+        found = fetch(RowSpan(place, backward=backward, inclusive=inclusive, limit=self.limit + 1))
         onward, back = self._neighbours(found)
         rows = found.first(self.limit)
         if backward:
@@ -103,15 +103,15 @@ class Pages:
         backward = cursor is not None and cursor.backward
         count = min(len(found), self.limit)
         end = found.place(self.limit - 1) if len(found) > self.limit else found.reached
-        onward = None if end is None else self.link(Cursor(end, backward=backward))
+        onward = None if end is None else self.link(PageCursor(end, backward=backward))
         if cursor is None:
             return onward, None
         if count:
-            return onward, self.link(Cursor(found.place(0), backward=not backward))
+            return onward, self.link(PageCursor(found.place(0), backward=not backward))
         # Nothing is left on this side: what lies on the other begins at the place itself.
         return onward, self.link(replace(cursor, backward=not backward, inclusive=not cursor.inclusive))
 
-    def link(self, cursor: Cursor) -> str:
+    def link(self, cursor: PageCursor) -> str:
         pairs = [(name, text) for name, text in self.query.sent if name != CURSOR.name]
         return f"{self.path}?{urlencode([*pairs, (CURSOR.name, _sealed(cursor, self.bound_to))])}"
 
@@ -125,7 +125,7 @@ class Pages:
         return response
 
 
-def _sealed(cursor: Cursor, bound_to: bytes) -> str:
+def _sealed(cursor: PageCursor, bound_to: bytes) -> str:
     content = json.dumps([*cursor.place, cursor.backward * 2 + cursor.inclusive], separators=(",", ":")).encode()
     return _signed(content, bound_to)
 
@@ -135,7 +135,7 @@ def _signed(content: bytes, bound_to: bytes) -> str:
     return urlsafe_b64encode(mac.digest()[:MAC_BYTES] + content).decode().rstrip("=")
 
 
-def _opened(text: str, bound_to: bytes) -> Cursor:
+def _opened(text: str, bound_to: bytes) -> PageCursor:
     """Raises InvalidCursor for anything but a cursor of ours: no position is ever read that we have not written."""
     if len(text) > MAX_CURSOR or not text.isascii():
         raise InvalidCursor
@@ -147,4 +147,4 @@ def _opened(text: str, bound_to: bytes) -> Cursor:
     if not compare_digest(_signed(content, bound_to), text):
         raise InvalidCursor
     *place, kind = json.loads(content)
-    return Cursor(tuple(place), backward=bool(kind & 2), inclusive=bool(kind & 1))
+    return PageCursor(tuple(place), backward=bool(kind & 2), inclusive=bool(kind & 1))

@@ -70,7 +70,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice(Parameter):
+class ChoiceParameter(Parameter):
     """One of a closed set of words."""
 
     choices: Sequence[str]
@@ -85,7 +85,7 @@ class Choice(Parameter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices(Choice):
+class Choices(ChoiceParameter):
     """Words of a closed set: sent several times, or with commas between them, they mean "any of these"."""
 
     default: Any = ()
@@ -101,7 +101,7 @@ class Choices(Choice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Id(Parameter):
+class IdParameter(Parameter):
     """A UUID in its usual spelling."""
 
     def parse(self, text: str) -> UUID:
@@ -127,7 +127,7 @@ class Slug(Parameter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole(Parameter):
+class WholeParameter(Parameter):
     """A whole number in ASCII digits: no sign, no point, no underscore."""
 
     low: int = 0
@@ -165,7 +165,7 @@ class Time(Parameter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text(Parameter):
+class TextParameter(Parameter):
     """Any text up to a length, taken literally."""
 
     max_length: int = 200
@@ -182,7 +182,7 @@ class Text(Parameter):
         return {"type": "string", "minLength": 1, "maxLength": self.max_length}
 
 
-LIMIT = Whole(
+LIMIT = WholeParameter(
     name="limit",
     code="invalid_limit",
     description=f"How many rows a page has at most: {DEFAULT_LIMIT} unless told otherwise, {MAX_LIMIT} at most.",
@@ -234,7 +234,7 @@ def _missing(parameter: Parameter) -> Fault:
     return Fault(f"?{parameter.name}", parameter.code, f"{parameter.name} is required")
 
 
-SECRETS = Choice(
+SECRETS = ChoiceParameter(
     name="secrets",
     choices=["show"],
     description="`show` gives what is masked as `[REDACTED:…]` otherwise: for admins, and for keys with the scope "

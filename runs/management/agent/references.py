@@ -10,7 +10,7 @@ from uuid import UUID
 
 from agentops.projects.access import SYSTEM, scoped
 from runs.access import expired
-from runs.errors import RunError, RunNotFound
+from runs.errors import RunNotFound, RunRefusal
 from runs.models import AgentRun
 from timeline.models import Tombstone
 
@@ -19,7 +19,7 @@ MAX_CANDIDATES = 10
 HEX = re.compile(r"[0-9a-f]{1,32}", re.ASCII)
 
 
-class AmbiguousRun(RunError):
+class AmbiguousRun(RunRefusal):
     """The beginning of an id that several runs have, or that is too short to name one."""
 
     code = "ambiguous_run"
@@ -49,7 +49,7 @@ def operator() -> str:
     return f"cli:{name}"
 
 
-def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> RunError:
+def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> RunRefusal:
     """Why there is no such run: of one that was removed its tombstone tells."""
     stones = list(Tombstone.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1])[:2]) if bounds else []
     if len(stones) == 1:

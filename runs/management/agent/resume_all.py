@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_REFUSED, EXIT_USAGE
 from runs.actions import run_actions
-from runs.actions.run_actions import Outcome
+from runs.actions.run_actions import BulkOutcome
 from runs.management.agent.references import operator
 from runs.models import AgentRun
 from runs.statuses import LIVE
@@ -30,7 +30,7 @@ def check_usage(options: dict[str, Any]) -> None:
         raise CommandError(problem, returncode=EXIT_USAGE)
 
 
-def resume_all(options: dict[str, Any], **wanted: Any) -> list[Outcome]:
+def resume_all(options: dict[str, Any], **wanted: Any) -> list[BulkOutcome]:
     runs = AgentRun.objects.unended().select_related("project")
     if options["project"] is not None:
         runs = runs.filter(project=project_for(SYSTEM, options["project"], Action.KILL))
@@ -40,7 +40,7 @@ def resume_all(options: dict[str, Any], **wanted: Any) -> list[Outcome]:
     return run_actions.resume_many(operator(), chosen, dry_run=options["dry_run"], **wanted)
 
 
-def lines_of(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
+def lines_of(outcomes: Iterable[BulkOutcome]) -> list[tuple[object, ...]]:
     """A line for each: what became of it, its id, and the run that goes on or the reason why none does."""
     return [
         ("skipped", each.run_id, f"{each.code}: {each.reason}")
@@ -50,7 +50,7 @@ def lines_of(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
     ]
 
 
-def as_json(outcomes: Iterable[Outcome]) -> dict[str, list[dict[str, Any]]]:
+def as_json(outcomes: Iterable[BulkOutcome]) -> dict[str, list[dict[str, Any]]]:
     told: dict[str, list[dict[str, Any]]] = {"resumed": [], "skipped": []}
     for each in outcomes:
         if each.code:

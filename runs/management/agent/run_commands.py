@@ -6,7 +6,7 @@ from typing import Any
 
 from agentops.projects.management.base import OurCommand
 from runs.actions import run_actions
-from runs.actions.run_actions import Outcome
+from runs.actions.run_actions import BulkOutcome
 from runs.management.agent import fork_command, resume_all, settle
 from runs.management.agent.references import find_run, operator
 from runs.management.agent.run_state import refreshed
@@ -34,7 +34,7 @@ def resume(command: OurCommand, options: dict[str, Any]) -> None:
         command.stderr.write(f"{old.pk} was already resumed; it is continued by {done.run.pk}")
 
 
-def _write_outcomes(command: OurCommand, outcomes: list[Outcome], options: dict[str, Any]) -> None:
+def _write_outcomes(command: OurCommand, outcomes: list[BulkOutcome], options: dict[str, Any]) -> None:
     if options["json"]:
         command.write_json(resume_all.as_json(outcomes))
     else:

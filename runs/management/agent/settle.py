@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import Q
 
 from runs.actions import run_actions
-from runs.actions.unknown_calls import Choice, Resolved
+from runs.actions.unknown_calls import OutcomeChoice, Resolved
 from runs.errors import ToolCallNotFound
 from runs.management.agent.references import operator
 from runs.models import AgentRun, AgentRunToolCall
@@ -19,10 +19,10 @@ from runs.statuses import ToolStatus
 def resolve(run: AgentRun, options: dict[str, Any]) -> Resolved:
     call = _find_call(run, options["call"])
     if options["retry"]:
-        return run_actions.resolve_call(operator(), run, call.pk, Choice.RETRY)
+        return run_actions.resolve_call(operator(), run, call.pk, OutcomeChoice.RETRY)
     if options["done"] is not None:
-        return run_actions.resolve_call(operator(), run, call.pk, Choice.DONE, text=options["done"])
-    return run_actions.resolve_call(operator(), run, call.pk, Choice.FAILED, text=options["failed"])
+        return run_actions.resolve_call(operator(), run, call.pk, OutcomeChoice.DONE, text=options["done"])
+    return run_actions.resolve_call(operator(), run, call.pk, OutcomeChoice.FAILED, text=options["failed"])
 
 
 def _find_call(run: AgentRun, reference: str) -> AgentRunToolCall:

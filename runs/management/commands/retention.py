@@ -18,7 +18,7 @@ from agentops.projects.models import Project
 from runs.management.agent.input_files import legible
 from runs.management.agent.references import find_run, operator
 from runs.upkeep import retention
-from runs.upkeep.retention import Outcome
+from runs.upkeep.retention import RemovalReport
 from runs.upkeep.run_groups import Kept
 
 MAX_REASON = 200
@@ -74,8 +74,8 @@ class Command(OurCommand):
         run = retention.release(find_run(options["run"]).pk, reason=options["reason"], by=operator())
         self._tell(run.pk, f"{run.pk} is held no longer", options, held_at=None)
 
-    def _remove(self, project: Project, days: int | None) -> Outcome:
-        done = Outcome(project, days)
+    def _remove(self, project: Project, days: int | None) -> RemovalReport:
+        done = RemovalReport(project, days)
         with closing(retention.apply(done, by=operator())) as removal:
             for _ in removal:
                 self._show(done)
@@ -83,7 +83,7 @@ class Command(OurCommand):
             self.stderr.write("")
         return done
 
-    def _show(self, done: Outcome) -> None:
+    def _show(self, done: RemovalReport) -> None:
         """Where somebody looks on: how far it is, in one line that is written again and again."""
         if self.stderr.isatty():
             self.stderr.write(f"\r{done.project.slug}: {done.runs} runs, {done.rows.total()} rows removed", ending="")
@@ -102,7 +102,7 @@ def _projects(reference: str | None) -> list[Project]:
     return list(Project.objects.order_by("slug"))
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: RemovalReport) -> dict[str, Any]:
     return {
         "project": outcome.project.slug,
         "older_than_days": outcome.days,

@@ -52,7 +52,7 @@ class Ending:
         return False
 
 
-class Server(uvicorn.Server):
+class EmbeddedServer(uvicorn.Server):
     """Uvicorn that says when it answers, and tells the worker to end as soon as it is told itself."""
 
     def __init__(self, config: uvicorn.Config, worker: Worker, ending: Ending, ready: Callable[[], None]) -> None:
@@ -84,6 +84,6 @@ def serve(site: socket.socket, worker: Worker, ending: Ending, ready: Callable[[
     allow_connections(settings.AGENTOPS_CONNECTIONS)
     config = web_config(timeout_graceful_shutdown=REQUESTS_END_S)
     try:
-        Server(config, worker, ending, ready).run(sockets=[site])
+        EmbeddedServer(config, worker, ending, ready).run(sockets=[site])
     finally:
         worker.close(WORKER_ENDS_S)

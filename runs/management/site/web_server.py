@@ -33,7 +33,7 @@ class PortUnusable(Exception):
     exit_code = 5
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """Uvicorn that ends with exit code 0 after SIGTERM; its own raises the signal again when all is over."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

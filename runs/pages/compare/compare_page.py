@@ -19,8 +19,8 @@ from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.models import AgentRun
 from runs.pages.compare import conversations
-from runs.pages.compare.conversations import Conversation, Place, Texts, shown
-from runs.pages.compare.differences import Difference, difference
+from runs.pages.compare.conversations import ConversationSide, StepPlace, StepTexts, shown
+from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.compare.lcs import Pair, align
 from runs.pages.run.facts import Loaded, facts_of, loaded, with_facts
 from runs.statuses import ToolStatus
@@ -51,12 +51,12 @@ class Beside:
     """A pair of steps as the page shows it."""
 
     number: int
-    a: Place | None
-    b: Place | None
+    a: StepPlace | None
+    b: StepPlace | None
     #: Where each begins in its run's timeline.
     href_a: str
     href_b: str
-    differences: Sequence[Difference]
+    differences: Sequence[TextDifference]
     is_first: bool
 
     @property
@@ -67,7 +67,7 @@ class Beside:
 class Comparison:
     """The steps of two conversations that are not the same rows, in pairs."""
 
-    def __init__(self, a: Conversation, b: Conversation) -> None:
+    def __init__(self, a: ConversationSide, b: ConversationSide) -> None:
         self.a, self.b = a, b
         pairs = align(a.keys, b.keys)
         #: How many steps both share: a fork refers to those before it, and a resumed run goes on after them.
@@ -77,19 +77,19 @@ class Comparison:
     def _is_shared(self, pair: Pair) -> bool:
         return pair.same and self.places(pair)[0] == self.places(pair)[1]
 
-    def places(self, pair: Pair) -> tuple[Place | None, Place | None]:
+    def places(self, pair: Pair) -> tuple[StepPlace | None, StepPlace | None]:
         return (
             None if pair.a is None else self.a.places[pair.a],
             None if pair.b is None else self.b.places[pair.b],
         )
 
-    def texts(self, pairs: Sequence[Pair]) -> Iterator[tuple[Texts, Texts]]:
+    def texts(self, pairs: Sequence[Pair]) -> Iterator[tuple[StepTexts, StepTexts]]:
         """What both sides of each pair say."""
         wanted = [place for pair in pairs for place in self.places(pair) if place is not None]
         found = conversations.texts_of(wanted)
         for pair in pairs:
             one, other = self.places(pair)
-            yield (found[one] if one else Texts()), (found[other] if other else Texts())
+            yield (found[one] if one else StepTexts()), (found[other] if other else StepTexts())
 
     def first_difference(self) -> int | None:
         """The first pair that differs; texts are looked at only where the calls say nothing."""
@@ -180,7 +180,7 @@ def _side(found: Loaded) -> Side:
     return Side(run, clean(run.title) or "(without a title)", told)
 
 
-def _agents(a: AgentRun, b: AgentRun) -> list[Difference]:
+def _agents(a: AgentRun, b: AgentRun) -> list[TextDifference]:
     """What the agents of the two say differently, whole as they were frozen."""
     names = {"instructions": "Instructions of the agent", "settings": "Settings of the agent"}
     columns = {f"has_{name}": KT(f"agent_config__{name}") for name in names}
@@ -201,21 +201,21 @@ def _shown(comparison: Comparison, page: int, first: int | None) -> Iterator[Bes
         yield Beside(number, a, b, *addresses, list(_differences(*texts)), is_first=number == first)
 
 
-def _hrefs(places: Iterable[Place]) -> dict[Place, str]:
+def _hrefs(places: Iterable[StepPlace]) -> dict[StepPlace, str]:
     """The addresses of the steps' first model calls. One query for each run."""
     steps: dict[UUID, set[int]] = {}
     for place in places:
         steps.setdefault(place.run_id, set()).add(place.step)
-    found: dict[Place, str] = {}
+    found: dict[StepPlace, str] = {}
     for run_id, numbers in steps.items():
         page = reverse("runs:detail", args=[run_id])
         begun = log.events_of(run_id).filter(type=EventType.LLM_TURN_START, step__in=numbers).order_by("-seq")
         for step, seq in begun.values_list("step", "seq"):
-            found[Place(run_id, step or 0)] = f"{page}?event={seq}#target"
+            found[StepPlace(run_id, step or 0)] = f"{page}?event={seq}#target"
     return found
 
 
-def _differences(a: Texts, b: Texts) -> Iterator[Difference]:
+def _differences(a: StepTexts, b: StepTexts) -> Iterator[TextDifference]:
     for role, name in NAMES.items():
         if role in a.said or role in b.said:
             yield difference(name, shown(a.said.get(role, "")), shown(b.said.get(role, "")))

@@ -29,7 +29,7 @@ CAP = 8192
 HEAD = 2 * CAP
 
 
-class Place(NamedTuple):
+class StepPlace(NamedTuple):
     """A step, and the run whose rows it is."""
 
     run_id: UUID
@@ -37,14 +37,14 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Conversation:
-    places: list[Place]
+class ConversationSide:
+    places: list[StepPlace]
     #: Of each step: who spoke, and which tools were called with what.
     keys: list[tuple[Any, ...]]
 
 
 @dataclass
-class Texts:
+class StepTexts:
     """What a step says, as far as it is compared; not cleaned yet."""
 
     said: dict[str, str] = field(default_factory=dict)
@@ -52,29 +52,29 @@ class Texts:
     calls: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
-def read(run: AgentRun) -> Conversation:
+def read(run: AgentRun) -> ConversationSide:
     segments = ancestry.segments_of(run)
     order = {segment.run_id: number for number, segment in enumerate(segments)}
-    called: dict[Place, list[tuple[str, bytes]]] = defaultdict(list)
+    called: dict[StepPlace, list[tuple[str, bytes]]] = defaultdict(list)
     calls = AgentRunToolCall.objects.filter(ancestry.within(segments, of="message__"), message__rolled_back_at=None)
     columns = ("run", "step_number", "tool_name", "input")
     for run_id, step, name, given in calls.order_by("step_number", "pk").values_list(*columns).iterator(500):
-        called[Place(run_id, step)].append((name, hashlib.sha256(canonical(given).encode()).digest()[:16]))
-    roles: dict[Place, list[str]] = defaultdict(list)
+        called[StepPlace(run_id, step)].append((name, hashlib.sha256(canonical(given).encode()).digest()[:16]))
+    roles: dict[StepPlace, list[str]] = defaultdict(list)
     rows = AgentRunMessage.objects.filter(ancestry.within(segments), rolled_back_at=None)
     rows = rows.exclude(role=Role.TOOL_RESULT)
     for run_id, step, _, role in sorted(
         rows.values_list("run", "step_number", "position", "role").iterator(2000),
         key=lambda row: (order[row[0]], row[1], row[2]),
     ):
-        roles[Place(run_id, step)].append(role)
+        roles[StepPlace(run_id, step)].append(role)
     places = list(roles)
-    return Conversation(places, [(tuple(roles[place]), tuple(called[place])) for place in places])
+    return ConversationSide(places, [(tuple(roles[place]), tuple(called[place])) for place in places])
 
 
-def texts_of(places: Iterable[Place]) -> Mapping[Place, Texts]:
+def texts_of(places: Iterable[StepPlace]) -> Mapping[StepPlace, StepTexts]:
     """What these steps say; two queries for each run that they are of."""
-    found: dict[Place, Texts] = defaultdict(Texts)
+    found: dict[StepPlace, StepTexts] = defaultdict(StepTexts)
     steps: dict[UUID, set[int]] = defaultdict(set)
     for place in places:
         steps[place.run_id].add(place.step)
@@ -84,13 +84,13 @@ def texts_of(places: Iterable[Place]) -> Mapping[Place, Texts]:
             if row["role"] == Role.TOOL_RESULT:
                 outputs[row["pk"]] = row["head"] or ""
             else:
-                said = found[Place(run_id, row["step_number"])].said
+                said = found[StepPlace(run_id, row["step_number"])].said
                 text = _answer(row["answer"]) if row["role"] == Role.ASSISTANT else row["head"] or ""
                 said[row["role"]] = "\n\n".join(filter(None, [said.get(row["role"]), text]))[:HEAD]
         for call in _calls(run_id, numbers):
             output = outputs.get(call["result_message"], "")
             told = (call["tool_name"], canonical(call["input"])[:HEAD], output, call["status"])
-            found[Place(run_id, call["step_number"])].calls.append(told)
+            found[StepPlace(run_id, call["step_number"])].calls.append(told)
     return found
 
 

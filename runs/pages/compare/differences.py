@@ -24,7 +24,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class DiffLine:
     #: same, only-a, only-b, or gap: that many lines which are the same.
     kind: str
     pieces: Sequence[Piece] = ()
@@ -32,47 +32,47 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Difference:
+class TextDifference:
     """One text of a step, or one fact, on both sides."""
 
     title: str
     same: bool
-    lines: Sequence[Line]
+    lines: Sequence[DiffLine]
 
 
-def difference(title: str, a: str, b: str) -> Difference:
+def difference(title: str, a: str, b: str) -> TextDifference:
     if a == b:
-        return Difference(title, True, [Line("same", [Piece(a, False)])] if a else [])
-    return Difference(title, False, list(_lines(a, b)))
+        return TextDifference(title, True, [DiffLine("same", [Piece(a, False)])] if a else [])
+    return TextDifference(title, False, list(_lines(a, b)))
 
 
-def _lines(a: str, b: str) -> Iterator[Line]:
+def _lines(a: str, b: str) -> Iterator[DiffLine]:
     left, right = a.splitlines()[:MAX_LINES], b.splitlines()[:MAX_LINES]
     pairs = align(left, right)
     near = _near(pairs)
     hidden = 0
-    removed: list[Line] = []
-    added: list[Line] = []
+    removed: list[DiffLine] = []
+    added: list[DiffLine] = []
     for number, pair in enumerate(pairs):
         if not pair.same:
             one, other = _words(_at(left, pair.a), _at(right, pair.b))
-            removed += [Line("only-a", one)] if pair.a is not None else []
-            added += [Line("only-b", other)] if pair.b is not None else []
+            removed += [DiffLine("only-a", one)] if pair.a is not None else []
+            added += [DiffLine("only-b", other)] if pair.b is not None else []
             if number + 1 < len(pairs) and not pairs[number + 1].same:
                 continue
         if hidden and number in near:
-            yield Line("gap", hidden=hidden)
+            yield DiffLine("gap", hidden=hidden)
             hidden = 0
         # What went stands before what came, a block at a time, as people know it.
         yield from removed
         yield from added
         removed, added = [], []
         if pair.same and number in near:
-            yield Line("same", [Piece(_at(left, pair.a), False)])
+            yield DiffLine("same", [Piece(_at(left, pair.a), False)])
         elif pair.same:
             hidden += 1
     if hidden:
-        yield Line("gap", hidden=hidden)
+        yield DiffLine("gap", hidden=hidden)
 
 
 def _near(pairs: Sequence[Pair]) -> set[int]:

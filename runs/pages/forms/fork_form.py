@@ -22,7 +22,7 @@ from runs.access import require_edits, run_for
 from runs.actions import run_actions
 from runs.agents.definition import MAX_TEXT
 from runs.conversation import ancestry
-from runs.errors import RunError
+from runs.errors import RunRefusal
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.forms import fields
@@ -85,7 +85,7 @@ class ForkForm(forms.Form):
             found["instructions"] = sent["instructions"]
         return found
 
-    def refuse(self, refusal: RunError) -> None:
+    def refuse(self, refusal: RunRefusal) -> None:
         """Say a refusal of the domain at the field that it is about."""
         pointer = str(refusal.data.get("pointer", "")).removeprefix("/agent").removeprefix("/").partition("/")[0]
         self.add_error(pointer if pointer in self.fields else "step", f"{refusal}.")
@@ -104,7 +104,7 @@ def fork(request: HttpRequest, run_id: UUID) -> HttpResponse:
     if form.is_valid():
         try:
             new = once(request, form.cleaned_data["token"], partial(_fork, principal, run, form))
-        except RunError as refusal:
+        except RunRefusal as refusal:
             if refusal.status not in {409, 422}:
                 raise
             form.refuse(refusal)

@@ -19,8 +19,8 @@ from agentops.projects.access import Action, Principal
 from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.actions import run_actions
-from runs.actions.unknown_calls import Choice
-from runs.errors import InvalidInput, InvalidMaxSteps, MessageEmpty, RunError
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.errors import InvalidInput, InvalidMaxSteps, MessageEmpty, RunRefusal
 from runs.lifecycle import questions
 from runs.models import AgentRun
 from runs.pages.forms import fields
@@ -44,7 +44,7 @@ def _action(refused: str) -> Callable[[Act], Callable[..., HttpResponse]]:
             run = run_for(principal, run_id, Action.OPERATE)
             try:
                 shown = act(request, principal, run, **named)
-            except RunError as refusal:
+            except RunRefusal as refusal:
                 if refusal.status not in {409, 422}:
                     raise
                 messages.error(request, f"{refused}: {refusal}.")
@@ -117,13 +117,13 @@ def answer(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRu
 def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: UUID) -> AgentRun:
     """Of a call whose outcome is unknown."""
     word = request.POST.get("choice", "")
-    if word not in tuple(Choice):
-        raise InvalidInput(f"the choice is one of {', '.join(Choice)}", pointer="/choice")
-    choice = Choice(word)
+    if word not in tuple(OutcomeChoice):
+        raise InvalidInput(f"the choice is one of {', '.join(OutcomeChoice)}", pointer="/choice")
+    choice = OutcomeChoice(word)
     # An empty box says nothing more than the choice does.
-    text = None if choice is Choice.RETRY else fields.text(request.POST.get("text", "")).strip() or None
+    text = None if choice is OutcomeChoice.RETRY else fields.text(request.POST.get("text", "")).strip() or None
     done = run_actions.resolve_call(principal, run, call_id, choice, text=text)
-    told = "Said. The call runs again." if choice is Choice.RETRY else "Said. The run goes on with that."
+    told = "Said. The call runs again." if choice is OutcomeChoice.RETRY else "Said. The run goes on with that."
     messages.success(request, told if done.new else "You have said so already.")
     return run
 

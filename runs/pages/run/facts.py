@@ -83,7 +83,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     run: AgentRun
     #: From when the duration of a running run counts up.
     counts_from: datetime | None
@@ -183,12 +183,12 @@ def _sums(name: str, which: Q) -> dict[str, Any]:
     }
 
 
-def facts_of(found: Loaded) -> Facts:
+def facts_of(found: Loaded) -> RunFacts:
     run = found.run
     times = times_of(run, timezone.now())
     queued_again = run.state is RunStatus.QUEUED and run.started_at is not None
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
-    return Facts(
+    return RunFacts(
         run=run,
         counts_from=times.counts_from if times is not None and run.state is RunStatus.RUNNING else None,
         duration=None if times is None else times.worked_s,

@@ -30,7 +30,7 @@ ELSEWHERE = "It is executed elsewhere; this is only its record."
 
 
 @dataclass(frozen=True)
-class Refusals:
+class ActionRefusals:
     """Why each action cannot be done now; empty where it can."""
 
     resume: str
@@ -63,7 +63,7 @@ class Head:
     summary: str
     lineage: Lineage
     banners: Sequence[Banner]
-    no: Refusals
+    no: ActionRefusals
     offer: ResumeOffer | None
     #: Why it cannot be forked; empty where it can.
     no_fork: str
@@ -97,13 +97,13 @@ def head_of(request: HttpRequest, principal: Principal, found: Loaded) -> Head:
     )
 
 
-def _refusals(run: AgentRun, wishes: Sequence[RunCommand], *, allowed: bool) -> Refusals:
+def _refusals(run: AgentRun, wishes: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
     if not allowed or run.source != AgentRun.Source.NATIVE:
         why = NOT_ALLOWED if not allowed else ELSEWHERE
-        return Refusals(why, why, why, why, why)
+        return ActionRefusals(why, why, why, why, why)
     asked = {wish.type for wish in wishes}
     over = f"This run is over: it is {run.status}." if run.state.terminal else ""
-    return Refusals(
+    return ActionRefusals(
         resume=_why_not_resume(run),
         pause=over or _why_not_pause(run, asked),
         stop=over or ("It was asked to stop already." if inbox.Type.STOP in asked else ""),

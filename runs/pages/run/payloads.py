@@ -43,7 +43,7 @@ TITLES = {
 
 
 @dataclass(frozen=True)
-class Part:
+class PayloadText:
     """A text of a payload: its name in a download's address, its heading, and whether it is folded away at first."""
 
     name: str
@@ -59,16 +59,16 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Payload:
+class PayloadPage:
     """What a page shows of one: pairs of facts, texts, and the runs and rows that it leads to."""
 
     title: str
-    parts: list[Part]
+    parts: list[PayloadText]
     facts: list[tuple[str, Any]]
     links: list[tuple[str, str]]
     status: str = ""
     #: Its parts with the secrets in them, where it may have some: made only for who may see them.
-    whole: Callable[[], list[Part]] | None = None
+    whole: Callable[[], list[PayloadText]] | None = None
     row: Model | None = None
 
 
@@ -87,11 +87,11 @@ def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpRespons
         for call, name in row.tool_calls.order_by("pk").values_list("pk", "tool_name")
     ]
 
-    def parts(*, secrets: bool = False) -> list[Part]:
-        whole = Part("json", "As JSON", pretty(row.content, secrets=secrets), folded=True, secrets=secrets)
+    def parts(*, secrets: bool = False) -> list[PayloadText]:
+        whole = PayloadText("json", "As JSON", pretty(row.content, secrets=secrets), folded=True, secrets=secrets)
         return [*_message_parts(row, secrets=secrets), whole]
 
-    payload = Payload(f"Message {row.position}", parts(), facts, links)
+    payload = PayloadPage(f"Message {row.position}", parts(), facts, links)
     return _answer(request, principal, run, replace(payload, row=row, whole=partial(parts, secrets=True)))
 
 
@@ -110,7 +110,7 @@ def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
     links = [("The answer that asked for it", reverse("runs:message", args=[run.pk, row.message_id]))]
     if row.child_run_id:
         links.append(("Its child run", reverse("runs:detail", args=[row.child_run_id])))
-    payload = Payload(clean(row.tool_name), _call_parts(row), facts, links, row.status, row=row)
+    payload = PayloadPage(clean(row.tool_name), _call_parts(row), facts, links, row.status, row=row)
     return _answer(request, principal, run, replace(payload, whole=partial(_call_parts, row, secrets=True)))
 
 
@@ -127,11 +127,14 @@ def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponse:
     page = reverse("runs:detail", args=[run.pk])
     links = [("In the timeline", f"{page}?event={seq}#target")]
     return _answer(
-        request, principal, run, Payload(f"Event {seq}", [Part("json", "As JSON", pretty(log.wire(row)))], facts, links)
+        request,
+        principal,
+        run,
+        PayloadPage(f"Event {seq}", [PayloadText("json", "As JSON", pretty(log.wire(row)))], facts, links),
     )
 
 
-def _answer(request: HttpRequest, principal: Principal, run: AgentRun, payload: Payload) -> HttpResponse:
+def _answer(request: HttpRequest, principal: Principal, run: AgentRun, payload: PayloadPage) -> HttpResponse:
     if "download" in request.GET:
         return _file(payload, request.GET["download"])
     context: dict[str, Any] = {"payload": payload, "address": request.path}
@@ -156,14 +159,14 @@ def _answer(request: HttpRequest, principal: Principal, run: AgentRun, payload: 
     return response
 
 
-def _offers_secrets(principal: Principal, run: AgentRun, payload: Payload) -> bool:
+def _offers_secrets(principal: Principal, run: AgentRun, payload: PayloadPage) -> bool:
     """Whether the page would show more to them if they asked for it."""
     if payload.whole is None or not may(principal, Action.REVEAL, run.project_id):
         return False
     return [part.clip for part in payload.parts] != [part.clip for part in payload.whole()]
 
 
-def _revealed(principal: Principal, run: AgentRun, payload: Payload) -> Payload:
+def _revealed(principal: Principal, run: AgentRun, payload: PayloadPage) -> PayloadPage:
     """The payload with its secrets. Raises Forbidden."""
     if payload.row is None or payload.whole is None:
         return payload
@@ -171,7 +174,7 @@ def _revealed(principal: Principal, run: AgentRun, payload: Payload) -> Payload:
     return replace(payload, parts=payload.whole())
 
 
-def _file(payload: Payload, name: str) -> HttpResponse:
+def _file(payload: PayloadPage, name: str) -> HttpResponse:
     """A part whole, as text: cleaned, as everything that leaves here."""
     part = next((part for part in payload.parts if part.name == name), None)
     if part is None:
@@ -181,28 +184,30 @@ def _file(payload: Payload, name: str) -> HttpResponse:
     return response
 
 
-def _call_parts(row: AgentRunToolCall, *, secrets: bool = False) -> list[Part]:
-    parts = [Part("arguments", "Arguments", pretty(row.input, secrets=secrets))]
+def _call_parts(row: AgentRunToolCall, *, secrets: bool = False) -> list[PayloadText]:
+    parts = [PayloadText("arguments", "Arguments", pretty(row.input, secrets=secrets))]
     if row.output is not None:
-        parts.append(Part("output", "Output", _text_of(row.output, secrets=secrets)))
+        parts.append(PayloadText("output", "Output", _text_of(row.output, secrets=secrets)))
     seen = row.result_message.content["parts"][0]["content"] if row.result_message is not None else row.output
     if seen != row.output:
-        parts.append(Part("seen", "What the model was shown of it", _text_of(seen, secrets=secrets), folded=True))
+        parts.append(
+            PayloadText("seen", "What the model was shown of it", _text_of(seen, secrets=secrets), folded=True)
+        )
     return [replace(part, secrets=secrets) for part in (*parts, *_failures(row))]
 
 
-def _message_parts(row: AgentRunMessage, *, secrets: bool) -> Iterator[Part]:
+def _message_parts(row: AgentRunMessage, *, secrets: bool) -> Iterator[PayloadText]:
     for number, part in enumerate(row.content.get("parts", ())):
         kind, content = part.get("part_kind"), part.get("content")
         name = f"part-{number}"
         if kind == "tool-call":
             arguments = pretty(part.get("args") or {}, secrets=secrets)
-            yield Part(name, f"Tool call: {clean(str(part.get('tool_name')))}", arguments, secrets=secrets)
+            yield PayloadText(name, f"Tool call: {clean(str(part.get('tool_name')))}", arguments, secrets=secrets)
         elif kind == "thinking":
-            yield Part(name, "Thinking", content or HIDDEN_THINKING, secrets=secrets)
+            yield PayloadText(name, "Thinking", content or HIDDEN_THINKING, secrets=secrets)
         else:
             text = _text_of(content if content is not None else part, secrets=secrets)
-            yield Part(name, TITLES.get(str(kind), clean(str(kind))), text, secrets=secrets)
+            yield PayloadText(name, TITLES.get(str(kind), clean(str(kind))), text, secrets=secrets)
 
 
 def _text_of(content: Any, *, secrets: bool) -> str:
@@ -218,10 +223,10 @@ def _other(item: Any, *, secrets: bool) -> str:
     return f"[{media_name(item)}]" if media else pretty(item, secrets=secrets)
 
 
-def _failures(call: AgentRunToolCall) -> Iterator[Part]:
+def _failures(call: AgentRunToolCall) -> Iterator[PayloadText]:
     """The attempts of it that failed."""
     errors = RunError.objects.filter(run=call.run_id, step_number=call.step_number)
     mine = errors.filter(context=f"tool:{call.call_id}"[:300]).order_by("attempt", "pk")
     for error in mine:
         title = f"Attempt {error.attempt + 1} failed: {clean(error.error_type)}"
-        yield Part(f"error-{error.pk}", title, error.message)
+        yield PayloadText(f"error-{error.pk}", title, error.message)

@@ -18,7 +18,7 @@ from agentops.projects import incarnations
 from agentops.projects.access import Principal, projects_for
 from agentops.projects.requests import principal_of
 from runs.access import run_for
-from runs.errors import RunError, RunExpired
+from runs.errors import RunExpired, RunRefusal
 from runs.models import AgentRun
 from runs.pages.run import facts
 from runs.pages.run.head import head_of
@@ -26,7 +26,7 @@ from runs.pages.timeline import window
 from runs.pages.timeline.live_cards import HTML
 from runs.pages.timeline.window import Show, Window
 from timeline.access import Permit
-from timeline.live.cursor import Cursor, cursor_of
+from timeline.live.cursor import StreamCursor, cursor_of
 from timeline.live.response import log_stream, refuse_foreign
 
 MAX_CHOICES = 200
@@ -38,7 +38,7 @@ REMOVED = [("Events", "agent_run_events"), ("Messages", "agent_run_messages"), (
 SEQ = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-class InvalidAddress(RunError):
+class InvalidRunQuery(RunRefusal):
     """An address of a run's page that no link of ours has."""
 
     code = "invalid_query"
@@ -67,7 +67,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "head": head_of(request, principal, found),
         "facts": facts.facts_of(found),
         "window": shown,
-        "cursor": Cursor(shown.last_seq, incarnation),
+        "cursor": StreamCursor(shown.last_seq, incarnation),
         "notice": notice,
         "live": shown.at_end and not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
@@ -84,7 +84,7 @@ def rows(request: HttpRequest, run_id: UUID) -> HttpResponse:
     run = _found(principal_of(request), run_id).run
     show, seq = _show(request), _seq(request, "before")
     if seq is None:
-        raise InvalidAddress("before must be the seq of an event")
+        raise InvalidRunQuery("before must be the seq of an event")
     older = window.before(run.pk, seq, run.log.last_seq, show, joins=True)
     return render(request, "runs/_older_rows.html", {"window": older, **_places(run, show)})
 
@@ -154,7 +154,7 @@ def _show(request: HttpRequest) -> Show:
     try:
         return Show(request.GET.get("show") or Show.ALL)
     except ValueError:
-        raise InvalidAddress(f"show must be one of {', '.join(Show)}") from None
+        raise InvalidRunQuery(f"show must be one of {', '.join(Show)}") from None
 
 
 def _seq(request: HttpRequest, name: str) -> int | None:
@@ -163,7 +163,7 @@ def _seq(request: HttpRequest, name: str) -> int | None:
     if not text:
         return None
     if not SEQ.fullmatch(text):
-        raise InvalidAddress(f"{name} must be the seq of an event")
+        raise InvalidRunQuery(f"{name} must be the seq of an event")
     return int(text)
 
 

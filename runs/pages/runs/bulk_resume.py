@@ -20,7 +20,7 @@ from agentops.projects.access import Action, Principal, may, project_for, projec
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.actions import run_actions
-from runs.actions.run_actions import Outcome
+from runs.actions.run_actions import BulkOutcome
 from runs.errors import InvalidInput
 from runs.models import AgentRun
 from runs.pages.forms import fields
@@ -37,7 +37,7 @@ LATER = "it could not be resumed when you looked, and was left alone"
 
 
 @dataclass(frozen=True)
-class Line:
+class BulkRow:
     """A run of many, and what becomes of it."""
 
     id: UUID
@@ -83,13 +83,13 @@ def resume(request: HttpRequest, project: str) -> HttpResponse:
     return _shown(request, owner, wish, _lines(chosen, outcomes), problem=problem, live=live if takes else 0)
 
 
-def _done(principal: Principal, chosen: dict[UUID, AgentRun], wish: Wish) -> list[Line]:
+def _done(principal: Principal, chosen: dict[UUID, AgentRun], wish: Wish) -> list[BulkRow]:
     """Resume what was promised; of the others say why not."""
     promised = [chosen[one] for one in wish.ids if one in chosen]
     done = run_actions.resume_many(principal, promised, **_options(wish))
     left = [chosen[one] for one in wish.left if one in chosen]
     asked = run_actions.resume_many(principal, left, dry_run=True)
-    told = [each if each.code else Outcome(each.run_id, code="later", reason=LATER) for each in asked]
+    told = [each if each.code else BulkOutcome(each.run_id, code="later", reason=LATER) for each in asked]
     return _lines(chosen, [*done, *told])
 
 
@@ -140,18 +140,18 @@ def _runs(project: Project, ids: Iterable[UUID]) -> dict[UUID, AgentRun]:
 # --- What is shown --------------------------------------------------------------------------------------------------
 
 
-def _lines(chosen: dict[UUID, AgentRun], outcomes: Iterable[Outcome]) -> list[Line]:
+def _lines(chosen: dict[UUID, AgentRun], outcomes: Iterable[BulkOutcome]) -> list[BulkRow]:
     return [
-        Line(one.run_id, clean(run.title), run.status, f"{one.reason[:1].upper()}{one.reason[1:]}.", one.resumed_as)
+        BulkRow(one.run_id, clean(run.title), run.status, f"{one.reason[:1].upper()}{one.reason[1:]}.", one.resumed_as)
         if one.code
-        else Line(one.run_id, clean(run.title), run.status, resumed_as=one.resumed_as)
+        else BulkRow(one.run_id, clean(run.title), run.status, resumed_as=one.resumed_as)
         for one in outcomes
         for run in [chosen[one.run_id]]
     ]
 
 
 def _shown(
-    request: HttpRequest, project: Project, wish: Wish, lines: list[Line], *, done: bool = False, **also: Any
+    request: HttpRequest, project: Project, wish: Wish, lines: list[BulkRow], *, done: bool = False, **also: Any
 ) -> HttpResponse:
     context = {
         "project": project,

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG_PATTERN
-from runs.errors import RunError
+from runs.errors import RunRefusal
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
 from runs.queries.durations import with_times
@@ -32,7 +32,7 @@ PLACE = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
-class InvalidQuery(RunError):
+class InvalidQuery(RunRefusal):
     """An address of the list that no link of ours has."""
 
     code = "invalid_query"
@@ -40,23 +40,23 @@ class InvalidQuery(RunError):
 
 
 @dataclass(frozen=True)
-class Place:
+class ListPlace:
     """A run's place in the order of the list: when it was created (to the microsecond), then its id."""
 
     created_at: datetime
     run_id: UUID
 
     @classmethod
-    def of(cls, run: AgentRun) -> Place:
+    def of(cls, run: AgentRun) -> ListPlace:
         return cls(run.created_at, run.pk)
 
     @classmethod
-    def now(cls) -> Place:
+    def now(cls) -> ListPlace:
         """Before everything that there is."""
         return cls(timezone.now(), UUID(int=2**128 - 1))
 
     @classmethod
-    def parse(cls, text: str, name: str) -> Place:
+    def parse(cls, text: str, name: str) -> ListPlace:
         found = PLACE.fullmatch(text)
         if found is None:
             raise InvalidQuery(f"{name} is no place in the list of runs")
@@ -118,14 +118,14 @@ class Page:
     older: str | None
     newer: str | None
     #: Runs after this place are news to the reader of the first page.
-    since: Place | None
+    since: ListPlace | None
 
 
 @dataclass(frozen=True)
 class ListQuery:
     filters: Filters
-    before: Place | None = None
-    after: Place | None = None
+    before: ListPlace | None = None
+    after: ListPlace | None = None
 
     @classmethod
     def parse(cls, asked: QueryDict) -> ListQuery:
@@ -134,11 +134,11 @@ class ListQuery:
             raise InvalidQuery("a page lies before one place or after one, not both")
         return cls(
             Filters.parse(asked),
-            before=Place.parse(before, "before") if before else None,
-            after=Place.parse(after, "after") if after else None,
+            before=ListPlace.parse(before, "before") if before else None,
+            after=ListPlace.parse(after, "after") if after else None,
         )
 
-    def address(self, **place: Place | None) -> str:
+    def address(self, **place: ListPlace | None) -> str:
         """The query of a link to the list with the same filters."""
         pairs = self.filters.pairs() + [(name, str(value)) for name, value in place.items() if value]
         return f"?{urlencode(pairs)}" if pairs else ""
@@ -146,7 +146,7 @@ class ListQuery:
     def page(self, project: Project) -> Page:
         """One more than a page is read: that tells whether there is a next one."""
         runs = with_times(self.filters.apply(AgentRun.objects.filter(project=project)).for_list()).newest_first()
-        loaded = Place.now()
+        loaded = ListPlace.now()
         if self.after:
             found = list(runs.newer_than(self.after.created_at, self.after.run_id).reverse()[: PAGE_SIZE + 1])
             shown = found[:PAGE_SIZE][::-1]
@@ -157,7 +157,7 @@ class ListQuery:
             found = list(runs[: PAGE_SIZE + 1])
             shown = found[:PAGE_SIZE]
             more_newer, more_older = self.before is not None, len(found) > PAGE_SIZE
-        first, last = (Place.of(shown[0]), Place.of(shown[-1])) if shown else (None, None)
+        first, last = (ListPlace.of(shown[0]), ListPlace.of(shown[-1])) if shown else (None, None)
         on_top = not self.before and not self.after
         return Page(
             shown,
@@ -166,7 +166,7 @@ class ListQuery:
             since=(first or loaded) if on_top else None,
         )
 
-    def new_since(self, project: Project, since: Place) -> int:
+    def new_since(self, project: Project, since: ListPlace) -> int:
         """How many runs that pass the filters are newer; one more than MAX_NEW stands for all beyond."""
         runs = self.filters.apply(AgentRun.objects.filter(project=project))
         return runs.newer_than(since.created_at, since.run_id)[: MAX_NEW + 1].count()

@@ -26,7 +26,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     id: UUID
     status: str
     reason: str
@@ -53,15 +53,15 @@ class Row:
     over: bool
 
 
-def rows_of(runs: Iterable[AgentRun], now: datetime) -> list[Row]:
+def rows_of(runs: Iterable[AgentRun], now: datetime) -> list[RunRow]:
     """Of runs as RunQuerySet.for_list and `with_times` load them."""
     return [_row(run, now) for run in runs]
 
 
-def _row(run: AgentRun, now: datetime) -> Row:
+def _row(run: AgentRun, now: datetime) -> RunRow:
     last_event_at = run.log.last_event_at
     times = times_of(run, now)
-    return Row(
+    return RunRow(
         id=run.pk,
         status=run.status,
         reason=run.status_reason.replace("_", " "),

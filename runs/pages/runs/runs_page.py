@@ -17,8 +17,8 @@ from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.models import Agent, AgentRun
 from runs.pages import commands
-from runs.pages.runs.list_query import MAX_NEW, Filters, ListQuery, Page, Place, ids_of
-from runs.pages.runs.run_row import Row, rows_of
+from runs.pages.runs.list_query import MAX_NEW, Filters, ListPlace, ListQuery, Page, ids_of
+from runs.pages.runs.run_row import RunRow, rows_of
 from runs.queries.durations import with_times
 from runs.statuses import RunStatus
 from timeline.access import Permit
@@ -62,7 +62,7 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
     ids = ids_of(request.GET.get("ids", ""))
     since = request.GET.get("since")
     found = with_times(AgentRun.objects.filter(project=owner, pk__in=ids).for_list()) if ids else []
-    new = asked.new_since(owner, Place.parse(since, "since")) if since else 0
+    new = asked.new_since(owner, ListPlace.parse(since, "since")) if since else 0
     context = {
         "project": owner,
         "rows": rows_of(found, timezone.now()),
@@ -101,7 +101,7 @@ def _top(project: Project, filters: Filters) -> str:
     return reverse("runs:list", args=[project.slug]) + ListQuery(filters).address()
 
 
-def _rows_url(project: Project, asked: ListQuery, page: Page, shown: list[Row], *, boxes: bool) -> str:
+def _rows_url(project: Project, asked: ListQuery, page: Page, shown: list[RunRow], *, boxes: bool) -> str:
     """Where the page gets its changes; empty where there can be none. A run that is over changes no more."""
     ids = ",".join(str(row.id) for row in shown if not row.over)
     places = [(name, str(value)) for name, value in (("ids", ids), ("since", page.since)) if value]

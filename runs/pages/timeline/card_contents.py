@@ -11,8 +11,18 @@ from typing import Any
 
 from django.urls import reverse
 
-from runs.pages.timeline.cards import LINE, MOST_CHIPS, OTHER_BYTES, TEXT_BYTES, Asked, Said, Tool, Turn, call_card
-from runs.pages.timeline.event_texts import Call, Message, Texts
+from runs.pages.timeline.cards import (
+    LINE,
+    MOST_CHIPS,
+    OTHER_BYTES,
+    TEXT_BYTES,
+    MessageCard,
+    PlannedCall,
+    ToolCard,
+    TurnCard,
+    call_card,
+)
+from runs.pages.timeline.event_texts import CallRow, EventTexts, MessageRow
 from timeline.models import Event
 from timeline.shown import Clip, clean, clip, pretty
 
@@ -25,13 +35,13 @@ COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 # --- Answers ------------------------------------------------------------------------------------------------------
 
 
-def answer(turn: Turn, texts: Texts, message: Message) -> None:
+def answer(turn: TurnCard, texts: EventTexts, message: MessageRow) -> None:
     turn.text, turn.thinking, turn.media = message.text, message.thinking, list(message.media)
     turn.href = f"{texts.base}/messages/{message.id}"
     _ask(turn, [(name, texts.cards.get((message.id, call_id), "")) for name, call_id in message.asked])
 
 
-def answer_from(turn: Turn, texts: Texts, event: Event, payload: Payload) -> None:
+def answer_from(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Of `message.added`."""
     message = texts.messages.get(event.ref_id) if event.ref_id else None
     turn.streaming = False
@@ -42,7 +52,7 @@ def answer_from(turn: Turn, texts: Texts, event: Event, payload: Payload) -> Non
         settle(turn)
 
 
-def end_of_turn(turn: Turn, texts: Texts, event: Event, payload: Payload) -> None:
+def end_of_turn(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Of `llm.turn.end`."""
     message = texts.messages.get(event.ref_id) if event.ref_id else None
     if message is not None:
@@ -60,13 +70,13 @@ def end_of_turn(turn: Turn, texts: Texts, event: Event, payload: Payload) -> Non
         turn.end[name] = clean(str(payload.get(name) or ""))
 
 
-def settle(turn: Turn) -> None:
+def settle(turn: TurnCard) -> None:
     """What has streamed in is all there is: nobody stored the whole."""
     turn.text = turn.text or clip("".join(turn.streamed), TEXT_BYTES)
     turn.thinking = turn.thinking or clip("".join(turn.streamed_thinking), OTHER_BYTES)
 
 
-def said(card: Said, texts: Texts, event: Event, payload: Payload) -> None:
+def said(card: MessageCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     message = texts.messages.get(event.ref_id) if event.ref_id else None
     if message is not None:
         card.text, card.media = message.text, list(message.media)
@@ -76,8 +86,8 @@ def said(card: Said, texts: Texts, event: Event, payload: Payload) -> None:
         card.href = f"{texts.base}/events/{event.seq}"
 
 
-def _ask(turn: Turn, calls: list[tuple[str, str]]) -> None:
-    turn.asked = [Asked(_name(name), card) for name, card in calls[:MOST_CHIPS]]
+def _ask(turn: TurnCard, calls: list[tuple[str, str]]) -> None:
+    turn.asked = [PlannedCall(_name(name), card) for name, card in calls[:MOST_CHIPS]]
     turn.more_asked = max(len(calls) - MOST_CHIPS, 0)
 
 
@@ -91,7 +101,7 @@ def _requests(step: int | None, payload: Payload) -> list[tuple[str, str]]:
 # --- Tool calls ---------------------------------------------------------------------------------------------------
 
 
-def start_of_call(tool: Tool, texts: Texts, event: Event, payload: Payload) -> None:
+def start_of_call(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     row = _row(tool, texts, event, payload)
     tool.status, tool.since, tool.awaits = "running", event.ts, False
     tool.attempt, tool.starts = whole_number(payload.get("attempt")), tool.starts + 1
@@ -100,7 +110,7 @@ def start_of_call(tool: Tool, texts: Texts, event: Event, payload: Payload) -> N
     tool.output, tool.streamed, tool.duration_ms = Clip(), [], None
 
 
-def end_of_call(tool: Tool, texts: Texts, event: Event, payload: Payload) -> None:
+def end_of_call(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     row = _row(tool, texts, event, payload)
     tool.awaits = False
     tool.status = clean(str(payload.get("status") or ("error" if payload.get("error") else "completed")))
@@ -124,7 +134,7 @@ def declared(status: str, by: str) -> str:
     return f"Reported {outcome} by {_name(by)}, not observed" if by and outcome else ""
 
 
-def _show_arguments(tool: Tool, arguments: Any) -> None:
+def _show_arguments(tool: ToolCard, arguments: Any) -> None:
     if arguments in (None, {}, ""):
         return
     tool.arguments = clip(pretty(arguments), OTHER_BYTES)
@@ -140,7 +150,7 @@ def one_line(arguments: Any) -> str:
     return clip(" ".join(line[: 4 * LINE].split()), LINE).text
 
 
-def _row(tool: Tool, texts: Texts, event: Event, payload: Payload) -> Call | None:
+def _row(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> CallRow | None:
     """The row of the event's call, with which the card is named."""
     row = texts.calls.get(event.ref_id) if event.ref_id else None
     tool.name = _name(row.name if row else str(payload.get("tool_name") or tool.name or "tool"))

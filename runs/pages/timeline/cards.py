@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from runs.pages.runs.run_row import dollars
 from runs.statuses import ToolStatus
-from timeline.event_rows import BAD_STATUSES, Row, errors_if
+from timeline.event_rows import BAD_STATUSES, EventRow, errors_if
 from timeline.shown import Clip
 
 TEXT_BYTES = 8192
@@ -53,7 +53,7 @@ class Step(Card):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlannedCall:
     """A tool call that an answer plans: its name, and the id of the card that it will have."""
 
     name: str
@@ -61,7 +61,7 @@ class Asked:
 
 
 @dataclass(kw_only=True)
-class Turn(Card):
+class TurnCard(Card):
     """One call of the model: streaming, answered, abandoned, or answered and taken back."""
 
     template: ClassVar[str] = "timeline/_card_assistant.html"
@@ -76,7 +76,7 @@ class Turn(Card):
     #: What has streamed in; shown as long as there is no answer.
     streamed: list[str] = field(default_factory=list)
     streamed_thinking: list[str] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[PlannedCall] = field(default_factory=list)
     more_asked: int = 0
     media: list[str] = field(default_factory=list)
     #: Of `llm.turn.end`: tokens, cost, duration, finish reason.
@@ -114,7 +114,7 @@ class Turn(Card):
 
 
 @dataclass(kw_only=True)
-class Tool(Card):
+class ToolCard(Card):
     """One tool call, from its first start to its end."""
 
     template: ClassVar[str] = "timeline/_card_tool.html"
@@ -184,7 +184,7 @@ class Tool(Card):
 
 
 @dataclass(kw_only=True)
-class Said(Card):
+class MessageCard(Card):
     """A message that no model turn of this log made: of a user, of the system, or told by an external runner."""
 
     template: ClassVar[str] = "timeline/_card_message.html"
@@ -216,7 +216,7 @@ class Said(Card):
         return first_line(self.text.text)
 
 
-Item = Row | Step | Turn | Tool | Said
+Item = EventRow | Step | TurnCard | ToolCard | MessageCard
 
 
 def first_line(text: str) -> str:

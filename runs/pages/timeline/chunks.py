@@ -28,7 +28,7 @@ _WHOLE = ("text", "thinking", "content", "output", "preview", "error")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EventSpan:
     """The events between two, among which pieces are looked for."""
 
     after: int
@@ -43,11 +43,11 @@ def without_chunks() -> Q:
     return ~Q(type__in=CHUNKS) & ~whole | Q(type=EventType.TOOL_OUTPUT, payload__late=True)
 
 
-def missing(events: Sequence[Event], *, upto: int | None = None) -> list[Span]:
+def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSpan]:
     """Where pieces have to be read to show what `events`, which hold none, tell of. With `upto`, the newest event
     seen, also for what has not ended by then."""
     open_at: dict[Key, int] = {}
-    spans: list[Span] = []
+    spans: list[EventSpan] = []
     for event in events:
         key = closes(event)
         if event.type in _OPENERS:
@@ -58,8 +58,8 @@ def missing(events: Sequence[Event], *, upto: int | None = None) -> list[Span]:
                 continue  # its turn's end may
             since = open_at.pop(key)
             if not told:
-                spans.append(Span(since, event.seq))
-    return spans if upto is None else spans + [Span(since, upto + 1) for since in open_at.values()]
+                spans.append(EventSpan(since, event.seq))
+    return spans if upto is None else spans + [EventSpan(since, upto + 1) for since in open_at.values()]
 
 
 def still_open(events: Sequence[Event]) -> set[Key]:
@@ -98,7 +98,7 @@ def _moves(event: Event) -> Key | None:
     return ("call", event.ref_id) if event.type in MOVERS and event.ref_id is not None else None
 
 
-def read(log_id: UUID, spans: Sequence[Span]) -> list[Event]:
+def read(log_id: UUID, spans: Sequence[EventSpan]) -> list[Event]:
     """The pieces in the spans, in order; one query, or none where nothing is missing."""
     within = Q()
     for span in spans:

@@ -36,7 +36,7 @@ HIDDEN_THINKING = "(hidden by the provider)"
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageRow:
     """A message as its card shows it."""
 
     id: UUID
@@ -50,7 +50,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallRow:
     """A tool call's row, without what its status is: that is for the events to tell."""
 
     id: UUID
@@ -69,13 +69,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Texts:
+class EventTexts:
     #: The address of the run's page.
     base: str
-    messages: Mapping[UUID, Message] = field(default_factory=dict)
-    calls: Mapping[UUID, Call] = field(default_factory=dict)
+    messages: Mapping[UUID, MessageRow] = field(default_factory=dict)
+    calls: Mapping[UUID, CallRow] = field(default_factory=dict)
     #: Answers that were taken back, by their position.
-    undone: Mapping[int, Message] = field(default_factory=dict)
+    undone: Mapping[int, MessageRow] = field(default_factory=dict)
     #: How commands ended, by their id; None for one that is open.
     outcomes: Mapping[UUID, str | None] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Texts:
         return {call.result_id: f"call-{call.id}" for call in self.calls.values() if call.result_id}
 
 
-def texts_of(log_id: UUID, events: Iterable[Event]) -> Texts:
+def texts_of(log_id: UUID, events: Iterable[Event]) -> EventTexts:
     """What the cards of `events` need of their rows, looked for in this run alone."""
     base = reverse("runs:detail", args=[log_id])
     said: set[UUID] = set()
@@ -116,7 +116,7 @@ def texts_of(log_id: UUID, events: Iterable[Event]) -> Texts:
     rows = list(_messages(log_id, said, positions)) if said or positions else []
     calls = {call.id: call for call in _calls(log_id, called, said)} if called or said else {}
     undone = {row["position"]: _message(row) for row in rows if row["position"] in positions}
-    return Texts(
+    return EventTexts(
         base,
         messages={row["pk"]: _message(row) for row in rows},
         calls=calls,
@@ -151,7 +151,7 @@ def _messages(log_id: UUID, ids: set[UUID], positions: set[int]) -> Iterable[dic
     return columns
 
 
-def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[Call]:
+def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRow]:
     """The calls that events speak of, and all those that the answers among them plan; some come twice."""
     part = KeyTransform("0", KeyTransform("parts", "result_message__content"))
     rows = AgentRunToolCall.objects.filter(run=log_id).annotate(
@@ -183,11 +183,11 @@ class _Text(Func):
         return self.as_sql(compiler, connection, template="JSON_EXTRACT(%(expressions)s, '$')", **extra)
 
 
-def _call(row: Mapping[str, Any]) -> Call:
+def _call(row: Mapping[str, Any]) -> CallRow:
     output, media = _request_text(row, OTHER_BYTES)
     if media:
         output = Clip("\n".join(filter(None, [output.text, *(f"[{name}]" for name in media)])), output.whole)
-    return Call(
+    return CallRow(
         id=row["pk"],
         message_id=row["message_id"],
         call_id=row["call_id"],
@@ -213,11 +213,11 @@ def _kind_of(part: KeyTransform) -> KeyTextTransform:
     return KeyTextTransform("kind", KeyTransform("0", KeyTransform("content", part)))
 
 
-def _message(row: Mapping[str, Any]) -> Message:
+def _message(row: Mapping[str, Any]) -> MessageRow:
     if row["role"] == Role.ASSISTANT:
         return _answer(row)
     text, media = _request_text(row, OTHER_BYTES)
-    return Message(row["pk"], row["role"], row["step_number"], text, media=tuple(media))
+    return MessageRow(row["pk"], row["role"], row["step_number"], text, media=tuple(media))
 
 
 def _request_text(row: Mapping[str, Any], limit: int) -> tuple[Clip, list[str]]:
@@ -242,7 +242,7 @@ def media_name(part: Mapping[str, Any]) -> str:
     return clip(str(kind), 100).text
 
 
-def _answer(row: Mapping[str, Any]) -> Message:
+def _answer(row: Mapping[str, Any]) -> MessageRow:
     texts: list[str] = []
     thoughts: list[str] = []
     asked: list[tuple[str, str]] = []
@@ -257,7 +257,7 @@ def _answer(row: Mapping[str, Any]) -> Message:
             texts.append(content)
         else:
             media.append(media_name(part))
-    return Message(
+    return MessageRow(
         id=row["pk"],
         role=row["role"],
         step=row["step_number"],

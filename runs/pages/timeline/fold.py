@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from runs.pages.timeline import card_contents
 from runs.pages.timeline.card_contents import Payload, whole_number
-from runs.pages.timeline.cards import Card, Item, Said, Step, Tool, Turn, call_card
-from runs.pages.timeline.event_texts import Texts, positions_of
+from runs.pages.timeline.cards import Card, Item, MessageCard, Step, ToolCard, TurnCard, call_card
+from runs.pages.timeline.event_texts import EventTexts, positions_of
 from runs.statuses import WaitReason
 from timeline.event_rows import payload_of, row_of
 from timeline.events import EventType
@@ -24,7 +24,7 @@ from timeline.shown import clean
 C = TypeVar("C", bound=Card)
 
 
-class Act(Enum):
+class CardChange(Enum):
     ADD = auto()  # a row that is new at the end
     PUT = auto()  # a card that takes the place of the one with its id, or is new
     REPLACE = auto()  # a card that takes the place of one with another id, or is new
@@ -34,7 +34,7 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    act: Act
+    act: CardChange
     item: Item | None = None
     #: The id of what is replaced or appended to.
     at: str = ""
@@ -44,7 +44,7 @@ class Change:
 class Fold:
     """The timeline as the events so far tell it."""
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: EventTexts) -> None:
         self.texts = texts
         self.items: list[Item] = []
         #: Which item shows an event.
@@ -70,9 +70,9 @@ class Fold:
     def add(self, item: Item) -> list[Change]:
         self.items.append(item)
         self._by_id[item.id] = item
-        return [Change(Act.ADD, item)]
+        return [Change(CardChange.ADD, item)]
 
-    def rename(self, item: Turn, new_id: str) -> None:
+    def rename(self, item: TurnCard, new_id: str) -> None:
         self._by_id.pop(item.id, None)
         item.id = new_id
         self._by_id[new_id] = item
@@ -81,20 +81,20 @@ class Fold:
         """What every card has, of the event that opens it."""
         return {"id": item_id, "seq": event.seq, "ts": event.ts, "late": event.late, "base": self.texts.base}
 
-    def turn(self, event: Event) -> Turn:
+    def turn(self, event: Event) -> TurnCard:
         """The card of the event's step; one that has no start here is opened by whatever comes first."""
         turn_id = f"turn-{event.step}"
-        turn = self.find(turn_id, Turn)
+        turn = self.find(turn_id, TurnCard)
         if turn is None:
-            turn = Turn(**self.opened(event, turn_id), step=event.step)
+            turn = TurnCard(**self.opened(event, turn_id), step=event.step)
             self.add(turn)
         return turn
 
-    def tool(self, event: Event, card_id: str) -> Tool:
+    def tool(self, event: Event, card_id: str) -> ToolCard:
         """The card of a call; one that was never started is opened by its end."""
-        tool = self.find(card_id, Tool)
+        tool = self.find(card_id, ToolCard)
         if tool is None:
-            tool = Tool(**self.opened(event, card_id), name="")
+            tool = ToolCard(**self.opened(event, card_id), name="")
             self.add(tool)
         return tool
 
@@ -116,11 +116,11 @@ def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     turn_id = f"turn-{event.step}"
     attempt = whole_number(payload.get("attempt"))
     heading = [] if attempt else fold.add(Step(**fold.opened(event, f"e{event.seq}"), step=event.step))
-    before = fold.find(turn_id, Turn)
+    before = fold.find(turn_id, TurnCard)
     if before is not None:
         # A runner that counts no steps: its earlier answer stays, under a name of its own.
         fold.rename(before, f"{turn_id}-{before.seq}")
-    turn = Turn(**fold.opened(event, turn_id), step=event.step, attempt=attempt, streaming=True)
+    turn = TurnCard(**fold.opened(event, turn_id), step=event.step, attempt=attempt, streaming=True)
     turn.model = clean(str(payload.get("model") or ""))
     return [*heading, *fold.add(turn)]
 
@@ -130,14 +130,14 @@ def _delta(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     text = clean(str(payload.get("text") or ""))
     if event.step is None or event.late or not text:
         return []
-    turn = fold.find(f"turn-{event.step}", Turn)
+    turn = fold.find(f"turn-{event.step}", TurnCard)
     thought = event.type == EventType.LLM_THINKING_DELTA
     if turn is not None:
         if not turn.streaming:
             return []
         (turn.streamed_thinking if thought else turn.streamed).append(text)
         fold.owners[event.seq] = turn
-    return [Change(Act.APPEND, at=f"turn-{event.step}-{'thinking' if thought else 'text'}", text=text)]
+    return [Change(CardChange.APPEND, at=f"turn-{event.step}-{'thinking' if thought else 'text'}", text=text)]
 
 
 def _message_added(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
@@ -145,15 +145,15 @@ def _message_added(fold: Fold, event: Event, payload: Payload) -> list[Change] |
     if role == "assistant" and event.step is not None and not event.late:
         turn = fold.turn(event)
         card_contents.answer_from(turn, fold.texts, event, payload)
-        return [Change(Act.PUT, turn)]
+        return [Change(CardChange.PUT, turn)]
     if role == "tool_result" and payload.get("content") is None:
         # It is shown by the card of its call.
-        card = fold.find(fold.texts.card_of_result(event.ref_id), Tool)
+        card = fold.find(fold.texts.card_of_result(event.ref_id), ToolCard)
         if card is not None:
             fold.owners[event.seq] = card
         return []
     if role in ("user", "system", "assistant", "tool_result"):
-        card_of_it = Said(**fold.opened(event, f"e{event.seq}"), role=role)
+        card_of_it = MessageCard(**fold.opened(event, f"e{event.seq}"), role=role)
         card_contents.said(card_of_it, fold.texts, event, payload)
         return fold.add(card_of_it)
     return None
@@ -164,7 +164,7 @@ def _turn_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
         return None
     turn = fold.turn(event)
     card_contents.end_of_turn(turn, fold.texts, event, payload)
-    return [Change(Act.PUT, turn)]
+    return [Change(CardChange.PUT, turn)]
 
 
 def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
@@ -176,18 +176,18 @@ def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
     turn.attempt = whole_number(payload.get("attempt"))
     card_contents.settle(turn)
     fold.rename(turn, f"abandoned-{event.seq}")
-    return [Change(Act.REPLACE, turn, at=at)]
+    return [Change(CardChange.REPLACE, turn, at=at)]
 
 
 def _whole_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     """A text or a thought that was not streamed, as external runners tell it."""
     if event.source == Source.WORKER:
         # Committed with its answer, whose card shows it from the row.
-        turn = fold.find(f"turn-{event.step}", Turn)
+        turn = fold.find(f"turn-{event.step}", TurnCard)
         if turn is not None:
             fold.owners[event.seq] = turn
         return []
-    block = Said(**fold.opened(event, f"e{event.seq}"), role="assistant")
+    block = MessageCard(**fold.opened(event, f"e{event.seq}"), role="assistant")
     card_contents.said(block, fold.texts, event, {"content": payload.get("text")})
     block.thought = event.type == EventType.LLM_THINKING
     return fold.add(block)
@@ -201,13 +201,13 @@ def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
         if message is None:
             continue
         at = f"turn-{message.step}"
-        known = fold.find(at, Turn)
+        known = fold.find(at, TurnCard)
         if known is not None:
             fold.rename(known, f"undone-{position}")
-        turn = known or Turn(**fold.opened(event, f"undone-{position}"), step=message.step)
+        turn = known or TurnCard(**fold.opened(event, f"undone-{position}"), step=message.step)
         turn.undone, turn.streaming, turn.model, turn.end = True, False, "", {}
         card_contents.answer(turn, fold.texts, message)
-        changes.append(Change(Act.STRIKE, turn, at=at))
+        changes.append(Change(CardChange.STRIKE, turn, at=at))
     return changes
 
 
@@ -218,11 +218,11 @@ def _tool_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     card_id = _card_id(event, payload)
     if card_id is None or event.late:
         return None
-    known, tool = fold.find(card_id, Tool) is not None, fold.tool(event, card_id)
+    known, tool = fold.find(card_id, ToolCard) is not None, fold.tool(event, card_id)
     card_contents.start_of_call(tool, fold.texts, event, payload)
     # A call that was started before, by this worker or another, has its card already.
     again = known or tool.attempt > 0 or (fold.starts(event) or 0) > 1
-    return [Change(Act.PUT if again else Act.ADD, tool)]
+    return [Change(CardChange.PUT if again else CardChange.ADD, tool)]
 
 
 def _tool_output(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
@@ -230,13 +230,13 @@ def _tool_output(fold: Fold, event: Event, payload: Payload) -> list[Change] | N
     if card_id is None or event.late or payload.get("late"):
         return None
     text = clean(str(payload.get("text") or ""))
-    tool = fold.find(card_id, Tool)
+    tool = fold.find(card_id, ToolCard)
     if tool is not None:
         fold.owners[event.seq] = tool
         if tool.ended:
             return []
         tool.streamed.append(text)
-    return [Change(Act.APPEND, at=f"{card_id}-output", text=text)] if text else []
+    return [Change(CardChange.APPEND, at=f"{card_id}-output", text=text)] if text else []
 
 
 def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
@@ -246,7 +246,7 @@ def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
     tool = fold.tool(event, card_id)
     card_contents.end_of_call(tool, fold.texts, event, payload)
     # One that was refused before it could start has no card yet.
-    return [Change(Act.ADD if fold.starts(event) == 0 else Act.PUT, tool)]
+    return [Change(CardChange.ADD if fold.starts(event) == 0 else CardChange.PUT, tool)]
 
 
 def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
@@ -280,11 +280,11 @@ def _decided(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
 
 
 def _move_call(fold: Fold, event: Event, status: str, *, awaits: bool) -> list[Change]:
-    tool = fold.find(f"call-{event.ref_id}", Tool)
+    tool = fold.find(f"call-{event.ref_id}", ToolCard)
     if tool is None or event.late:
         return []
     tool.status, tool.awaits = status, awaits
-    return [Change(Act.PUT, tool)]
+    return [Change(CardChange.PUT, tool)]
 
 
 def _card_id(event: Event, payload: Payload) -> str | None:

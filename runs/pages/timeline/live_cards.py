@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from runs.pages.run import facts
 from runs.pages.timeline import chunks
 from runs.pages.timeline.event_texts import texts_of
-from runs.pages.timeline.fold import Act, Change, Fold
+from runs.pages.timeline.fold import CardChange, Change, Fold
 from timeline import log, replay
 from timeline.event_rows import payload_of
 from timeline.events import EventType
@@ -74,16 +74,16 @@ def _status_after(event: Event) -> str:
 
 
 def _html(change: Change) -> str:
-    if change.act is Act.APPEND:
+    if change.act is CardChange.APPEND:
         return format_html('<div hx-swap-oob="beforeend:#{}">{}</div>', change.at, change.text)
     assert change.item is not None
     oob = {
-        Act.ADD: "",
-        Act.PUT: "true",
-        Act.REPLACE: f"outerHTML:#{change.at}",
-        Act.STRIKE: f"outerHTML:#{change.at}",
+        CardChange.ADD: "",
+        CardChange.PUT: "true",
+        CardChange.REPLACE: f"outerHTML:#{change.at}",
+        CardChange.STRIKE: f"outerHTML:#{change.at}",
     }[change.act]
-    context = {"item": change.item, "oob": oob, "append": change.act is not Act.STRIKE}
+    context = {"item": change.item, "oob": oob, "append": change.act is not CardChange.STRIKE}
     return render_to_string(change.item.template, context).strip()
 
 
@@ -100,5 +100,7 @@ def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
     else:
         found = list(earlier.filter(chunks.without_chunks())[:WIDE_CONTEXT])[::-1]
     first = batch[0].seq
-    spans = [chunks.Span(s.after, min(s.before, first)) for s in chunks.missing([*found, *batch]) if s.before >= first]
+    spans = [
+        chunks.EventSpan(s.after, min(s.before, first)) for s in chunks.missing([*found, *batch]) if s.before >= first
+    ]
     return chunks.merged(found, chunks.read(log_id, spans))

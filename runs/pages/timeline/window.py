@@ -53,7 +53,7 @@ class Window:
     at_end: bool = True
 
 
-class Line(NamedTuple):
+class WindowEvent(NamedTuple):
     """What decides where a window begins."""
 
     seq: int
@@ -129,7 +129,7 @@ def _begin(log_id: UUID, end: int, show: Show, rows: int) -> tuple[int, int | No
     """
     role = Case(When(type=EventType.MESSAGE_ADDED, then=KeyTransform("role", "payload")), output_field=JSONField())
     newest_first = _events(log_id, show).filter(seq__lte=end).order_by("-seq").annotate(role=role)
-    lines = [Line(*found) for found in newest_first.values_list("seq", "type", "step", "role")[: SCAN + EXTRA]]
+    lines = [WindowEvent(*found) for found in newest_first.values_list("seq", "type", "step", "role")[: SCAN + EXTRA]]
     cut, counted = len(lines) - 1, 0
     answered: set[int | None] = set()
     for place, line in enumerate(lines[:SCAN]):
@@ -142,7 +142,7 @@ def _begin(log_id: UUID, end: int, show: Show, rows: int) -> tuple[int, int | No
     return lines[cut].seq, lines[cut].seq
 
 
-def _rows_of(line: Line, answered: set[int | None]) -> int:
+def _rows_of(line: WindowEvent, answered: set[int | None]) -> int:
     """How many rows an event adds. `answered`: the steps whose answer was counted, as seen from the end."""
     if line.type == EventType.LLM_TURN_START:
         card = line.step not in answered
@@ -155,7 +155,7 @@ def _rows_of(line: Line, answered: set[int | None]) -> int:
     return line.role != "tool_result" and line.type != EventType.TOOL_END
 
 
-def _start_of_step(lines: Sequence[Line], place: int) -> int:
+def _start_of_step(lines: Sequence[WindowEvent], place: int) -> int:
     """Where the step that `lines[place]` belongs to was begun: its first model call, a little further back."""
     found, step = place, None
     for at in range(place, min(place + EXTRA, len(lines))):

@@ -66,7 +66,7 @@ _TEXT_OF = {"postgresql": "payload ->> '{}'", "sqlite": "json_extract(payload, '
 _TEXTS = ("decision", "error_type")
 
 
-class TimeIsUp(Exception):
+class CheckTimedOut(Exception):
     """An answer would have come later than it was wanted."""
 
 
@@ -81,10 +81,10 @@ class Clock:
         return self._until is not None
 
     def left_s(self) -> float:
-        """Raises `TimeIsUp` where none is."""
+        """Raises `CheckTimedOut` where none is."""
         left = float("inf") if self._until is None else self._until - time.monotonic()
         if left <= 0:
-            raise TimeIsUp
+            raise CheckTimedOut
         return left
 
 
@@ -137,7 +137,7 @@ def snapshot() -> Iterator[None]:
 
 @contextmanager
 def _no_longer_than(clock: Clock) -> Iterator[None]:
-    """The database itself breaks off what takes longer, and `TimeIsUp` is raised; the transaction goes on."""
+    """The database itself breaks off what takes longer, and `CheckTimedOut` is raised; the transaction goes on."""
     left_s = clock.left_s()
     if not clock.limited:
         yield

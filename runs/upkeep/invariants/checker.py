@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from runs.upkeep.invariants.asking import LISTED, Clock, TimeIsUp, ask, snapshot
+from runs.upkeep.invariants.asking import LISTED, CheckTimedOut, Clock, ask, snapshot
 from runs.upkeep.invariants.content import look_into_messages
 from runs.upkeep.invariants.of_calls import OF_CALLS
 from runs.upkeep.invariants.of_logs import OF_LOGS
@@ -47,7 +47,7 @@ def look(run_id: UUID | None = None, *, within_s: float | None = None) -> Report
                 left.remove(invariant.name)
                 if ids:
                     violations.append(_violation(invariant, ids))
-        except TimeIsUp:
+        except CheckTimedOut:
             pass
     return Report(violations, left)
 

@@ -15,7 +15,7 @@ from runs.conversation import transcript
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
-from runs.pages.timeline.event_texts import Texts
+from runs.pages.timeline.event_texts import EventTexts
 from runs.pages.timeline.fold import Fold
 from runs.providers.messages import request
 from runs.statuses import ToolStatus
@@ -335,7 +335,7 @@ def test_any_field_may_stand_alone(run: AgentRun, type_: str) -> None:
     ]
     events += [Event(log_id=run.pk, seq=0, type=type_, ts=timezone.now(), payload=dict.fromkeys(fields, "all"))]
     for event in events:
-        fold = Fold(Texts(base="/runs/x"))
+        fold = Fold(EventTexts(base="/runs/x"))
         fold.take(event)
 
         assert render_to_string("timeline/_rows.html", {"items": fold.items}) or not fold.items
