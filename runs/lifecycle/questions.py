@@ -24,7 +24,7 @@ REASON = "answered"
 
 
 @dataclass(frozen=True)
-class Question:
+class OpenQuestion:
     """What a run waits for, as people may read it: secrets are redacted."""
 
     call: AgentRunToolCall
@@ -37,7 +37,7 @@ def waits(run: AgentRun) -> bool:
     return run.state is RunStatus.WAITING and run.status_reason == WaitReason.INPUT
 
 
-def open_question(run: AgentRun) -> Question | None:
+def open_question(run: AgentRun) -> OpenQuestion | None:
     """What the run asks now; one query."""
     call = _asking(run) if waits(run) else None
     if call is None:
@@ -45,7 +45,7 @@ def open_question(run: AgentRun) -> Question | None:
     given = call.input if isinstance(call.input, dict) else {}
     choices = given.get("choices")
     offered = [str(choice) for choice in choices] if isinstance(choices, list) else []
-    return Question(call, str(given.get("question") or ""), offered)
+    return OpenQuestion(call, str(given.get("question") or ""), offered)
 
 
 def answer(run: AgentRun, command: RunCommand) -> None:

@@ -27,7 +27,7 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.forms import fields
 from runs.pages.forms.single_use import once
-from runs.pages.forms.start import LineField, TextField, WholeField
+from runs.pages.forms.start import CountField, OneLineField, TextField
 from timeline.shown import clean
 
 MAX_CHOICES = 200
@@ -57,10 +57,10 @@ class ForkForm(forms.Form):
     )
     # Not stripped: what the agent is told is what was typed.
     message = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
-    model = LineField(required=False, max_length=200)
+    model = OneLineField(required=False, max_length=200)
     instructions = TextField(required=False, strip=False, max_length=MAX_TEXT)
     settings = ObjectField(required=False, max_length=MAX_TEXT)
-    max_steps = WholeField(required=False)
+    max_steps = CountField(required=False)
     token = forms.UUIDField()
 
     def __init__(self, run: AgentRun, steps: Sequence[int], *args: Any, **options: Any) -> None:

@@ -36,14 +36,14 @@ class TextField(forms.CharField):
         return fields.text(super().to_python(value) or "")
 
 
-class LineField(forms.CharField):
+class OneLineField(forms.CharField):
     """A text of one line."""
 
     def to_python(self, value: Any) -> str:
         return fields.line(super().to_python(value) or "")
 
 
-class LabelsField(LineField):
+class LabelsField(OneLineField):
     """A comma list; each label once."""
 
     def clean(self, value: Any) -> list[str]:
@@ -55,7 +55,7 @@ class LabelsField(LineField):
         return labels
 
 
-class WholeField(forms.CharField):
+class CountField(forms.CharField):
     """A whole number, or nothing. Its bounds are the domain's to say."""
 
     def clean(self, value: Any) -> int | None:
@@ -69,9 +69,9 @@ class StartForm(forms.Form):
     agent = forms.ChoiceField(error_messages={"required": "Choose an agent."})
     # Not stripped: what the agent is told is what was typed.
     prompt = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
-    title = LineField(required=False, max_length=MAX_TITLE)
+    title = OneLineField(required=False, max_length=MAX_TITLE)
     labels = LabelsField(required=False)
-    max_steps = WholeField(required=False)
+    max_steps = CountField(required=False)
     token = forms.UUIDField()
 
     def __init__(self, known: Sequence[Agent], *args: Any, **options: Any) -> None:

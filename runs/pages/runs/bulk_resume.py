@@ -24,7 +24,7 @@ from runs.actions.run_actions import BulkOutcome
 from runs.errors import InvalidInput
 from runs.models import AgentRun
 from runs.pages.forms import fields
-from runs.pages.runs.list_query import Filters, InvalidQuery
+from runs.pages.runs.list_query import Filters, InvalidListQuery
 from runs.statuses import LIVE, RunStatus
 from timeline.shown import clean
 
@@ -110,7 +110,7 @@ def _wish(request: HttpRequest, principal: Principal, project: Project) -> Wish:
         return Wish(found[:MOST], [], message, kill, more=len(found) > MOST)
     ids, left = _ids(form.getlist("id")), _ids(form.getlist("left"))
     if len(ids) + len(left) > MOST:
-        raise InvalidQuery(f"at most {MOST} runs are resumed at once")
+        raise InvalidListQuery(f"at most {MOST} runs are resumed at once")
     return Wish(ids, left, message, kill)
 
 
@@ -128,7 +128,7 @@ def _ids(texts: Iterable[str]) -> list[UUID]:
     try:
         return [UUID(text) for text in dict.fromkeys(texts)]
     except ValueError:
-        raise InvalidQuery("id must be that of a run") from None
+        raise InvalidListQuery("id must be that of a run") from None
 
 
 def _runs(project: Project, ids: Iterable[UUID]) -> dict[UUID, AgentRun]:

@@ -32,7 +32,7 @@ PLACE = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
-class InvalidQuery(RunRefusal):
+class InvalidListQuery(RunRefusal):
     """An address of the list that no link of ours has."""
 
     code = "invalid_query"
@@ -59,7 +59,7 @@ class ListPlace:
     def parse(cls, text: str, name: str) -> ListPlace:
         found = PLACE.fullmatch(text)
         if found is None:
-            raise InvalidQuery(f"{name} is no place in the list of runs")
+            raise InvalidListQuery(f"{name} is no place in the list of runs")
         return cls(EPOCH + timedelta(microseconds=int(found[1])), UUID(found[2]))
 
     def __str__(self) -> str:
@@ -78,12 +78,12 @@ class Filters:
     def parse(cls, asked: QueryDict) -> Filters:
         text = asked.get("q", "").strip()
         if len(text) > MAX_TEXT:
-            raise InvalidQuery(f"a text to look for has at most {MAX_TEXT} characters")
+            raise InvalidListQuery(f"a text to look for has at most {MAX_TEXT} characters")
         agent, source = asked.get("agent", ""), asked.get("source", "")
         if agent and not re.match(SLUG_PATTERN, agent):
-            raise InvalidQuery(f"{agent[:64]!r} is no agent's name")
+            raise InvalidListQuery(f"{agent[:64]!r} is no agent's name")
         if source and source not in AgentRun.Source.values:
-            raise InvalidQuery(f"{source[:64]!r} is no source: choose among {', '.join(AgentRun.Source.values)}")
+            raise InvalidListQuery(f"{source[:64]!r} is no source: choose among {', '.join(AgentRun.Source.values)}")
         return cls(_statuses(asked.getlist("status")), agent, BARE.clean_text(text)[0], source, bool(asked.get("root")))
 
     def apply(self, runs: RunQuerySet) -> RunQuerySet:
@@ -131,7 +131,7 @@ class ListQuery:
     def parse(cls, asked: QueryDict) -> ListQuery:
         before, after = asked.get("before"), asked.get("after")
         if before and after:
-            raise InvalidQuery("a page lies before one place or after one, not both")
+            raise InvalidListQuery("a page lies before one place or after one, not both")
         return cls(
             Filters.parse(asked),
             before=ListPlace.parse(before, "before") if before else None,
@@ -176,7 +176,7 @@ def ids_of(text: str) -> list[UUID]:
     """The ids of the rows that a page wants to have again."""
     parts = text.split(",") if text else []
     if len(parts) > PAGE_SIZE or not all(UUID_HEX.fullmatch(part) for part in parts):
-        raise InvalidQuery(f"ids must be those of at most {PAGE_SIZE} runs, with commas between them")
+        raise InvalidListQuery(f"ids must be those of at most {PAGE_SIZE} runs, with commas between them")
     return [UUID(part) for part in parts]
 
 
@@ -185,5 +185,5 @@ def _statuses(given: Iterable[str]) -> tuple[RunStatus, ...]:
     chosen = {status for status in given if status}
     unknown = sorted(chosen - set(RunStatus))
     if unknown:
-        raise InvalidQuery(f"{unknown[0][:64]!r} is no status: choose among {', '.join(RunStatus)}")
+        raise InvalidListQuery(f"{unknown[0][:64]!r} is no status: choose among {', '.join(RunStatus)}")
     return tuple(status for status in RunStatus if status in chosen)
