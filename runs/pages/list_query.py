@@ -23,7 +23,7 @@ from runs.models import AgentRun
 from runs.querysets import RunQuerySet
 from runs.statuses import RunStatus
 from timeline.redact import BARE
-from timeline.shown import clean
+from timeline.shown import clean, legible
 
 PAGE_SIZE = 50
 MAX_TEXT = 200
@@ -106,8 +106,9 @@ class Filters:
     def shows(self, title: str) -> bool:
         """Whether the text is in what a reader sees of a title that has it: an earlier version may have stored a secret
         that is masked now, and it must not be found letter by letter."""
-        cleaned = clean(title) if self.text else title
-        return cleaned == title or self.text.casefold() in cleaned.casefold()
+        if not self.text or (cleaned := clean(title)) == legible(title):
+            return True
+        return self.text.casefold() in cleaned.casefold()
 
     def pairs(self) -> list[tuple[str, str]]:
         """As they stand in an address."""
