@@ -259,6 +259,25 @@ def test_no_command_prints_a_canary(run: AgentRun, command: str, form: list[str]
     assert seen_in(out.getvalue()) == seen_in(out.getvalue().replace("\\n", "\n")) == []
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_no_list_of_agents_or_calls_prints_a_canary(run: AgentRun, form: list[str]) -> None:
+    """Definitions keep what runs need; a model makes up names and ids of calls."""
+    token = CANARIES["npm"][1]
+    assert run.agent is not None
+    Agent.objects.filter(pk=run.agent.pk).update(
+        model=f"openai:{token}", instructions=TEXT, settings={"note": [TEXT]}, policies={"on_idle": {"message": TEXT}}
+    )
+    call = run.tool_calls.first()
+    assert call is not None
+    AgentRunToolCall.objects.filter(pk=call.pk).update(tool_name=token, call_id=token)
+    out = StringIO()
+    call_command("agent", "defs", *form, stdout=out)
+    call_command("agent", "calls", str(run.pk), *form, stdout=out)
+
+    assert "[REDACTED:" in out.getvalue()
+    assert seen_in(out.getvalue().replace("\\n", "\n")) == []
+
+
 def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun) -> None:
     """Only what is shown is found: no part of a masked secret, but what stands beside it."""
     message = answer_of(run)
