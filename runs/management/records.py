@@ -15,6 +15,7 @@ from runs.management.run_rows import Facts, cut, shown
 from runs.management.showing import message_of
 from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
 from timeline.redact import DEFAULT as REDACTOR
+from timeline.redact import JSON
 
 Rows = Callable[[AgentRun, int], list[Facts]]
 
@@ -94,7 +95,7 @@ def _last(newest_first: QuerySet[Any], limit: int) -> list[Any]:
 
 def _frozen(agent: Agent) -> dict[str, Any]:
     """The definition without secrets; the row keeps them for the runs."""
-    return cast("dict[str, Any]", REDACTOR.clean(agent.frozen())[0])
+    return cast("dict[str, Any]", REDACTOR.clean(cast("JSON", agent.frozen()))[0])
 
 
 def _definition(agent: Agent) -> Sequence[object]:
