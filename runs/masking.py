@@ -1,7 +1,7 @@
 """Secrets leave by no door: what rows hold raw is masked where it becomes JSON for a reader.
 
-May import the record's redactor, json_columns and the environment. What a model said stays in its row as it came,
-because it is sent back to the model. Rows of an earlier version may hold what only the detectors of a later one know.
+What a model said stays in its row as it came, because it is sent back to the model. Rows of an earlier version may
+hold what only the detectors of a later one know.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 from runs import environment
 from runs.json_columns import dumped, jsonb
+from timeline.outgoing import suspects
 from timeline.redact import DEFAULT as REDACTOR
 from timeline.redact import Redactor
 
@@ -29,11 +30,11 @@ def masked(text: str) -> str:
 
 
 def masked_rows(texts: Sequence[str]) -> list[str]:
-    """Return a page of a list without secrets. Its rows have no payloads: one search through all of them tells
-    whether any needs a closer look."""
-    if not REDACTOR.spans("\n".join(texts)):
-        return list(texts)
-    return [masked(text) for text in texts]
+    """Return a page of a list without secrets. One search through all its rows tells which need a closer look."""
+    rows = list(texts)
+    for place in suspects(rows):
+        rows[place] = masked(rows[place])
+    return rows
 
 
 def without_own_secrets(said: Any) -> Any:

@@ -134,6 +134,7 @@ FLOORS = {
     "timeline.maintenance": RECORD,
     "timeline.migrations": RECORD,
     "timeline.models": RECORD,
+    "timeline.outgoing": RECORD,
     "timeline.preview": RECORD,
     "timeline.redact": RECORD,
     "timeline.redis_publisher": RECORD,

@@ -1,6 +1,7 @@
 """What this door refuses: exceptions that agentops.middleware.Refusals answers with as RFC 9457 problem+json.
 
-A door's part: may import DRF. Whatever a floor below raises with a `code` and a `status` is answered the same way.
+A door's part: may import DRF and the redactor. Whatever a floor below raises with a `code` and a `status` is answered
+the same way.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from typing import Any, ClassVar
 
 from rest_framework import exceptions, status
 
+from timeline.redact import DEFAULT as REDACTOR
+
 MAX_ECHO = 64
+#: As much of it is looked at.
+MAX_LOOK = 4096
 #: More would help nobody to mend a request.
 MAX_FAULTS = 20
 
@@ -100,8 +105,8 @@ class InvalidParameters(Problem):
 
 
 def echo(text: str) -> str:
-    """What was sent, as a message may repeat it."""
-    return repr(text[:MAX_ECHO])
+    """What was sent, as a message may repeat it: masked first, because what is cut may not be known as a secret."""
+    return repr(REDACTOR.clean_text(text[:MAX_LOOK])[0][:MAX_ECHO])
 
 
 def problem_of(error: exceptions.APIException) -> Problem:
