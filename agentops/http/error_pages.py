@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 
 from agentops.http import request_ids
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
 API = "/api/"
@@ -42,7 +43,9 @@ NOTHING_HERE = "There is no such page, or it is not yours to see."
 def answer(
     request: HttpRequest, status: int, code: str, text: str, *, also: Mapping[str, Any] | None = None
 ) -> HttpResponse:
-    """The error page, or for the API its JSON; `also`: what the JSON says beyond that."""
+    """The error page, or for the API its JSON; `also`: what the JSON says beyond that. Refusals repeat what was sent,
+    and answers end in the logs of programs: secrets are masked."""
+    text, _ = REDACTOR.clean_text(text)
     for_program = request.path_info.startswith(API)
     shown = {
         "title": TITLES.get(status, TITLES[400 if status < 500 else 500]),
@@ -53,13 +56,28 @@ def answer(
     }
     response: HttpResponse
     if for_program:
-        problem = {"type": "about:blank", "errors": [], **(also or {}), **shown}
+        problem = {"type": "about:blank", "errors": [], **_cleaned(also or {}), **shown}
         response = JsonResponse(problem, status=status, content_type="application/problem+json")
     else:
         response = HttpResponse(render_to_string("error.html", shown), status=status)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def _cleaned(also: Mapping[str, Any]) -> dict[str, Any]:
+    facts = dict(also)
+    if "errors" in facts:
+        facts["errors"] = [{**error, "pointer": _cleaned_pointer(error["pointer"])} for error in facts["errors"]]
+    cleaned, _ = REDACTOR.clean(facts)
+    return cast("dict[str, Any]", cleaned)
+
+
+def _cleaned_pointer(pointer: str) -> str:
+    """A JSON pointer without secrets, which its escapes would hide."""
+    plain = pointer.replace("~1", "/").replace("~0", "~")
+    cleaned, _ = REDACTOR.clean_text(plain)
+    return pointer if cleaned == plain else cleaned
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

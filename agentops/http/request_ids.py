@@ -12,6 +12,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from uuid_utils.compat import uuid7
 
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
 HEADER = "X-Request-ID"
 # All but the tab: what a terminal obeys, and what would begin another line.
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
@@ -39,14 +41,15 @@ class RequestId:
 
 
 class LogLine(logging.Formatter):
-    """A record as one line (and its traceback): nothing that was logged can begin a line of its own."""
+    """A record as one line (and its traceback): nothing that was logged can begin a line of its own, or is a secret."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Without the traceback of what Django answers with a 4xx: the client's mistakes need none."""
         if 400 <= getattr(record, "status_code", 0) < 500:
             record = copy.copy(record)
             record.exc_info = record.exc_text = None
-        return super().format(record)
+        # Addresses, headers and errors of others' libraries may have secrets in them.
+        return REDACTOR.clean_text(super().format(record))[0]
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line = CONTROL.sub(_escaped, super().formatMessage(record))

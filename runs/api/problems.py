@@ -11,7 +11,11 @@ from typing import Any, ClassVar
 
 from rest_framework import exceptions, status
 
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
 MAX_ECHO = 64
+#: As much of it is looked at.
+MAX_LOOK = 4096
 #: More would help nobody to mend a request.
 MAX_FAULTS = 20
 
@@ -100,8 +104,8 @@ class InvalidParameters(Problem):
 
 
 def echo(text: str) -> str:
-    """What was sent, as a message may repeat it."""
-    return repr(text[:MAX_ECHO])
+    """What was sent, as a message may repeat it: masked first, because what is cut may not be known as a secret."""
+    return repr(REDACTOR.clean_text(text[:MAX_LOOK])[0][:MAX_ECHO])
 
 
 def problem_of(error: exceptions.APIException) -> Problem:

@@ -32,6 +32,7 @@ from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError,
 from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.providers.retries import Failure, RetryDelay
+from runs.queries import masking
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
@@ -86,7 +87,8 @@ def make(drive: Drive) -> None:
             drive.note(_abandoned(drive, attempt, "stopped"))
             return
         except Exception as error:  # whatever a vendor's library raises: classify() names it
-            if not _try_again(drive, attempt, retries.classify(error, datetime.now(UTC), drive.model)):
+            now, clean = datetime.now(UTC), masking.without_own_secrets
+            if not _try_again(drive, attempt, retries.classify(error, now, drive.model, clean=clean)):
                 return
             attempt += 1
             continue

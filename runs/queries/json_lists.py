@@ -132,18 +132,16 @@ class Listing:
     #: SQLite's value the one that Postgres gives.
     tail: Sequence[tuple[str, Callable[[Any], Any]]] = ()
     finish: Callable[..., str] | None = None
-    #: Events were cleaned when they were stored, and are read by the thousand.
-    clean: bool = False
 
     def page(self, where: Where, span: RowSpan) -> Rows:
         """Return the rows, without secrets. One statement."""
         found = self._read(self.beyond(where, span), self._in_order(span))
-        return found if self.clean else replace(found, texts=masked_rows(found.texts))
+        return replace(found, texts=masked_rows(found.texts))
 
     def one(self, where: Where, *, secrets: bool = False) -> str | None:
         """Return the row, with its `secrets` only for who may see them. One statement."""
         text = next(iter(self._read(where, "LIMIT 1").texts), None)
-        return text if text is None or secrets or self.clean else masked(text)
+        return text if text is None or secrets else masked(text)
 
     def keys(self, where: Where, span: RowSpan, *also: str) -> list[tuple[Any, ...]]:
         """The order's columns of the rows alone, and `also` these expressions. One statement."""

@@ -1,7 +1,7 @@
 """Secrets leave by no door: what rows hold raw is masked where it becomes JSON for a reader.
 
-What a model said stays in its row as it came, because it is sent
-back to the model. Rows of an earlier version may hold what only the detectors of a later one know.
+What a model said stays in its row as it came, because it is sent back to the model. Rows of an earlier version may
+hold what only the detectors of a later one know.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cache
+from typing import Any
 
+from runs import environment
 from runs.queries.json_columns import dumped, jsonb
+from timeline.outgoing import suspects
 from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import Redactor
 
 
 def masked(text: str) -> str:
@@ -25,8 +30,19 @@ def masked(text: str) -> str:
 
 
 def masked_rows(texts: Sequence[str]) -> list[str]:
-    """Return a page of a list without secrets. Its rows have no payloads: one search through all of them tells
-    whether any needs a closer look."""
-    if not REDACTOR.spans("\n".join(texts)):
-        return list(texts)
-    return [masked(text) for text in texts]
+    """Return a page of a list without secrets. One search through all its rows tells which need a closer look."""
+    rows = list(texts)
+    for place in suspects(rows):
+        rows[place] = masked(rows[place])
+    return rows
+
+
+def without_own_secrets(said: Any) -> Any:
+    """Return what a vendor said, a text or a JSON value, without the secrets of this process's environment: vendors
+    repeat the key that they refuse, and a key of a gateway's has no shape to be known by."""
+    return _knows(environment.secret_values()).clean(said)[0]
+
+
+@cache
+def _knows(secrets: frozenset[str]) -> Redactor:
+    return Redactor(secrets)

@@ -248,7 +248,6 @@ EVENTS = Listing(
     (Key("e.seq"),),
     tail=(("e.type", str), ("CAST(e.payload AS text)", as_jsonb), ("e.source", str), ("l.last_seq", int)),
     finish=_wire,
-    clean=True,
 )
 
 

@@ -12,6 +12,7 @@ from pydantic_ai.models import infer_model
 
 from runs.providers.error_messages import SENTENCES, CallFailure, sentence, words_of
 from runs.providers.retries import Failure, classify
+from runs.queries.masking import without_own_secrets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 #: What only a developer of the library can use.
@@ -99,3 +100,16 @@ def test_the_words_of_a_vendor(body: Any, words: str) -> None:
 def test_requests_of_the_http_client_are_not_logged_at_info(name: str) -> None:
     assert not logging.getLogger(name).isEnabledFor(logging.INFO)
     assert logging.getLogger(name).isEnabledFor(logging.WARNING)
+
+
+@pytest.mark.parametrize("status", [401, 403, 400])
+@pytest.mark.parametrize("words", ["the key {} is not valid", "x" * 285 + " {}", '{{"sent": "{}"}}'])
+def test_a_key_of_no_known_shape_is_not_repeated(monkeypatch: pytest.MonkeyPatch, status: int, words: str) -> None:
+    """Nor a piece of it, where the vendor's words are cut."""
+    key = "gw7-gateway-Q9x2-plain"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    error = ModelHTTPError(status, "gpt-5", {"error": {"message": words.format(key)}})
+    failure = classify(error, NOW, "openai:gpt-5", clean=without_own_secrets)
+
+    assert "gw7-g" not in failure.message + failure.details
+    assert "[REDACTED:secret:" in failure.details

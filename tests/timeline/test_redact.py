@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.growth import assert_linear
-from tests.timeline.redact_samples import FALSE, RNG, TRUE
+from tests.timeline.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
 from timeline.redaction.redact import DEFAULT, JSON, Redactor
 
 
@@ -21,6 +21,30 @@ def test_it_finds_secrets_in_all_their_shapes() -> None:
     assert len(TRUE) >= 300
     missed = [(name, text) for name, text, secret in TRUE if secret in DEFAULT.clean_text(text)[0]]
     assert len(missed) <= len(TRUE) // 100, missed
+
+
+def test_nothing_of_a_token_stays() -> None:
+    """Not its checksum either."""
+    for name, make in TOKENS.items():
+        shown = f"1234567890:{make()}" if name == "telegram" else make()
+        assert re.fullmatch(r"(?:1234567890:)?\[REDACTED:\w+:[0-9a-f]{8}\] x", DEFAULT.clean_text(f"{shown} x")[0]), (
+            name
+        )
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_it_finds_secrets_in_json_in_json(depth: int) -> None:
+    """As text: what a tool printed of a request that has a script in it. Escapes end in letters, and pile up."""
+    missed = set()
+    for name, make in SETTINGS.items():
+        line, secret = make()
+        for text in (f"cd x\n{line}\ny", f"x → {line}"):
+            whole = text
+            for _ in range(depth):
+                whole = json.dumps({"text": whole})
+            if secret in DEFAULT.clean_text(whole)[0]:
+                missed.add(name)
+    assert not missed
 
 
 def test_it_leaves_ordinary_text_alone() -> None:

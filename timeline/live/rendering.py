@@ -10,7 +10,7 @@ from uuid import UUID
 from django.core.serializers.json import DjangoJSONEncoder
 from django_eventstream.utils import sse_encode_event
 
-from timeline import events, log
+from timeline import events, log, outgoing
 from timeline.live.cursor import StreamCursor
 from timeline.models import Event
 
@@ -99,7 +99,7 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
 
 
 def _as_json(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
-    return [{"message": _dumps(log.wire(event))} for event in found]
+    return [{"message": _dumps(log.wire(event))} for event in outgoing.masked(found)]
 
 
 def _dumps(value: object) -> str:

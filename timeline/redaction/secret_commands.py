@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from timeline.redaction.secret_names import DIGIT, TEMPLATE, SecretSpan, each
 
 _LOOK_BACK = 256
-_QUOTE = r"\\{0,3}[\"']?"
+# What is JSON in JSON in JSON in JSON has at most fifteen signs of escape before a quote.
+_QUOTE = r"\\{0,15}[\"']?"
 _COOKIE = re.compile(
     rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+=[^\r\n\"'\\<>{{}}]{{0,4096}}+)"
 )
@@ -16,15 +17,29 @@ _COOKIE_HEAD = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!
 _COOKIE_VALUE = re.compile(r"=([^;\s]{8,512})")
 _HOOK = re.compile(r"slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9+/_-]*+)")
 _NETRC = re.compile(r"login\s{1,8}\S{1,64}+\s{1,8}password\s{1,8}([^\s\"']*+)")
-_VALUE = r"\\{0,3}[\"']?([^\s\"'\\|;&)]*+)"
+_VALUE = r"\\{0,15}[\"']?([^\s\"'\\|;&)]*+)"
+_HEX = "[0-9A-Fa-f]"
 _REST = r"[^\n|;]*\Z"
+
+
+def _program(name: str) -> str:
+    """The name where it begins a word, or follows an escape, which may end in a letter (\\n, %0A, \\u2192)."""
+    escape = rf"(?<=\\[nrt]{name})|(?<=%{_HEX}{_HEX}{name})|(?<=\\u{_HEX}{_HEX}{_HEX}{_HEX}{name})"
+    # The name itself stands first: it is what is searched for.
+    return rf"{name}(?:(?<!\w{name})|{escape})"
+
+
+_DATABASE = rf"(?:{_program('mysql')}|{_program('mariadb')})[a-z_-]{{0,12}}\b{_REST}"
 #: Programs that take a secret behind a short option, and how it stands there.
 _OPTIONS = (
-    (rf"\bcurl\b{_REST}", rf"(?:-u|-U|--user|--proxy-user)(?:\s{{1,2}}|=)?\\{{0,3}}[\"']?[^\s:\"'\\]{{0,64}}:{_VALUE}"),
-    (rf"\b(?:mysql|mariadb)[a-z_-]{{0,12}}\b{_REST}", rf"-p(?![=-]){_VALUE}"),
-    (r"\bsshpass\s{0,4}\Z", rf"-p\s{{0,2}}{_VALUE}"),
-    (rf"\bdocker\s[^\n|;]{{0,32}}\blogin\b{_REST}", rf"-p\s{{1,2}}{_VALUE}"),
-    (rf"\bredis-cli\b{_REST}", rf"-a\s{{1,2}}{_VALUE}"),
+    (
+        rf"{_program('curl')}\b{_REST}",
+        rf"(?:-u|-U|--user|--proxy-user)(?:\s{{1,2}}|=)?{_QUOTE}[^\s:\"'\\]{{0,64}}:{_VALUE}",
+    ),
+    (_DATABASE, rf"-p(?![=-]){_VALUE}"),
+    (rf"{_program('sshpass')}\s{{0,4}}\Z", rf"-p\s{{0,2}}{_VALUE}"),
+    (rf"{_program('docker')}\s[^\n|;]{{0,32}}\blogin\b{_REST}", rf"-p\s{{1,2}}{_VALUE}"),
+    (rf"{_program('redis-cli')}\b{_REST}", rf"-a\s{{1,2}}{_VALUE}"),
 )
 _COMMANDS = tuple((re.compile(program), re.compile(option)) for program, option in _OPTIONS)
 _PROGRAM = re.compile("curl|mysql|mariadb|sshpass|docker|redis-cli")

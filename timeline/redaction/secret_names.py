@@ -41,9 +41,9 @@ _KEY_KINDS = re.compile(r"(?:api|access|secret|private|encryption|signing|accoun
 _PAGING = re.compile(r"(?:page|next|continuation|cursor|sync|pad|eos|bos|unk|mask|stop|special|max)[_-]?\Z")
 
 _AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")  # a cheap look before _ASSIGN has a close one
-_ASSIGN = re.compile(r"[0-9]{0,2}\\{0,3}[\"'`]?\]?(\s{0,4}(?:=>|:=|==?|:|%3[Dd])\s{0,4})")
+_ASSIGN = re.compile(r"[0-9]{0,2}\\{0,15}[\"'`]?\]?(\s{0,4}(?:=>|:=|==?|:|%3[Dd])\s{0,4})")
 # {"name": "password", "value": "…"}: a name may be a value itself.
-_PAIR = re.compile(r"\\{0,3}[\"']\s{0,8},\s{0,8}\\{0,3}[\"'](?:value|Value)\\{0,3}[\"']\s{0,4}(:)\s{0,4}")
+_PAIR = re.compile(r"\\{0,15}[\"']\s{0,8},\s{0,8}\\{0,15}[\"'](?:value|Value)\\{0,15}[\"']\s{0,4}(:)\s{0,4}")
 _FLAG = re.compile(r"(\s{1,2})(?!-)")
 # Groups 1 to 3 are quoted ("…", '…', \"…\"), group 4 is bare. The end of the text closes a quote: previews
 # are cut, and a stream is looked at before it has ended. Bare values are judged by their head, so that
@@ -51,7 +51,7 @@ _FLAG = re.compile(r"(\s{1,2})(?!-)")
 _VALUE = re.compile(
     r"\"((?:[^\"\\\n]|\\[^\n]|\\\Z){1,512}+)(?:\"|\Z)"
     r"|'((?:[^'\\\n]|\\[^\n]|\\\Z){1,512}+)(?:'|\Z)"
-    r"|\\{1,3}[\"']([^\"'\\\n]{1,512}+)(?:\\|\Z)"
+    r"|\\{1,15}[\"']([^\"'\\\n]{1,512}+)(?:\\|\Z)"
     r"|([^\s\"'`&;,<>\\:=]{0,256}+(?:[:=]{1,2}[^\s\"'`&;,<>\\:=]{0,256}+){0,2}+)"
 )
 _BARE_WHOLE = re.compile(r"[^\s\"'`&;,<>\\]*+")

@@ -117,7 +117,7 @@ _OPEN_PEM = re.compile(
 _SK_VENDOR = re.compile(r"sk-(?:proj|svcacct|admin|or-v1|live|test|None)-")
 
 _USERINFO = re.compile(r"[^\s:/@?#\"'<>\\]{0,64}:([^\s/@?\"'<>\\]{1,180}+)@")
-_QUOTE = r"\\{0,3}[\"'`]?"
+_QUOTE = r"\\{0,15}[\"'`]?"
 _BEARER = re.compile(rf"(?:\s|:|%20|\+){{1,4}}{_QUOTE}([A-Za-z0-9._~+/=-]{{16,}}+)", re.ASCII)
 _BASIC = re.compile(r"(?:\s|%20|\+){1,4}([A-Za-z0-9+/]{8,}+={0,2})", re.ASCII)
 _HEADER = re.compile(

@@ -22,7 +22,11 @@ _DIGIT = "[0-9A-Fa-f]"
 START = re.compile(
     rf"(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=%{_DIGIT}{_DIGIT})|(?<=\\u{_DIGIT}{_DIGIT}{_DIGIT}{_DIGIT})", re.ASCII
 )
-_BODIES = {"alnum": re.compile("[A-Za-z0-9]*+"), "word": re.compile("[A-Za-z0-9_-]*+")}
+# Some end in a checksum of the rest.
+_BODIES = {
+    "alnum": re.compile(rf"[A-Za-z0-9]*+(?:_{_DIGIT}{{8}}(?![A-Za-z0-9_-]))?"),
+    "word": re.compile("[A-Za-z0-9_-]*+"),
+}
 _ALL = [_Vendor(kind, prefix, _BODIES[alphabet], least) for kind, prefix, alphabet, least in TOKEN_SHAPES]
 PREFIXES = tuple(vendor.prefix for vendor in _ALL)
 _TAIL = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import QuerySet
 
@@ -14,6 +14,8 @@ from runs.management.agent.run_table import Facts, cut, shown
 from runs.management.agent.show import message_of
 from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
 from runs.queries.json_columns import dumped
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import JSON
 
 Rows = Callable[[AgentRun, int], list[Facts]]
 
@@ -43,7 +45,7 @@ def defs(command: OurCommand, options: dict[str, Any]) -> None:
     if options["project"]:
         known = known.filter(project=project_for(SYSTEM, options["project"], Action.READ))
     if options["json"]:
-        command.write_json([{"id": agent.pk, "project": agent.project.slug, **agent.frozen()} for agent in known])
+        command.write_json([{"id": agent.pk, "project": agent.project.slug, **_frozen(agent)} for agent in known])
         return
     headers = ["project", "agent", "version", "provider", "model", "tools", "max steps"]
     command.write_table(headers, [_definition(agent) for agent in known])
@@ -58,13 +60,13 @@ def calls_of(run: AgentRun, limit: int) -> list[Facts]:
     return [
         {
             "step_number": row.step_number,
-            "tool_name": row.tool_name,
+            "tool_name": shown(row.tool_name),
             "status": row.status,
             "duration_ms": row.duration_ms,
             "starts": row.starts,
             "attempts": row.attempts,
             "resolved_by": row.resolved_by,
-            "call_id": row.call_id,
+            "call_id": shown(row.call_id),
             "input": cut(shown(dumped(row.input))),
         }
         for row in rows
@@ -76,7 +78,7 @@ def errors_of(run: AgentRun, limit: int) -> list[Facts]:
     return [
         {
             "step_number": row.step_number,
-            "context": row.context,
+            "context": shown(row.context),
             "attempt": row.attempt,
             "error_type": row.error_type,
             "message": cut(shown(row.message)),
@@ -91,6 +93,11 @@ def _last(newest_first: QuerySet[Any], limit: int) -> list[Any]:
     return list(newest_first[:limit])[::-1]
 
 
+def _frozen(agent: Agent) -> dict[str, Any]:
+    """The definition without secrets; the row keeps them for the runs."""
+    return cast("dict[str, Any]", REDACTOR.clean(cast("JSON", agent.frozen()))[0])
+
+
 def _definition(agent: Agent) -> Sequence[object]:
-    tools = ", ".join(str(tool) for tool in agent.tools)
-    return agent.project.slug, agent.slug, agent.version, agent.provider, agent.model, tools, agent.max_steps
+    tools, model = shown(", ".join(str(tool) for tool in agent.tools)), shown(agent.model)
+    return agent.project.slug, agent.slug, agent.version, agent.provider, model, tools, agent.max_steps

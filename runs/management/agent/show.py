@@ -11,7 +11,7 @@ from runs.conversation.message_text import text_of
 from runs.management.agent.references import find_run
 from runs.management.agent.run_table import Facts, cut, row_of, shown, with_reason
 from runs.models import AgentRun, AgentRunMessage
-from timeline import events, log
+from timeline import events, log, outgoing
 
 LAST_MESSAGES = 5
 
@@ -98,6 +98,7 @@ def _last_event(run: AgentRun) -> Facts | None:
     event = log.events_of(run.pk).last()
     if event is None:
         return None
+    outgoing.masked([event])
     message = events.describe(event.type, event.payload)
     return {"seq": event.seq, "type": event.type, "ts": event.ts, "message": message}
 

@@ -1,6 +1,6 @@
 """A run's events as the command line shows them while they come: lines for people, rows for pipes, JSON for programs.
 
-Events were redacted when they were stored.
+Events are masked as they leave.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runs.management.agent.run_state import refreshed, require_completed
 from runs.management.agent.run_table import cut
 from runs.models import AgentRun
 from runs.statuses import LIVE, RunStatus
-from timeline import events, log
+from timeline import events, log, outgoing
 from timeline.events import EventType
 from timeline.models import Event
 
@@ -41,7 +41,7 @@ def tail(command: OurCommand, options: dict[str, Any]) -> None:
     pretty = command.stdout.isatty() and not options["json"]
     try:
         for batch in batches(run.pk, options["after"], follow=options["follow"]):
-            for event in batch:
+            for event in outgoing.masked(batch):
                 if pretty:
                     screen.show(event)
                 else:

@@ -25,6 +25,7 @@ from runs.models import Agent, AgentRun
 from runs.pages import commands
 from runs.pages.forms import fields
 from runs.pages.forms.single_use import once, started_by
+from timeline.shown import clean
 
 MAX_CHOICES = 200
 
@@ -125,12 +126,23 @@ def _shown(
     context |= {
         "form": form,
         "token": token,
-        "agents": form.known,
+        "agents": [_choice(agent) for agent in form.known],
         "commands": commands.first_run(context["project"])[:1],
         "recordings": agent_definitions.RECORDINGS,
         "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,
     }
     return render(request, "runs/start.html", context, status=status)
+
+
+def _choice(agent: Agent) -> dict[str, Any]:
+    """An agent as the form offers it: what its definition says, without secrets."""
+    return {
+        "slug": agent.slug,
+        "provider": clean(agent.provider),
+        "model": clean(agent.model),
+        "tools": [clean(str(tool)) for tool in agent.tools],
+        "max_steps": agent.max_steps,
+    }
 
 
 def _token(text: str) -> UUID | None:

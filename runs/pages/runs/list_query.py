@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
@@ -21,6 +21,7 @@ from runs.models.querysets import RunQuerySet
 from runs.queries.durations import with_times
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
+from timeline.shown import clean, legible
 
 PAGE_SIZE = 50
 MAX_TEXT = 200
@@ -100,6 +101,13 @@ class Filters:
             runs = runs.filter(parent_run=None, root_run=F("pk"))
         return runs
 
+    def shows(self, title: str) -> bool:
+        """Whether the text is in what a reader sees of a title that has it: an earlier version may have stored a secret
+        that is masked now, and it must not be found letter by letter."""
+        if not self.text or (cleaned := clean(title)) == legible(title):
+            return True
+        return self.text.casefold() in cleaned.casefold()
+
     def pairs(self) -> list[tuple[str, str]]:
         """As they stand in an address."""
         single = [("agent", self.agent), ("q", self.text), ("source", self.source), ("root", "1" * self.root_only)]
@@ -148,13 +156,15 @@ class ListQuery:
         runs = with_times(self.filters.apply(AgentRun.objects.filter(project=project)).for_list()).newest_first()
         loaded = ListPlace.now()
         if self.after:
-            found = list(runs.newer_than(self.after.created_at, self.after.run_id).reverse()[: PAGE_SIZE + 1])
+            found = self._found(
+                lambda place: runs.newer_than(place.created_at, place.run_id).reverse() if place else runs, self.after
+            )
             shown = found[:PAGE_SIZE][::-1]
             more_newer, more_older = len(found) > PAGE_SIZE, True
         else:
-            if self.before:
-                runs = runs.older_than(self.before.created_at, self.before.run_id)
-            found = list(runs[: PAGE_SIZE + 1])
+            found = self._found(
+                lambda place: runs.older_than(place.created_at, place.run_id) if place else runs, self.before
+            )
             shown = found[:PAGE_SIZE]
             more_newer, more_older = self.before is not None, len(found) > PAGE_SIZE
         first, last = (ListPlace.of(shown[0]), ListPlace.of(shown[-1])) if shown else (None, None)
@@ -166,10 +176,23 @@ class ListQuery:
             since=(first or loaded) if on_top else None,
         )
 
+    def _found(self, beyond: Callable[[ListPlace | None], RunQuerySet], place: ListPlace | None) -> list[AgentRun]:
+        """The runs beyond a place that a page shows, and one more."""
+        found: list[AgentRun] = []
+        while True:
+            batch = list(beyond(place)[: PAGE_SIZE + 1])
+            found += [run for run in batch if self.filters.shows(run.title)]
+            if len(found) > PAGE_SIZE or len(batch) <= PAGE_SIZE:
+                return found[: PAGE_SIZE + 1]
+            place = ListPlace.of(batch[-1])
+
     def new_since(self, project: Project, since: ListPlace) -> int:
         """How many runs that pass the filters are newer; one more than MAX_NEW stands for all beyond."""
         runs = self.filters.apply(AgentRun.objects.filter(project=project))
-        return runs.newer_than(since.created_at, since.run_id)[: MAX_NEW + 1].count()
+        newer = runs.newer_than(since.created_at, since.run_id)
+        if not self.filters.text:
+            return newer[: MAX_NEW + 1].count()
+        return sum(map(self.filters.shows, newer.values_list("title", flat=True)[: MAX_NEW + 1]))
 
 
 def ids_of(text: str) -> list[UUID]:
