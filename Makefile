@@ -49,7 +49,9 @@ help:
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
 	@echo 'make bench-check   the benchmarks in small, as tests'
-	@echo 'make check   style, types, migrations, deployment settings, import floors'
+	@echo 'make check   style, types, migrations, deployment settings, import floors, documentation'
+	@echo 'make docs    build the documentation as a site, in site/'
+	@echo 'make reference   write docs/reference again, from the code'
 	@echo 'make bench   the measurements'
 	@echo 'make lock    write the lock files again (LOCK_ARGS=--upgrade for newer versions)'
 	@echo 'make digests   look up the current digests of the images in docker-compose.yml and Dockerfile'
@@ -234,8 +236,23 @@ check: $(ENV_STAMP)
 	echo 'manage.py check --deploy, with settings as in production'; \
 	SECRET_KEY="$$key" $(PRODUCTION) $(BIN)/python -W error manage.py check --deploy --fail-level WARNING
 	$(BIN)/python -m pytest -q tests/test_floors.py
+	AGENTOPS_HOME=$(VENV)/check $(BIN)/python manage.py write_reference --check
+	$(BUILD_DOCS)
+
+# --- Documentation ----------------------------------------------------------------------------------------------
+
+# Nothing is fetched; --strict fails for a link to a page or heading that does not exist.
+BUILD_DOCS = $(BIN)/zensical build --strict --clean
+
+.PHONY: docs
+docs: $(ENV_STAMP)
+	$(BUILD_DOCS)
+
+.PHONY: reference
+reference: $(ENV_STAMP)
+	AGENTOPS_HOME=$(VENV)/check $(BIN)/python manage.py write_reference
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) dist build staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build site .cache staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(PACKAGES) tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -30,10 +30,13 @@ FLOORS = {
     "agentops.forwarded": ROOF,
     "agentops.health": ROOF,
     "agentops.http_protocol": ROOF,
+    "agentops.management": ROOF,
     "agentops.middleware": ROOF,
     "agentops.one_charset": ROOF,
+    "agentops.reference": ROOF,
     "agentops.request_id": ROOF,
     "agentops.settings": ROOF,
+    "agentops.settings_reference": ROOF,
     "agentops.threaded": ROOF,
     "agentops.urls": ROOF,
     # Doors: authorise, parse, one call, answer. Never another door.

@@ -18,7 +18,7 @@ POLICIES = (
     "A definition's policies say what happens to a run that nobody watches. on_idle (it answers without calling done): "
     "nudge, done, fail, escalate, gate. on_dead (its worker is lost): done, fail, resume, escalate, gate. "
     "on_error (after all retries): fail, resume, escalate, gate. on_prompt (it calls ask_user): done, fail, escalate, "
-    "gate. The README has their options."
+    "gate. docs/guides/policies.md has their options."
 )
 LAST = 200
 
