@@ -32,7 +32,7 @@ def test_it_writes_every_page_and_finds_a_stale_one(checkout: Path) -> None:
     page = checkout / "settings.md"
     page.write_text(page.read_text().replace("`AGENTOPS_LEASE_S` | `20`", "`AGENTOPS_LEASE_S` | `30`"))
 
-    with pytest.raises(CommandError, match="stale in docs/reference: settings.md; run make reference") as refused:
+    with pytest.raises(CommandError, match=r"stale in docs/reference: settings\.md; run make reference") as refused:
         call_command("write_reference", "--check", stdout=io.StringIO())
 
     assert refused.value.returncode == 1
