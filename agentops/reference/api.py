@@ -4,72 +4,77 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from agentops.reference.json_types import JsonSchema, type_of
-from agentops.reference.markdown import code, flat, page, table
+from agentops.reference.markdown import anchor_of, code, flat, page, table
 from runs.api.docs import document
 
 INTRODUCTION = """\
 All addresses begin with the address of the site. A running site shows the same, to try out, at `/api/docs`; the OpenAPI
 document is at `/api/schema`. [The guide](../guides/api.md) explains keys, pages, errors, repeats and limits.
 
-`{project}` is a project's ID or slug. Times are UTC in ISO 8601, IDs are UUIDs. Unknown parameters and fields are
-refused."""
+`{project}` is a project's ID or slug; headings leave `/api/projects/{project}` out. Times are UTC in ISO 8601, IDs are
+UUIDs. Unknown parameters and fields are refused."""
+
+PREFIX = "/api/projects/{project}"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One request: its method, its path, and what the OpenAPI document says of it."""
+
+    method: str
+    path: str
+    described: JsonSchema
+
+    @property
+    def title(self) -> str:
+        return f"{self.method} {self.path.removeprefix(PREFIX)}"
 
 
 def api() -> str:
-    made = json.loads(document())
-    schemas = made["components"]["schemas"]
+    openapi = json.loads(document())
+    schemas = openapi["components"]["schemas"]
     operations = [
-        (path, method.upper(), operation)
-        for path, methods in made["paths"].items()
-        for method, operation in methods.items()
+        Operation(method.upper(), path, described)
+        for path, methods in openapi["paths"].items()
+        for method, described in methods.items()
     ]
-    summary = table(
-        ["Request", "Purpose"],
-        [
-            [f"[`{method} {path}`](#{_anchor(operation)})", flat(operation["summary"])]
-            for path, method, operation in operations
-        ],
-    )
-    blocks = [block for each in operations for block in _operation(*each, schemas)]
+    links = [f"[{code(each.title)}](#{anchor_of(each.title)})" for each in operations]
+    purposes = [flat(each.described["summary"]) for each in operations]
+    summary = table(["Request", "Purpose"], zip(links, purposes, strict=True))
+    blocks = [block for each in operations for block in _operation(each, schemas)]
     return page("HTTP API", INTRODUCTION, summary, *blocks, "## Problem", _fields(schemas["Problem"]))
 
 
-def _anchor(operation: JsonSchema) -> str:
-    return str(operation["operationId"]).lower()
+def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
+    described = operation.described
+    yield f"## {code(operation.title)}"
+    yield "\n\n".join(filter(None, [described["summary"], described.get("description", "")]))
+    yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described["parameters"]))
+    if "requestBody" in described:
+        body = _resolved(described["requestBody"]["content"]["application/json"]["schema"], schemas)
+        yield f"**Body**\n\n{_fields(body) or 'None.'}"
+    answers = {status: answer for status, answer in described["responses"].items() if int(status) < 400}
+    yield _part("Answers", ["Status", "Meaning"], [[code(n), flat(each["description"])] for n, each in answers.items()])
+    yield _first_body(answers, schemas)
+    refusals = ", ".join(code(status) for status in described["responses"] if int(status) >= 400)
+    yield f"Refusals: {refusals}, each with a [problem](#problem)."
 
 
-def _operation(path: str, method: str, operation: JsonSchema, schemas: JsonSchema) -> Iterator[str]:
-    yield f"## {operation['operationId']}"
-    yield f"```text\n{method} {path}\n```"
-    yield "\n\n".join(filter(None, [operation["summary"], operation.get("description", "")]))
-    yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, operation["parameters"]))
-    body = operation.get("requestBody")
-    if body is not None:
-        schema = _resolved(body["content"]["application/json"]["schema"], schemas)
-        yield f"**Body**\n\n{_fields(schema) or 'None.'}"
-    yield from _answer(operation["responses"], schemas)
-    refusals = [status for status in operation["responses"] if int(status) >= 400]
-    yield f"Refusals: {', '.join(map(code, refusals))}, each with a [problem](#problem)."
-
-
-def _answer(responses: JsonSchema, schemas: JsonSchema) -> Iterator[str]:
-    good = {status: answer for status, answer in responses.items() if int(status) < 400}
-    yield _part(
-        "Answers",
-        ["Status", "Meaning"],
-        [[code(status), flat(answer["description"])] for status, answer in good.items()],
-    )
-    for answer in good.values():
-        for media, content in answer.get("content", {}).items():
-            schema = _resolved(content["schema"], schemas)
-            rows = schema.get("properties", {}).get("results", {}).get("items")
-            title = "Each row of `results`" if rows else f"Fields of the answer (`{media}`)"
-            fields = _fields({**(_resolved(rows, schemas) if rows else schema), "required": []})
-            yield f"<details>\n<summary>{_html(title)}</summary>\n\n{fields}\n\n</details>" if fields else ""
-            return
+def _first_body(answers: JsonSchema, schemas: JsonSchema) -> str:
+    """The fields of the first answer that has a body; of a list, those of a row."""
+    content: JsonSchema = next((answer["content"] for answer in answers.values() if "content" in answer), {})
+    for media, described in content.items():
+        schema = _resolved(described["schema"], schemas)
+        rows = schema.get("properties", {}).get("results", {}).get("items")
+        title = "Each row of results" if rows else f"Fields of the answer ({media})"
+        fields = _fields({**(_resolved(rows, schemas) if rows else schema), "required": []})
+        if fields:
+            return f'<details markdown="1">\n<summary>{title}</summary>\n\n{fields}\n\n</details>'
+    return ""
 
 
 def _part(title: str, headers: list[str], rows: Any) -> str:
@@ -95,7 +100,3 @@ def _fields(schema: JsonSchema) -> str:
 def _resolved(schema: JsonSchema, schemas: JsonSchema) -> JsonSchema:
     resolved: JsonSchema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     return resolved
-
-
-def _html(text: str) -> str:
-    return text.replace("`", "")

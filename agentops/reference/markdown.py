@@ -1,7 +1,8 @@
-"""Markdown for the pages of the reference: tables, and cells that cannot break one."""
+"""Markdown for the pages of the reference: tables whose cells cannot break them, anchors."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 NOTICE = "<!-- Written by `manage.py write_reference` from the code. Change the code, then run `make reference`. -->"
@@ -24,6 +25,11 @@ def code(text: str) -> str:
 def flat(text: str | None) -> str:
     """A text of several lines as one."""
     return " ".join((text or "").split())
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor that forges, and the site, give to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-")
 
 
 def _line(cells: Sequence[str]) -> str:
