@@ -21,12 +21,15 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
 log = logging.getLogger(__name__)
 LOOPBACK = {"127.0.0.1", "::1"}
+PATHS = ("/healthz", "/readyz")
+METHODS = ("GET", "HEAD")
+PLAIN = "text/plain; charset=utf-8"
 #: A database that takes longer serves nobody.
 WITHIN_S = 2.0
 MIN_FREE = 0.05
@@ -54,11 +57,11 @@ class Health:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if request.path_info == "/healthz":
-            return _word("ok")
-        if request.path_info == "/readyz":
-            return readyz(request)
-        return self.get_response(request)
+        if request.path_info not in PATHS:
+            return self.get_response(request)
+        if request.method not in METHODS:
+            return HttpResponseNotAllowed(METHODS, b"method not allowed\n", content_type=PLAIN)
+        return _word("ok") if request.path_info == "/healthz" else readyz(request)
 
 
 def readyz(request: HttpRequest) -> HttpResponse:
@@ -167,4 +170,4 @@ def _may_know(request: HttpRequest) -> bool:
 
 
 def _word(word: str, status: int = 200) -> HttpResponse:
-    return HttpResponse(f"{word}\n", status=status, content_type="text/plain; charset=utf-8")
+    return HttpResponse(f"{word}\n", status=status, content_type=PLAIN)

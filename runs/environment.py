@@ -31,6 +31,8 @@ TELLING = re.compile(
 CREDENTIALS_IN_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s/@]{0,256}:[^\s/@]{1,1024}@", re.I)
 #: Their names tell nothing here: the shell's directories.
 PLAIN = frozenset({"OLDPWD", "PWD"})
+#: The shortest value, in characters, that is looked for in what others say.
+MIN_VALUE = 12
 _SET_DUMPABLE = 4
 # Of /proc/self/stat, counted after the name: where the given environment lies in memory.
 _ENV_START, _ENV_END = 47, 48
@@ -72,6 +74,12 @@ def for_own_process() -> tuple[dict[str, str], dict[str, str]]:
     variables = {**os.environ, **_removed}
     secrets = {name: value for name, value in variables.items() if is_secret(name, value)}
     return {name: value for name, value in variables.items() if name not in secrets}, secrets
+
+
+def secret_values() -> frozenset[str]:
+    """What the secret variables of this process hold. Short values are none: ordinary text has them too."""
+    known = {**os.environ, **_removed}
+    return frozenset(value for name, value in known.items() if len(value) >= MIN_VALUE and is_secret(name, value))
 
 
 def _overwrite(names: set[bytes]) -> None:

@@ -1,7 +1,7 @@
 """Secrets leave by no door: what rows hold raw is masked where it becomes JSON for a reader.
 
-May import the record's redactor and json_columns. What a model said stays in its row as it came, because it is sent
-back to the model. Rows of an earlier version may hold what only the detectors of a later one know.
+May import the record's redactor, json_columns and the environment. What a model said stays in its row as it came,
+because it is sent back to the model. Rows of an earlier version may hold what only the detectors of a later one know.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import cache
+from typing import Any
 
+from runs import environment
 from runs.json_columns import dumped, jsonb
 from timeline.redact import DEFAULT as REDACTOR
+from timeline.redact import Redactor
 
 
 def masked(text: str) -> str:
@@ -30,3 +34,14 @@ def masked_rows(texts: Sequence[str]) -> list[str]:
     if not REDACTOR.spans("\n".join(texts)):
         return list(texts)
     return [masked(text) for text in texts]
+
+
+def without_own_secrets(said: Any) -> Any:
+    """Return what a vendor said, a text or a JSON value, without the secrets of this process's environment: vendors
+    repeat the key that they refuse, and a key of a gateway's has no shape to be known by."""
+    return _knows(environment.secret_values()).clean(said)[0]
+
+
+@cache
+def _knows(secrets: frozenset[str]) -> Redactor:
+    return Redactor(secrets)

@@ -6,10 +6,11 @@ Pure: imports pydantic-ai and the parts whose errors it names. Decisions are val
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from pydantic_ai.exceptions import (
     ModelAPIError,
@@ -91,20 +92,23 @@ class Pause:
     outage: bool = False
 
 
-def classify(error: BaseException, now: datetime, model: str = "") -> Failure:
-    """What went wrong, from whatever a provider raised. `model` is named in the text."""
+def classify(
+    error: BaseException, now: datetime, model: str = "", *, clean: Callable[[Any], Any] = lambda said: said
+) -> Failure:
+    """What went wrong, from whatever a provider raised. `model` is named in the text; `clean` takes what nobody may
+    read out of a text, or a JSON value, of the vendor's."""
     if isinstance(error, FixtureExhausted):
         return Failure(error.code, str(error), retryable=False, resumable=False)
     if isinstance(error, ProviderUnusable):
         return Failure("unusable_model", str(error), retryable=False)
-    word, facts = _word_of(error, model), _facts_of(error, model)
+    word, facts = _word_of(error, model), _facts_of(error, model, clean)
     if isinstance(error, ModelHTTPError):
         asked = retry_after(error.headers or {}, now)
     else:
         asked = error.retry_after if isinstance(error, ModelAPIError) else None
+    details = clean(str(error) or repr(error))
     if word == "unauthorized" and facts.status == 403:
-        return Failure(word, sentence("forbidden", facts), retryable=False, details=str(error))
-    details = str(error) or repr(error)
+        return Failure(word, sentence("forbidden", facts), retryable=False, details=details)
     return Failure(word, sentence(word, facts), word not in FOR_PEOPLE, asked, details)
 
 
@@ -194,8 +198,8 @@ def _word_of_api(error: ModelAPIError) -> str:
     return BY_STATUS.get(status, "server_error" if status >= 500 else "invalid_request")
 
 
-def _facts_of(error: BaseException, model: str) -> Facts:
+def _facts_of(error: BaseException, model: str, clean: Callable[[Any], Any]) -> Facts:
     status = error.status_code if isinstance(error, ModelHTTPError) else None
-    if isinstance(error, ModelAPIError):
-        return Facts(model, status, words_of(error.body))
-    return Facts(model, None, words_of(str(error) or type(error).__name__))
+    body = error.body if isinstance(error, ModelAPIError) else str(error) or type(error).__name__
+    # Before it is cut: a piece of a key would not be known for one.
+    return Facts(model, status, words_of(clean(body)))

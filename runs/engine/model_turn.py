@@ -19,7 +19,7 @@ from django.conf import settings
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from runs import chaos, commits, inbox, repeats, retries, transcript
+from runs import chaos, commits, inbox, masking, repeats, retries, transcript
 from runs.commits import Commit
 from runs.engine import spending
 from runs.engine.commit import durably
@@ -83,7 +83,8 @@ def make(drive: Drive) -> None:
             drive.note(_abandoned(drive, attempt, "stopped"))
             return
         except Exception as error:  # whatever a vendor's library raises: classify() names it
-            if not _try_again(drive, attempt, retries.classify(error, datetime.now(UTC), drive.model)):
+            now, clean = datetime.now(UTC), masking.without_own_secrets
+            if not _try_again(drive, attempt, retries.classify(error, now, drive.model, clean=clean)):
                 return
             attempt += 1
             continue

@@ -1,12 +1,13 @@
 """How the site is served, by `serve` and `up` alike: uvicorn with limits on what a client may cost.
 
-A door's part: may import uvicorn; names the ASGI application and its protocol by string.
+A door's part: may import uvicorn and runs.environment; names the ASGI application and its protocol by string.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 import resource
 import signal
 import socket
@@ -14,6 +15,8 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+
+from runs import environment
 
 APPLICATION = "agentops.asgi:application"
 PROTOCOL = "agentops.http_protocol:LimitedProtocol"
@@ -41,7 +44,23 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def web_config(**options: Any) -> uvicorn.Config:
+class SiteConfig(uvicorn.Config):
+    """Uvicorn's, for processes that hide the secrets of their environment (runs.environment)."""
+
+    #: Variables for a process that is started with this configuration. It comes pickled, by a pipe that nobody else
+    #: reads; the environment of such a process never has them.
+    secrets: dict[str, str] | None = None
+
+    def load_app(self) -> Any:
+        if self.secrets is None:
+            return super().load_app()
+        os.environ.update(self.secrets)
+        application = super().load_app()
+        environment.hide_secrets()
+        return application
+
+
+def web_config(**options: Any) -> SiteConfig:
     """Return the configuration of the web server; `options` are uvicorn's."""
     limits: dict[str, Any] = {
         "http": PROTOCOL,
@@ -53,7 +72,7 @@ def web_config(**options: Any) -> uvicorn.Config:
         "backlog": BACKLOG,
     }
     logs: dict[str, Any] = {"log_config": None, "log_level": "warning", "access_log": False}
-    return uvicorn.Config(APPLICATION, lifespan="on", **(limits | logs | options))
+    return SiteConfig(APPLICATION, lifespan="on", **(limits | logs | options))
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -23,6 +23,8 @@ from runs.tools.slices import CONTEXT, Slice
 MAX_FETCH = 1024 * KIB
 MAX_READ = 1024 * KIB
 MAX_ENTRIES = 1_000
+#: No file has more bytes, and every JSON parser reads the number as it is.
+MAX_OFFSET = 2**53 - 1
 
 
 @tool(effect=Effect.READ, timeout_s=20)
@@ -49,7 +51,7 @@ def http_fetch(
 def read_file(
     ctx: ToolContext,
     path: str,
-    offset: Annotated[int, Field(ge=0)] = 0,
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET)] = 0,
     limit: Annotated[int, Field(ge=16, le=MAX_READ)] = 64 * KIB,
 ) -> ToolResult:
     """Read a text file below the agent's root.

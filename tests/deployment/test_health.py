@@ -34,6 +34,15 @@ def test_a_living_process_says_ok(probe: Client, settings: Any) -> None:
     assert answer["Cache-Control"] == "no-store"
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_it_is_only_read(probe: Client, path: str, method: str) -> None:
+    answer = probe.generic(method, path)
+
+    assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")
+    assert answer["X-Content-Type-Options"] == "nosniff"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_it_is_ready(probe: Client) -> None:
     answer = probe.get("/readyz")

@@ -10,6 +10,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import infer_model
 
+from runs.masking import without_own_secrets
 from runs.provider_errors import SENTENCES, Facts, sentence, words_of
 from runs.retries import Failure, classify
 
@@ -99,3 +100,16 @@ def test_the_words_of_a_vendor(body: Any, words: str) -> None:
 def test_requests_of_the_http_client_are_not_logged_at_info(name: str) -> None:
     assert not logging.getLogger(name).isEnabledFor(logging.INFO)
     assert logging.getLogger(name).isEnabledFor(logging.WARNING)
+
+
+@pytest.mark.parametrize("status", [401, 403, 400])
+@pytest.mark.parametrize("words", ["the key {} is not valid", "x" * 285 + " {}", '{{"sent": "{}"}}'])
+def test_a_key_of_no_known_shape_is_not_repeated(monkeypatch: pytest.MonkeyPatch, status: int, words: str) -> None:
+    """Nor a piece of it, where the vendor's words are cut."""
+    key = "gw7-gateway-Q9x2-plain"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    error = ModelHTTPError(status, "gpt-5", {"error": {"message": words.format(key)}})
+    failure = classify(error, NOW, "openai:gpt-5", clean=without_own_secrets)
+
+    assert "gw7-g" not in failure.message + failure.details
+    assert "[REDACTED:secret:" in failure.details

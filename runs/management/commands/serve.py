@@ -15,6 +15,7 @@ from django.db import connections
 from uvicorn.supervisors import Multiprocess
 
 from agentops.projects.management.base import OurCommand
+from runs import environment
 from runs.management.pools import warn_of_pools
 from runs.management.web_server import Server, allow_connections, listen, web_config
 
@@ -41,6 +42,7 @@ class Command(OurCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         processes: int = options["processes"]
+        environment.hide_secrets()
         site = listen(options["host"], options["port"])
         warn_of_pools()
         connections.close_all()
@@ -50,6 +52,7 @@ class Command(OurCommand):
             Server(config).run(sockets=[site])
         else:
             site.set_inheritable(True)
+            _, config.secrets = environment.for_own_process()
             Multiprocess(config, sockets=[site]).run()
 
 

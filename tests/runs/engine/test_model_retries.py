@@ -329,3 +329,19 @@ def test_a_model_that_cannot_be_used_is_not_asked_again(scripted: MakeScripted, 
 
     assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", "unusable_model")
     assert model_calls() == [1]
+
+
+@pytest.mark.parametrize("status", [401, 429])
+def test_a_key_that_a_vendor_repeats_is_not_stored(
+    scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """Whatever it looks like: gateways give keys of any shape."""
+    monkeypatch.setenv("OPENAI_API_KEY", "gw7-gateway-Q9x2-plain")
+    said = {"error": {"message": "no such key: gw7-gateway-Q9x2-plain"}}
+    run = scripted(failing(ModelHTTPError(status, "scripted-model", body=said)), settings={"max_retries": 0})
+    run = drive(run)
+
+    stored = [run.error_message, *RunError.objects.filter(run=run).values_list("message", "details")]
+    stored += [str(event.payload) for event in events(run)]
+    assert "[REDACTED:secret:" in str(stored)
+    assert "gw7-gateway" not in str(stored)

@@ -96,6 +96,16 @@ def test_a_part_of_a_file_names_the_next_offset(ctx, root):
     assert read_file.run(ctx, {"path": "smile", "offset": 500}).output == "\n[bytes 500 to 500 of 120]"
 
 
+@pytest.mark.parametrize("offset", [2**53, 2**63, 2**70])
+def test_an_offset_beyond_every_file_does_not_fit_the_schema(ctx, root, offset):
+    (root / "f").write_text("alpha")
+
+    assert read_file.run(ctx, {"path": "f", "offset": 2**53 - 1}).output.startswith("\n[bytes ")
+    answered = read_file.run(ctx, {"path": "f", "offset": offset})
+    assert answered.is_error
+    assert "offset" in str(answered.output)
+
+
 def test_a_binary_file_is_a_note(ctx, root):
     (root / "bin").write_bytes(bytes(range(256)))
 

@@ -1,0 +1,78 @@
+"""`agentops serve` shows its secrets to no other process, in one process or in several, and works with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.embedded.site import MANAGE, eventually, free_port
+
+CANARY = "canary-5f1c29d7"
+TOKEN = f"{CANARY}-of-readyz"
+SECRETS = {
+    "SECRET_KEY": f"{CANARY}-and-much-more-of-it-than-fifty-characters-0123456789",
+    "AGENTOPS_HEALTH_TOKEN": TOKEN,
+    "OPENAI_API_KEY": CANARY,
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_no_process_of_the_site_shows_its_secrets(processes: str, tmp_path: Path) -> None:
+    port = free_port()
+    env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(tmp_path / "home"), "PORT": str(port)} | SECRETS
+    subprocess.run([*MANAGE, "migrate", "--no-input"], env=env, check=True, capture_output=True, timeout=120)
+    with (tmp_path / "log").open("wb") as log:
+        command = [*MANAGE, "serve", "--processes", processes]
+        server = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+    of_children: dict[int, str] = {}
+    try:
+
+        def serves() -> bool:
+            # Also while they are being loaded: what a process was once given must not have been there at all.
+            for child in children(server.pid):
+                of_children[child] = of_children.get(child, "") + environ_of(child)
+            return answers(port)
+
+        eventually(serves, within_s=60, why="it serves")
+        eventually(lambda: CANARY not in environ_of(server.pid), within_s=1, why="its secrets are hidden")
+        assert not [child for child, seen in of_children.items() if CANARY in seen]
+        assert bool(of_children) is (processes != "1")
+        # It knows them all the same.
+        proxied = {"Authorization": f"Bearer {TOKEN}", "X-Forwarded-For": "203.0.113.9"}
+        for _ in range(4):
+            assert httpx.get(f"http://127.0.0.1:{port}/readyz", headers=proxied).json()["ready"] is True
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0, (tmp_path / "log").read_text()
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait(20)
+
+
+def answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def children(of: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{of}/task/{of}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def environ_of(process: int) -> str:
+    """What another process of the same user can see of it; nothing, where the kernel forbids it."""
+    try:
+        return Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
