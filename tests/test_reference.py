@@ -11,8 +11,10 @@ from django.core.management import CommandError, call_command
 
 from agentops import settings_reference
 from agentops.projects.management.overview import COMMANDS
-from agentops.reference import commands, events, json_types, markdown
-from agentops.reference import settings as settings_page
+from agentops.reference import json_types, markdown
+from agentops.reference.commands_page import commands_page
+from agentops.reference.events_page import events_page
+from agentops.reference.settings_page import settings_page
 from agentops.settings import env
 from timeline.events import EVENT_TYPES
 
@@ -40,7 +42,7 @@ def test_it_writes_every_page_and_finds_a_stale_one(checkout: Path) -> None:
 
 
 def test_every_setting_is_on_its_page_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = settings_page.settings()
+    page = settings_page()
 
     assert {name for name in env.known if f"| `{name}` |" in page} == env.known.keys()
     assert "| `AGENTOPS_LEASE_S` | `20` | a number of seconds from 0.2 to 3600 | " in page
@@ -49,11 +51,11 @@ def test_every_setting_is_on_its_page_with_its_default(monkeypatch: pytest.Monke
 
     monkeypatch.delitem(settings_reference.GROUPS["Site and addresses"], "PORT")
     with pytest.raises(LookupError, match="PORT"):
-        settings_page.settings()
+        settings_page()
 
 
 def test_every_command_is_on_its_page() -> None:
-    page = commands.commands()
+    page = commands_page()
 
     assert [line.removeprefix("## agentops ") for line in page.splitlines() if line.startswith("## ")] == [*COMMANDS]
     assert "agentops agent run AGENT_ID --project SLUG [OPTIONS]" in page
@@ -62,7 +64,7 @@ def test_every_command_is_on_its_page() -> None:
 
 
 def test_every_event_is_on_its_page_with_a_sentence() -> None:
-    page = events.events()
+    page = events_page()
     lines = page.splitlines()
 
     assert {line.strip("# `") for line in lines if line.startswith("### ")} == EVENT_TYPES

@@ -9,18 +9,18 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.management.base import EXIT_NOT_COMPLETED, OurCommand
-from agentops.reference.api import api
-from agentops.reference.commands import commands
-from agentops.reference.events import events
-from agentops.reference.exit_codes import exit_codes
-from agentops.reference.settings import settings as settings_page
+from agentops.reference.api_page import api_page
+from agentops.reference.commands_page import commands_page
+from agentops.reference.events_page import events_page
+from agentops.reference.exit_codes_page import exit_codes_page
+from agentops.reference.settings_page import settings_page
 
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
-    "commands.md": commands,
-    "exit-codes.md": exit_codes,
-    "events.md": events,
-    "api.md": api,
+    "commands.md": commands_page,
+    "exit-codes.md": exit_codes_page,
+    "events.md": events_page,
+    "api.md": api_page,
 }
 
 

@@ -13,7 +13,7 @@ commas. A value that cannot be used ends the start with exit code 78: the messag
 accepts, and never shows the value. A misspelt `AGENTOPS_…` variable is refused in the same way."""
 
 
-def settings() -> str:
+def settings_page() -> str:
     described = {name for group in GROUPS.values() for name in group}
     if described != env.known.keys():
         names = ", ".join(sorted(described ^ env.known.keys()))

@@ -17,7 +17,7 @@ headers and aligned columns; in a pipe, they are bare rows separated by tabs. Th
 [Exit codes](exit-codes.md)."""
 
 
-def commands() -> str:
+def commands_page() -> str:
     summary = table(["Command", "Purpose"], [[f"[`{name}`](#agentops-{name})", COMMANDS[name]] for name in COMMANDS])
     return page("Commands", INTRODUCTION, summary, *(block for name in COMMANDS for block in _command(name)))
 

@@ -11,7 +11,7 @@ Every command ends with one of these codes. A code other than 0 comes with one l
 wrong. With 1, the findings of the check or the status of the run are on standard output."""
 
 
-def exit_codes() -> str:
+def exit_codes_page() -> str:
     constants = {name: value for module in (base, cli) for name, value in vars(module).items() if name[:5] == "EXIT_"}
     for name, value in constants.items():
         if isinstance(value, int) and value not in base.EXIT_CODES:

@@ -34,7 +34,7 @@ class Operation:
         return f"{self.method} {self.path.removeprefix(PREFIX)}"
 
 
-def api() -> str:
+def api_page() -> str:
     openapi = json.loads(document())
     schemas = openapi["components"]["schemas"]
     operations = [

@@ -30,7 +30,7 @@ A *terminal* event ends the log: a stream closes after it, and what is stored la
 event is written by agentops only and is not accepted from external runners."""
 
 
-def events() -> str:
+def events_page() -> str:
     return page("Events", INTRODUCTION, *(_family(family) for family in FAMILIES))
 
 
