@@ -237,7 +237,7 @@ check: $(ENV_STAMP)
 	echo 'manage.py check --deploy, with settings as in production'; \
 	SECRET_KEY="$$key" $(PRODUCTION) $(BIN)/python -W error manage.py check --deploy --fail-level WARNING
 	$(BIN)/python -m pytest -q tests/test_floors.py
-	AGENTOPS_HOME=$(VENV)/check $(BIN)/python manage.py write_reference --check
+	$(REFERENCE) --check
 	$(BUILD_DOCS)
 
 # --- Documentation ----------------------------------------------------------------------------------------------
@@ -249,9 +249,12 @@ BUILD_DOCS = $(BIN)/zensical build --strict --clean
 docs: $(ENV_STAMP)
 	$(BUILD_DOCS)
 
+# Help texts name the defaults of these two, which are settings.
+REFERENCE = env -u PORT -u AGENTOPS_CONCURRENCY AGENTOPS_HOME=$(VENV)/check $(BIN)/python manage.py write_reference
+
 .PHONY: reference
 reference: $(ENV_STAMP)
-	AGENTOPS_HOME=$(VENV)/check $(BIN)/python manage.py write_reference
+	$(REFERENCE)
 
 .PHONY: clean
 clean:

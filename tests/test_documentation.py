@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops.settings import env
-from tests.markdown_pages import Page, anchor_of
+from tests.support.markdown_pages import Page, anchor_of
 
 ROOT = Path(__file__).resolve().parent.parent
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]

@@ -41,6 +41,15 @@ def test_it_writes_every_page_and_finds_a_stale_one(checkout: Path) -> None:
     assert "`AGENTOPS_LEASE_S` | `30`" in page.read_text()
 
 
+def test_it_refuses_where_there_is_no_checkout(checkout: Path) -> None:
+    checkout.rmdir()
+
+    with pytest.raises(CommandError, match="this is not a checkout") as refused:
+        call_command("write_reference", stdout=io.StringIO())
+
+    assert refused.value.returncode == 5
+
+
 def test_every_setting_is_on_its_page_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     page = settings_page()
 

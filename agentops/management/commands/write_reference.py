@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, OurCommand
+from agentops.projects.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, OurCommand
 from agentops.reference.api_page import api_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
@@ -32,6 +32,8 @@ class Command(OurCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         directory = settings.BASE_DIR / "docs" / "reference"
+        if not directory.is_dir():
+            raise CommandError(f"{directory} does not exist: this is not a checkout", returncode=EXIT_REFUSED)
         stale = []
         for name, write in PAGES.items():
             path, text = directory / name, write()
