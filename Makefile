@@ -37,7 +37,7 @@ BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile
 # a minute, is run by the first pass alone.
 ONCE := $(addprefix --ignore=,tests/embedded tests/runs/fixtures tests/runs/tools tests/deployment/test_files.py \
 	tests/deployment/test_wheel.py tests/outage tests/runs/test_policies.py tests/timeline/test_redact.py \
-	tests/test_documentation.py tests/test_reference.py)
+	tests/test_documentation.py tests/test_documented_examples.py tests/test_reference.py)
 PACKAGES := agentops timeline runs
 
 .PHONY: help
