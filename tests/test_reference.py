@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agentops import settings_reference
+from agentops.projects.management.base import EXIT_CODES
 from agentops.projects.management.overview import COMMANDS
 from agentops.reference import json_types, markdown
 from agentops.reference.commands_page import commands_page
@@ -17,6 +19,8 @@ from agentops.reference.events_page import events_page
 from agentops.reference.settings_page import settings_page
 from agentops.settings import env
 from timeline.events import EVENT_TYPES
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -48,6 +52,16 @@ def test_it_refuses_where_there_is_no_checkout(checkout: Path) -> None:
         call_command("write_reference", stdout=io.StringIO())
 
     assert refused.value.returncode == 5
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    constant = re.compile(r"^\s*(?:EXIT_[A-Z_]+|exit_code)(?:: [\w\[\]]+)? = ([0-9]+)\b", re.MULTILINE)
+    sources = [path for package in ("agentops", "timeline", "runs") for path in (ROOT / package).rglob("*.py")]
+
+    codes = {int(code) for path in sources for code in constant.findall(path.read_text(encoding="utf-8"))}
+
+    assert {4, 75, 78} < codes
+    assert codes <= EXIT_CODES.keys()
 
 
 def test_every_setting_is_on_its_page_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
