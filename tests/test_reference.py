@@ -84,6 +84,9 @@ def test_every_command_is_on_its_page() -> None:
     assert "agentops agent run AGENT_ID --project SLUG [OPTIONS]" in page
     assert "| `--limit N` | only the newest N (default: 200) |" in page
     assert "\nagentops check_runs [RUN …] [OPTIONS]\n" in page
+    # A command with subcommands that may be left out.
+    assert "\nagentops retention [OPTIONS]\n" in page
+    assert "\nagentops retention hold RUN --reason TEXT [OPTIONS]\n" in page
 
 
 def test_every_event_is_on_its_page_with_a_sentence() -> None:

@@ -32,17 +32,22 @@ def _command(name: str) -> Iterator[str]:
 
 def _of(parser: argparse.ArgumentParser, name: str, *, level: int) -> Iterator[str]:
     yield f"{'#' * level} {code(name) if level > 2 else name}"
-    subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     yield _sentence(parser.description)
-    for group in subparsers:
-        for sub, choice in group.choices.items():
-            yield from _of(choice, f"{name} {sub}", level=level + 1)
-    if not subparsers:
-        arguments = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
-        words = [name, *map(_in_synopsis, filter(_is_shown, arguments)), *_options(arguments)]
-        yield f"```text\n{' '.join(words)}\n```"
-        yield table(["Argument", "Meaning"], [[code(_spelled(action)), _help(action)] for action in arguments])
-        yield parser.epilog if parser.epilog and "\n" not in parser.epilog else ""
+    choices = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not any(action.required for action in choices):
+        yield from _arguments(parser, name)
+    for action in choices:
+        for subcommand, chosen in action.choices.items():
+            yield from _of(chosen, f"{name} {subcommand}", level=level + 1)
+
+
+def _arguments(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+    left_out = (argparse._HelpAction, argparse._SubParsersAction)
+    arguments = [action for action in parser._actions if not isinstance(action, left_out)]
+    words = [name, *map(_in_synopsis, filter(_is_shown, arguments)), *_options(arguments)]
+    yield f"```text\n{' '.join(words)}\n```"
+    yield table(["Argument", "Meaning"], [[code(_spelled(action)), _help(action)] for action in arguments])
+    yield parser.epilog if parser.epilog and "\n" not in parser.epilog else ""
 
 
 def _is_shown(action: argparse.Action) -> bool:
