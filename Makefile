@@ -50,7 +50,7 @@ help:
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
 	@echo 'make bench-check   the benchmarks in small, as tests'
-	@echo 'make check   style, types, migrations, deployment settings, import floors, documentation'
+	@echo 'make check   style, types, imports, migrations, deployment settings, documentation'
 	@echo 'make docs    build the documentation as a site, in site/'
 	@echo 'make reference   write docs/reference again, from the code'
 	@echo 'make bench   the measurements'
@@ -230,13 +230,14 @@ PRODUCTION := env AGENTOPS_HOME=$(VENV)/check AGENTOPS_HTTPS=true FORWARDED_ALLO
 check: $(ENV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	AGENTOPS_HOME=$(VENV)/check $(BIN)/mypy $(PACKAGES) manage.py
 	env -u DATABASE_URL -u REDIS_URL AGENTOPS_HOME=$(VENV)/check \
 		$(BIN)/python manage.py makemigrations --check --dry-run
 	@key="$$($(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(64))')"; \
 	echo 'manage.py check --deploy, with settings as in production'; \
 	SECRET_KEY="$$key" $(PRODUCTION) $(BIN)/python -W error manage.py check --deploy --fail-level WARNING
-	$(BIN)/python -m pytest -q tests/test_floors.py
+	$(BIN)/python -m pytest -q tests/test_code_rules.py
 	$(REFERENCE) --check
 	$(BUILD_DOCS)
 

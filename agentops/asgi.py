@@ -14,12 +14,12 @@ django.setup(set_prefix=False)
 # Only now: they need the settings and the apps.
 from django.conf import settings  # noqa: E402
 
-from agentops.forwarded import ForwardedClient  # noqa: E402
-from agentops.one_charset import AsgiRequest  # noqa: E402
-from agentops.threaded import ThreadedDjango  # noqa: E402
+from agentops.http.forwarded import ForwardedClient  # noqa: E402
+from agentops.http.threaded import ThreadedDjango  # noqa: E402
+from agentops.http.utf8_requests import AsgiRequest  # noqa: E402
 from timeline.live.server import Door, LiveServer  # noqa: E402
 
-if "agentops.http_protocol" not in sys.modules:
+if "agentops.http.protocol" not in sys.modules:
     logging.getLogger(__name__).warning(
         "this server limits neither the time that clients take nor their connections: use `agentops serve`"
     )

@@ -1,6 +1,6 @@
 """What is wrong with a deployment beyond Django's own checks: `check --deploy`, and `check --database default`.
 
-Roof: registered by agentops.apps.
+apps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where browsers report what the Content-Security-Policy kept them from doing: one log line each.
 
-Roof: named by agentops.urls. Anyone can send anything here.
+urls. Anyone can send anything here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import logging
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from agentops.error_pages import answer
-from agentops.projects.methods import require_POST
+from agentops.http.error_pages import answer
+from agentops.http.methods import require_POST
+from agentops.projects.login.throttle import Throttle
 from agentops.projects.requests import address_of
-from agentops.projects.throttle import Throttle
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 8 * 1024

@@ -82,27 +82,28 @@ INSTALLED_APPS = [
     "runs",
 ]
 MIDDLEWARE = [
-    "agentops.request_id.RequestId",
-    "agentops.middleware.SecureHeaders",
+    "agentops.http.request_ids.RequestId",
+    "agentops.http.middleware.SecureHeaders",
     # A long timeline is half a megabyte of text; compressed, a fifth of it. Streams are not compressed.
     "django.middleware.gzip.GZipMiddleware",
     "csp.middleware.CSPMiddleware",
-    "agentops.middleware.KnownHosts",
+    "agentops.http.middleware.KnownHosts",
     "django.middleware.security.SecurityMiddleware",
-    "agentops.body_limit.RefusedBodies",
-    "agentops.health.Health",
-    "agentops.middleware.StaticFiles",
-    "agentops.one_charset.Utf8Only",
-    "agentops.middleware.Methods",
+    "agentops.http.body_limit.RefusedBodies",
+    "agentops.http.health.Health",
+    "agentops.http.middleware.StaticFiles",
+    "agentops.http.utf8_requests.Utf8Only",
+    "agentops.http.middleware.Methods",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "agentops.middleware.SessionAge",
+    "agentops.projects.login.session_age.SessionAge",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "agentops.middleware.Refusals",
+    "agentops.projects.rate_limits.headers.RateLimitHeaders",
+    "agentops.http.middleware.Refusals",
 ]
 ROOT_URLCONF = "agentops.urls"
 ASGI_APPLICATION = "agentops.asgi.application"
@@ -130,7 +131,7 @@ AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
 AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
-# Of failed calls; an agent's settings may say otherwise (runs/retry_limits.py).
+# Of failed calls; an agent's settings may say otherwise (runs/providers/retry_limits.py).
 AGENTOPS_MAX_RETRIES = env.integer("AGENTOPS_MAX_RETRIES", 3, low=0, high=100)
 AGENTOPS_TOOL_MAX_RETRIES = env.integer("AGENTOPS_TOOL_MAX_RETRIES", 1, low=0, high=100)
 AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, low=0, high=3_600_000)
@@ -150,13 +151,13 @@ AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, h
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
-# --- API: its views (runs/api/views.py) decide for themselves; a view of DRF's that is none of ours serves nobody ---
+# --- API: closed by default; the views of runs/api/base_views.py open what they serve ---
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "DEFAULT_SCHEMA_CLASS": "runs.api.openapi.Described",
+    "DEFAULT_SCHEMA_CLASS": "runs.api.schema.document.Described",
 }
 SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
@@ -168,7 +169,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [],
 }
 
-# Requests in a minute to the API; 0: as many as they like (agentops/projects/rates.py).
+# Requests in a minute to the API; 0: as many as they like (agentops/projects/rate_limits/limits.py).
 AGENTOPS_RATE_KEY = env.integer("AGENTOPS_RATE_KEY", 6_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_USER = env.integer("AGENTOPS_RATE_USER", 3_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_ADDRESS = env.integer("AGENTOPS_RATE_ADDRESS", 60_000, low=0, high=1_000_000_000)
@@ -178,7 +179,7 @@ AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
 AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, high=100_000)
 EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 
-# --- Web server: what a client may cost it (agentops/http_protocol.py, agentops/body_limit.py) --------------
+# --- Web server: what a client may cost it (agentops/http/protocol.py, agentops/http/body_limit.py) --------------
 AGENTOPS_WEB_THREADS = env.integer("AGENTOPS_WEB_THREADS", 8, low=1, high=256)
 AGENTOPS_HEADER_TIMEOUT_S = env.seconds("AGENTOPS_HEADER_TIMEOUT_S", 10, low=0.1, high=600)
 AGENTOPS_BODY_TIMEOUT_S = env.seconds("AGENTOPS_BODY_TIMEOUT_S", 30, low=0.1, high=3600)
@@ -253,7 +254,7 @@ if REDIS_URL:
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}},
     # Looked at every hour, done once a day, by whoever looks first; workers look by themselves too.
-    "retention": {"task": "runs.retention", "schedule": 3600, "options": {"expires": 600}},
+    "retention": {"task": "runs.upkeep.retention", "schedule": 3600, "options": {"expires": 600}},
 }
 
 # --- Identity, time, static files -----------------------------------------------------------------------
@@ -269,7 +270,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "login"
-# At most; without a request they end after twelve hours (agentops/projects/sessions.py).
+# At most; without a request they end after twelve hours (agentops/projects/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
 # What the throttles count. Without Redis there is one web process, and its memory will do; evicted are the oldest,
 # so there must be room for more names than anyone can try in the time.
@@ -319,7 +320,7 @@ SESSION_COOKIE_NAME = "__Host-sessionid" if AGENTOPS_HTTPS else "sessionid"
 CSRF_COOKIE_NAME = "__Host-csrftoken" if AGENTOPS_HTTPS else "csrftoken"
 # Pages carry the token themselves (base.html); no script reads the cookie.
 CSRF_COOKIE_HTTPONLY = True
-CSRF_FAILURE_VIEW = "agentops.error_pages.csrf_failed"
+CSRF_FAILURE_VIEW = "agentops.http.error_pages.csrf_failed"
 SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
 # A probe speaks plain HTTP to the process itself.
@@ -355,7 +356,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "line": {"()": "agentops.request_id.LogLine", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
+        "line": {"()": "agentops.http.request_ids.LogLine", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},

@@ -6,10 +6,10 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
-from agentops import error_pages
 from agentops.csp_report import csp_report
-from agentops.projects import notification_views
-from agentops.projects.views import Login, admin_login, home
+from agentops.http import error_pages
+from agentops.projects import inbox_pages
+from agentops.projects.entry_pages import LoginPage, admin_login, home
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.forbidden
@@ -20,12 +20,12 @@ admin.autodiscover()
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", home, name="home"),
-    path("login", Login.as_view(), name="login"),
+    path("login", LoginPage.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
     path("csp-report", csp_report, name="csp-report"),
     # /p/{project}/notifications
-    path("p/<slug:project>/notifications", notification_views.index, name="notifications"),
-    path("p/<slug:project>/notifications/read", notification_views.read, name="notifications-read"),
+    path("p/<slug:project>/notifications", inbox_pages.index, name="notifications"),
+    path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),
     # /p/{project}/… and /runs/{run}/…
     path("", include("runs.pages.urls")),
     # /api/

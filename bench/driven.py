@@ -1,4 +1,4 @@
-"""Runs as the product makes them: created by `runs.creation`, driven by one worker on the `fixture` provider.
+"""Runs as the product makes them: created by `runs.lifecycle.creation`, driven by one worker on the `fixture` provider.
 
 Imports the product, so it is imported after `place.prepared` has set Django up.
 """
@@ -14,11 +14,11 @@ from uuid import UUID
 
 from agentops.projects.models import Project
 from bench import payload
-from runs import creation
-from runs.engine.worker import Worker
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.providers import base as providers
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 
 
 def nobody() -> None:

@@ -66,8 +66,8 @@ class Filled:
 def fill(place: Place, count: int) -> Filled:
     """Rows of one project; nothing checks foreign keys meanwhile, and no commit waits for the disk."""
     from agentops.projects.access import SYSTEM
-    from agentops.projects.actions import create_project
     from agentops.projects.keys import create_key
+    from agentops.projects.memberships import create_project
     from runs.models import Agent, AgentRun
 
     project = create_project("bench", "Bench", actor=SYSTEM)

@@ -92,11 +92,11 @@ def _furnish(place: Place) -> None:
     from django.contrib.auth.models import User
 
     from agentops.projects.access import SYSTEM
-    from agentops.projects.actions import create_project
-    from runs import agents
+    from agentops.projects.memberships import create_project
+    from runs.actions import agent_definitions
 
     empty(place)
-    agents.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
+    agent_definitions.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
     User.objects.create_superuser("bench", password=PASSWORD)
 
 

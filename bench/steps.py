@@ -17,7 +17,7 @@ from bench.report import Row, heading, mid, note, rate, show
 if TYPE_CHECKING:
     from bench.driven import Driven
     from bench.same_rows import SameRows
-    from runs.engine.worker import Worker
+    from runs.worker.worker import Worker
 
 WINDOW = 25
 LIMIT_GOAL = 0.6

@@ -122,7 +122,7 @@ def _peer(place: Place, site: Site, environment: Mapping[str, str]) -> Iterator[
 def fresh_run() -> tuple[UUID, int]:
     """A queued run, which nobody drives: its stream stays open. Its id, and how many events it has."""
     from agentops.projects.models import Project
-    from runs import creation
+    from runs.lifecycle import creation
     from runs.models import Agent
 
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})

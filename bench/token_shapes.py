@@ -1,7 +1,7 @@
-"""Renews timeline/token_shapes.py from the rules of gitleaks: `python -m bench.token_shapes GITLEAKS_TOML COMMIT`.
+"""Renew timeline/redaction/token_shapes.py from gitleaks' rules: `python -m bench.token_shapes GITLEAKS_TOML COMMIT`.
 
 Taken over are facts only: by which prefix a vendor's tokens are known, and how long they are at least. Rules without
-such a prefix are named on standard error; names in front of a value are the matter of timeline/secret_names.py.
+such a prefix are listed on standard error; timeline/redaction/secret_names.py finds secrets by the name before them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 TARGET = Path(__file__).resolve().parent.parent / "timeline" / "token_shapes.py"
-#: Known more closely by timeline/secret_shapes.py.
+#: Known more closely by timeline/redaction/secret_shapes.py.
 OWN = ("sk-", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "glpat-", "xox", "xapp-", "eyJ")
 #: Too short or too common to be told from words, or no secret: other rules see the rest of the text, ours do not.
 VAGUE = {

@@ -1,7 +1,4 @@
-"""The one way from an address to a run: what every door asks before it shows or changes one.
-
-May import identity, the record and runs' models.
-"""
+"""The one way from an address to a run: what every door asks before it shows or changes one."""
 
 from __future__ import annotations
 

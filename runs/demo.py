@@ -1,6 +1,6 @@
 """What a new site starts with: somebody who can sign in, and a project whose runs play recorded sessions.
 
-May import identity, runs' models, agents, creation and the recordings. Each function is one transaction: a process
+Each function is one transaction: a process
 that is killed here has made all of it or nothing.
 """
 
@@ -15,10 +15,11 @@ from django.db import transaction
 from django.db.models import Q
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import add_member, create_project
+from agentops.projects.memberships import add_member, create_project
 from agentops.projects.models import Project, Role
-from runs import agents, creation
+from runs.actions import agent_definitions
 from runs.fixtures.library import load
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 
 SLUG = "demo"
@@ -53,24 +54,24 @@ PLAYERS = (
 )
 
 
-class Login(NamedTuple):
+class DemoLogin(NamedTuple):
     name: str
     #: Only where it was made just now: it is stored nowhere.
     password: str | None
 
 
-def first_login() -> Login:
+def first_login() -> DemoLogin:
     """Who can sign in: the first superuser that there is, or `admin`, made now."""
     with transaction.atomic():
         known = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
         if known is not None:
-            return Login(known.username, None)
+            return DemoLogin(known.username, None)
         password = "".join(secrets.choice(LEGIBLE) for _ in range(PASSWORD_LENGTH))
         admin = User.objects.create_superuser(ADMIN, password=password)
         demo = Project.objects.filter(slug=SLUG).first()
         if demo is not None:
             add_member(demo, admin, Role.ADMIN, actor=SYSTEM)
-    return Login(ADMIN, password)
+    return DemoLogin(ADMIN, password)
 
 
 def seed() -> bool:
@@ -93,7 +94,7 @@ def _start(project: Project, player: Player) -> None:
         "max_steps": MAX_STEPS,
         "settings": {"pace": player.pace} if player.pace else {},
     }
-    agent, _ = agents.apply(project, definition, by=SYSTEM)
+    agent, _ = agent_definitions.apply(project, definition, by=SYSTEM)
     prompt = load(player.recording).answers[0].input.prompt
     if prompt is None:
         raise LookupError(f"the recording {player.recording} begins without a prompt")

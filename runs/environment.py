@@ -1,6 +1,6 @@
 """Takes secrets out of what the kernel and child processes see of this process's environment. Linux; elsewhere less.
 
-Pure; may import the standard library. `/proc/PID/environ` shows the memory in which a process was given its variables,
+`/proc/PID/environ` shows the memory in which a process was given its variables,
 whatever was deleted since, so that memory is overwritten. Python keeps the values that libraries of model vendors read.
 """
 

@@ -1,14 +1,11 @@
-"""What runs refuse, each with its machine code, its HTTP status and what to do next.
-
-Pure: may import nothing but the standard library.
-"""
+"""What runs refuse, each with its machine code, its HTTP status and what to do next."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-class RunError(Exception):
+class RunRefusal(Exception):
     """Base of the refusals that doors turn into an answer."""
 
     code = "run_error"
@@ -19,70 +16,70 @@ class RunError(Exception):
         self.data = data
 
 
-class RunNotFound(RunError):
+class RunNotFound(RunRefusal):
     """No such run, or one of a project that the caller may not see: the same answer for both."""
 
     code = "run_not_found"
     status = 404
 
 
-class RunExpired(RunError):
+class RunExpired(RunRefusal):
     """The run was removed; `data["tombstone"]` says what it was, when it went and why."""
 
     code = "run_expired"
     status = 410
 
 
-class RunNotPaused(RunError):
+class RunNotPaused(RunRefusal):
     """Only paused runs can be resumed."""
 
     code = "run_not_paused"
 
 
-class MaxTotalStepsExceeded(RunError):
+class MaxTotalStepsExceeded(RunRefusal):
     """The lineage has used all the steps that AGENTOPS_MAX_TOTAL_STEPS allows."""
 
     code = "max_total_steps_exceeded"
 
 
-class RunTerminal(RunError):
+class RunTerminal(RunRefusal):
     """The run has ended: it takes no commands any more."""
 
     code = "run_terminal"
 
 
-class CommandKeyTaken(RunError):
+class CommandKeyTaken(RunRefusal):
     """The run has a command with this key, and it says something else."""
 
     code = "command_key_conflict"
 
 
-class MoveRefused(RunError):
+class MoveRefused(RunRefusal):
     """The status changed meanwhile, or this move is never allowed."""
 
     code = "move_refused"
 
 
-class CallNotUnknown(RunError):
+class CallNotUnknown(RunRefusal):
     """Nobody has to say what came of this call: it is known, somebody was faster, or the run went on without."""
 
     code = "call_not_unknown"
 
 
-class ToolCallNotFound(RunError):
+class ToolCallNotFound(RunRefusal):
     """No such call in the run."""
 
     code = "tool_call_not_found"
     status = 404
 
 
-class LeaseTaken(RunError):
+class LeaseTaken(RunRefusal):
     """Another worker has the run."""
 
     code = "lease_taken"
 
 
-class InvalidInput(RunError):
+class InvalidInput(RunRefusal):
     """A field cannot be used as given; `data["pointer"]` says which."""
 
     code = "invalid_input"

@@ -1,7 +1,4 @@
-"""The statuses of runs and tool calls, and which move between them is allowed.
-
-Pure: may import nothing but the standard library.
-"""
+"""The statuses of runs and tool calls, and which move between them is allowed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Celery's door: a task says "there is work" and nothing more. Lost, the sweep finds the work.
 
-May import the engine. Signals of Celery start and end the worker of the process.
+Signals of Celery start and end the worker of the process.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from uuid import UUID
 from celery import shared_task, signals
 from django.conf import settings
 
-from runs import chaos, environment, retention
-from runs.engine import worker
-from runs.wake import send
+from runs import chaos, environment
+from runs.lifecycle.wake import send
+from runs.upkeep import retention
+from runs.worker import worker
 
 #: Redis gives a hint to whoever has waited longest for one, so an idle worker is found after one or two.
 MOST_PASSES = 3
@@ -36,7 +37,7 @@ def sweep() -> None:
     worker.current().look()
 
 
-@shared_task(name="runs.retention")
+@shared_task(name="runs.upkeep.retention")
 def remove_expired() -> None:
     """Beat's look for runs that were kept for long enough; of all that look, one works, once a day."""
     for _ in retention.daily():

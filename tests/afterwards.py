@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runs.folding import differences
-from runs.invariants import check
 from runs.models import AgentRun
+from runs.upkeep.invariants import check
+from runs.upkeep.replay_check import differences
 
 #: They speak of the time that passed: a test that lets a worker die need not wait for the next one.
 OF_TIME = {"L4", "O1"}

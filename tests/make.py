@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from agentops.projects.models import Project
-from runs import chaos, creation
+from runs import chaos
 from runs.engine.drive import LetGo
-from runs.engine.worker import Worker
 from runs.fixtures.library import load
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.statuses import LIVE, RunStatus
+from runs.worker.worker import Worker
 from timeline.models import Log
 
 _numbers = itertools.count(1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from runs import wake
+from runs.lifecycle import wake
 from tests.crash import rig
 
 

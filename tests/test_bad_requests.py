@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
 
-from agentops.middleware import methods_of
-from agentops.request_id import LogLine
+from agentops.http.middleware import methods_of
+from agentops.http.request_ids import LogLine
 from tests.make import make_agent, make_project
 from tests.test_page_access import NOWHERE, PAGES, addresses, filled
 from tests.web.people import make_person, with_key
@@ -235,7 +235,7 @@ def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> Non
     assert answer.status_code == 400
     assert "invalid_host" in answer.content.decode()
     [line] = logged
-    assert line.startswith("WARNING agentops.middleware host refused: ")
+    assert line.startswith("WARNING agentops.http.middleware host refused: ")
     assert "\n" not in line
     assert "Traceback" not in line
     assert len(line) < 300

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import re
 from contextlib import suppress
 from io import StringIO
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,8 +21,10 @@ from django.db import transaction
 from django.test import Client
 from django.urls import get_resolver
 
+from agentops.http.request_ids import LogLine
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
+from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
+from runs.pages.runs.list_query import PAGE_SIZE, ListPlace
 from tests.make import drive, make_agent, make_project, make_run
 from tests.test_page_access import PAGES, addresses, filled, parts_of
 from tests.timeline.redact_samples import SETTINGS, TOKENS, pem
@@ -106,7 +110,19 @@ def run() -> AgentRun:
     )
     with transaction.atomic():
         log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
+    store_raw(run)
     return AgentRun.objects.get(pk=run.pk)
+
+
+def store_raw(run: AgentRun) -> None:
+    """Append events with canaries as a version would have stored them that did not know them."""
+    nested = json.dumps({"command": f"cd x\n{TEXT}"})
+    with transaction.atomic():
+        log.append(
+            run.pk,
+            [Entry(Error(error_type="x", error=said), clean=True) for said in (TEXT, nested)],
+            source=Source.WORKER,
+        )
 
 
 def answer_of(run: AgentRun) -> AgentRunMessage:
@@ -243,6 +259,25 @@ def test_no_command_prints_a_canary(run: AgentRun, command: str, form: list[str]
     assert seen_in(out.getvalue()) == seen_in(out.getvalue().replace("\\n", "\n")) == []
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_no_list_of_agents_or_calls_prints_a_canary(run: AgentRun, form: list[str]) -> None:
+    """Definitions keep what runs need; a model makes up names and ids of calls."""
+    token = CANARIES["npm"][1]
+    assert run.agent is not None
+    Agent.objects.filter(pk=run.agent.pk).update(
+        model=f"openai:{token}", instructions=TEXT, settings={"note": [TEXT]}, policies={"on_idle": {"message": TEXT}}
+    )
+    call = run.tool_calls.first()
+    assert call is not None
+    AgentRunToolCall.objects.filter(pk=call.pk).update(tool_name=token, call_id=token)
+    out = StringIO()
+    call_command("agent", "defs", *form, stdout=out)
+    call_command("agent", "calls", str(run.pk), *form, stdout=out)
+
+    assert "[REDACTED:" in out.getvalue()
+    assert seen_in(out.getvalue().replace("\\n", "\n")) == []
+
+
 def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun) -> None:
     """Only what is shown is found: no part of a masked secret, but what stands beside it."""
     message = answer_of(run)
@@ -257,6 +292,74 @@ def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun) ->
             200,
             count,
         )
+
+
+def test_no_search_of_the_list_lets_a_reader_guess_a_secret_of_a_title(run: AgentRun) -> None:
+    """Titles of an earlier version may hold what is masked now. They come back page by page, so more than one."""
+    secret, shown = CANARIES["stripe"]
+    AgentRun.objects.filter(pk=run.pk).update(title=f"the words beside {shown}")
+    others = [make_run(run.agent) for _ in range(PAGE_SIZE + 5)]
+    AgentRun.objects.filter(pk__in=[one.pk for one in others]).update(title=f"words {shown}")
+    client = Client()
+    client.force_login(make_person(run.project, Role.VIEWER))
+    since = ListPlace(run.created_at, run.pk)
+    for said, found, new in ((secret, 0, "0"), (secret[8:14], 0, "0"), ("WORDS BESIDE", 1, "0"), ("Words", 50, "55")):
+        page = client.get("/p/alpha/runs", {"q": said})
+        assert len(page.context["rows"]) == found, said
+        rows = client.get("/p/alpha/runs/rows", {"q": said, "since": str(since)})
+        assert str(rows.context["new"]) == new, said
+    beside = client.get("/p/alpha/runs", {"q": "beside", "after": str(ListPlace(others[0].created_at, UUID(int=0)))})
+    assert len(beside.context["rows"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["stripe", "github", "jwt", "url", "password_env", "mysql", "cookie", "netrc", "pem"])
+def test_no_refusal_repeats_a_secret(run: AgentRun, kind: str) -> None:
+    shown = CANARIES[kind][1]
+    url, headers = "/api/projects/alpha/agent-runs", with_key(run.project, "read", "write")
+    client = Client()
+    client.force_login(make_person(run.project, Role.OPERATOR))
+    answers = [Client().get(url, {name: shown}, headers=headers) for name in ("limit", "status", "source", shown)]
+    agent_id = run.agent.slug if run.agent else ""
+    answers += [
+        Client().post(url, body, "application/json", headers=headers)
+        for body in ({"agent_id": agent_id, "prompt": "x", shown: 1}, {"agent_id": shown[:60]}, "{" + json.dumps(shown))
+    ]
+    command = {"type": shown}
+    answers.append(Client().post(f"{url}/{run.pk}/commands", command, "application/json", headers=headers))
+    answers += [client.get("/p/alpha/runs", {name: shown}) for name in ("status", "agent", "source")]
+
+    assert all(400 <= answer.status_code < 500 for answer in answers)
+    assert [seen for answer in answers if (seen := seen_in(answer.content.decode().replace("\\n", "\n")))] == []
+
+
+def test_the_form_that_starts_a_run_shows_no_secret_of_an_agent(run: AgentRun) -> None:
+    assert run.agent is not None
+    Agent.objects.filter(pk=run.agent.pk).update(model=f"openai:{CANARIES['stripe'][1]}", tools=[CANARIES["npm"][1]])
+    client = Client()
+    client.force_login(make_person(run.project, Role.OPERATOR))
+
+    page = client.get("/p/alpha/runs/new", follow=True).content.decode()
+
+    assert "openai:[REDACTED:" in page
+    assert seen_in(page) == []
+
+
+@pytest.mark.parametrize("kind", ["stripe", "basic", "url", "password_env", "curl_user", "cookie"])
+def test_no_line_of_the_log_has_a_secret(kind: str) -> None:
+    """Django writes the address of whatever it refuses, and errors of libraries say what was sent."""
+    secret, shown = CANARIES[kind]
+    try:
+        raise ValueError(shown)
+    except ValueError as error:
+        record = logging.LogRecord(
+            "django.request", logging.ERROR, "", 1, "Bad Request: /x/%s", (shown,),
+            (ValueError, error, error.__traceback__),
+        )  # fmt: skip
+
+    line = LogLine("%(message)s").format(record)
+
+    assert line.count("[REDACTED:") >= 2
+    assert secret not in line
 
 
 def test_labels_and_keys_are_cleaned_before_they_are_stored(run: AgentRun) -> None:

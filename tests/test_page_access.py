@@ -16,11 +16,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from agentops.projects import rates
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import change_role, remove_member
 from agentops.projects.keys import create_key
+from agentops.projects.memberships import change_role, remove_member
 from agentops.projects.models import Project, Role
+from agentops.projects.rate_limits import limits
 from runs.models import AgentRun
 from tests.make import drive, make_agent, make_project, make_run
 from tests.web.people import make_person, with_key
@@ -200,7 +200,7 @@ def bare(answer: Any) -> str:
 
 def headers_of(answer: Any) -> dict[str, str]:
     """But for those that count requests, or name one."""
-    counted = ("X-Request-ID", rates.REMAINING, rates.RESET)
+    counted = ("X-Request-ID", limits.REMAINING, limits.RESET)
     return {name: value for name, value in answer.headers.items() if name not in counted}
 
 

@@ -19,9 +19,9 @@ from django.test import Client, override_settings
 from django.urls import include, path
 
 from agentops.csp_report import LOGGED
-from agentops.error_pages import bad_request, forbidden, not_found, server_error
-from agentops.middleware import UNUSED_FEATURES
-from agentops.request_id import LogLine
+from agentops.http.error_pages import bad_request, forbidden, not_found, server_error
+from agentops.http.middleware import UNUSED_FEATURES
+from agentops.http.request_ids import LogLine
 
 POLICY = {
     "default-src 'none'",

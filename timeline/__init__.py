@@ -1,0 +1,1 @@
+"""The ledger: append-only logs of events. It knows nothing of runs."""

@@ -1,7 +1,4 @@
-"""Who may go on reading a log: what an open stream was allowed by, and whether that still holds.
-
-May import identity.
-"""
+"""Who may go on reading a log: what an open stream was allowed by, and whether that still holds."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
-from agentops.projects import sessions
 from agentops.projects.access import Action, Principal, allowed
+from agentops.projects.login import sessions
 
 
 @dataclass(frozen=True, slots=True)

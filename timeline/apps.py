@@ -9,6 +9,6 @@ class TimelineConfig(AppConfig):
 
     def ready(self) -> None:
         from agentops.projects.revocation import rights_changed
-        from timeline import doorbell
+        from timeline import notify
 
-        rights_changed.connect(doorbell.ring_access, dispatch_uid="timeline.doorbell")
+        rights_changed.connect(notify.ring_access, dispatch_uid="timeline.notify")

@@ -1,4 +1,4 @@
-"""What the ledger refuses. May import nothing of ours."""
+"""What the ledger refuses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The only writer of events, and the plain read. Everything that happens to a run goes through `append`.
-
-May import timeline's record modules; must never import runs.
-"""
+"""The only writer of events, and the plain read. Everything that happens to a run goes through `append`."""
 
 from __future__ import annotations
 
@@ -20,12 +17,12 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from timeline import doorbell, events
+from timeline import events, notify
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
-from timeline.fast import insert
+from timeline.fast_insert import insert
 from timeline.models import Event, Log, Phase, RunKind, Source
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
@@ -99,12 +96,12 @@ def document(entries: Sequence[Entry]) -> str:
 
 def announce(log_id: UUID, seq: int) -> None:
     """Ring for `seq` once the current transaction, if there is one, has committed."""
-    transaction.on_commit(partial(doorbell.ring, log_id, seq), robust=True)
+    transaction.on_commit(partial(notify.ring, log_id, seq), robust=True)
 
 
 def announce_run(project_id: UUID, run_id: UUID) -> None:
     """Ring for the project's lists once the current transaction has committed: a run is new, or stands elsewhere."""
-    transaction.on_commit(partial(doorbell.ring_project, project_id, run_id), robust=True)
+    transaction.on_commit(partial(notify.ring_project, project_id, run_id), robust=True)
 
 
 def read(log_id: UUID, *, after: int = 0, limit: int = 200) -> list[Event]:

@@ -1,7 +1,4 @@
-"""The marked door through which retention and restore may change what is append-only.
-
-May import Django and timeline.models.
-"""
+"""The marked door through which retention and restore may change what is append-only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The ledger: logs, their events, what is left of removed ones, and the row that opens the maintenance door on SQLite.
-
-May import Django and agentops.projects; knows nothing of runs.
-"""
+"""Logs, their events, the counts that removed ones leave behind, and the maintenance row of SQLite."""
 
 from __future__ import annotations
 

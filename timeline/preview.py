@@ -1,5 +1,4 @@
-"""Previews: the first bytes of a long text, for payloads that point to the row holding the whole.
-May import: the standard library."""
+"""Previews: the first bytes of a long text, for payloads that point to the row holding the whole."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import threading
 
 import redis
 
-from timeline.doorbell import PREFIX
+from timeline.notify import PREFIX
 
 log = logging.getLogger(__name__)
 #: How long a process that ends waits until Redis has what it rang: a command may end right after its commit.

@@ -1,6 +1,6 @@
 """The state that events tell of: State at seq N = fold(events ≤ N). The page's scrubbing and check_runs use it.
 
-Pure: may import the vocabulary only. It reads events, calls nobody and changes nothing.
+It reads events, calls nobody and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from timeline.events.vocabulary import EventType
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
-class Line(Protocol):
+class FoldedEvent(Protocol):
     """What the fold reads of an event: a row of the log, or anything of this shape."""
 
     @property
@@ -93,7 +93,7 @@ class Frame:
     commands: Counter[tuple[str | None, str]] = field(default_factory=Counter)
 
 
-def fold(events: Iterable[Line], frame: Frame | None = None) -> Frame:
+def fold(events: Iterable[FoldedEvent], frame: Frame | None = None) -> Frame:
     """The state after `events`, from the beginning, or from `frame` on (which is advanced)."""
     frame = Frame() if frame is None else frame
     for event in events:
@@ -101,7 +101,7 @@ def fold(events: Iterable[Line], frame: Frame | None = None) -> Frame:
     return frame
 
 
-def advance(frame: Frame, event: Line) -> None:
+def advance(frame: Frame, event: FoldedEvent) -> None:
     """Take the next event in. What came late (after the run's end) is kept in the log, but moves nothing."""
     frame.seq = event.seq
     if event.late:
@@ -111,26 +111,26 @@ def advance(frame: Frame, event: Line) -> None:
         fold_one(frame, event)
 
 
-Fold = Callable[[Frame, Line], None]
+Fold = Callable[[Frame, FoldedEvent], None]
 
 
 def _moved(status: str, *, why: str = "", terminal: bool = False) -> Fold:
     """A fold for an event that means `status`; `why` is the payload's field that holds the reason."""
 
-    def move(frame: Frame, event: Line) -> None:
+    def move(frame: Frame, event: FoldedEvent) -> None:
         frame.status, frame.phase, frame.terminal = status, event.phase, terminal
         frame.reason = str(event.payload.get(why) or "")
 
     return move
 
 
-def _phase(frame: Frame, event: Line) -> None:
+def _phase(frame: Frame, event: FoldedEvent) -> None:
     frame.status, frame.phase = str(event.payload["status"]), event.phase
     # "running (continued)" explains the event, not the status.
     frame.reason = "" if frame.status == "running" else str(event.payload.get("reason") or "")
 
 
-def _waiting(frame: Frame, event: Line) -> None:
+def _waiting(frame: Frame, event: FoldedEvent) -> None:
     _moved("waiting", why="reason")(frame, event)
     if frame.reason == "unknown_tool":
         # The event does not name the call: it is the one that was started and has not ended.
@@ -139,14 +139,14 @@ def _waiting(frame: Frame, event: Line) -> None:
                 frame.calls[key] = replace(call, status="unknown")
 
 
-def _rolled_back(frame: Frame, event: Line) -> None:
+def _rolled_back(frame: Frame, event: FoldedEvent) -> None:
     positions = set(event.payload.get("positions") or ())
     frame.messages = [replace(m, rolled_back=m.rolled_back or m.position in positions) for m in frame.messages]
     answers = [m for m in frame.messages if m.role == "assistant" and not m.rolled_back]
     frame.turns, frame.step = len(answers), max((m.step or 0 for m in answers), default=0)
 
 
-def _message(frame: Frame, event: Line) -> None:
+def _message(frame: Frame, event: FoldedEvent) -> None:
     role = str(event.payload["role"])
     frame.messages.append(MessageSeen(event.payload.get("position"), role, event.ref_id, event.step))
     if role == "assistant":
@@ -154,16 +154,16 @@ def _message(frame: Frame, event: Line) -> None:
         frame.step = max(frame.step, event.step or 0)
 
 
-def _turn_start(frame: Frame, event: Line) -> None:
+def _turn_start(frame: Frame, event: FoldedEvent) -> None:
     frame.open_turn = TurnOpen(event.step, event.payload.get("attempt") or 0, event.seq)
 
 
-def _turn_abandoned(frame: Frame, event: Line) -> None:
+def _turn_abandoned(frame: Frame, event: FoldedEvent) -> None:
     frame.open_turn = None
     _count_usage(frame, event.payload)
 
 
-def _turn_end(frame: Frame, event: Line) -> None:
+def _turn_end(frame: Frame, event: FoldedEvent) -> None:
     frame.open_turn = None
     _count_usage(frame, event.payload)
     calls = event.payload.get("tool_calls") or 0
@@ -187,21 +187,21 @@ def _money(value: Any) -> Decimal | None:
     return amount if amount is None or amount.is_finite() else None
 
 
-def _tool_start(frame: Frame, event: Line) -> None:
+def _tool_start(frame: Frame, event: FoldedEvent) -> None:
     call = _call(frame, event)
     frame.calls[_key(event)] = replace(call, status="running", starts=call.starts + 1)
 
 
-def _tool_end(frame: Frame, event: Line) -> None:
+def _tool_end(frame: Frame, event: FoldedEvent) -> None:
     status = event.payload.get("status") or ("error" if event.payload.get("error") else "completed")
     frame.calls[_key(event)] = replace(_call(frame, event), status=str(status))
 
 
-def _key(event: Line) -> UUID | str:
+def _key(event: FoldedEvent) -> UUID | str:
     return event.ref_id or f"{event.step}/{event.payload['call_id']}"
 
 
-def _call(frame: Frame, event: Line) -> CallSeen:
+def _call(frame: Frame, event: FoldedEvent) -> CallSeen:
     known = frame.calls.get(_key(event))
     if known is not None:
         return known
@@ -209,7 +209,7 @@ def _call(frame: Frame, event: Line) -> CallSeen:
     return CallSeen(event.ref_id, str(event.payload["call_id"]), name, "planned", event.step)
 
 
-def _command(frame: Frame, event: Line) -> None:
+def _command(frame: Frame, event: FoldedEvent) -> None:
     frame.commands[event.payload.get("key"), str(event.payload["type"])] += 1
 
 

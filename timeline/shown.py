@@ -1,5 +1,4 @@
-"""Texts as people see them: legible, without secrets, cut to what a page has room for. Pure.
-May import: the preview and the redactor."""
+"""Texts as people see them: legible, without secrets, cut to what a page has room for."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from timeline.preview import preview
-from timeline.redact import DEFAULT as REDACTOR
-from timeline.redact import JSON
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import JSON
 
 #: A secret that begins where a text is cut is still known as one if its end is this near.
 LOOKAHEAD = 32_768

@@ -1,6 +1,6 @@
 """Removal of rows that are append-only elsewhere: in batches, counted on the tombstones of what they belonged to.
 
-May import Django and timeline's record modules. Which logs go, and what belongs to them, is the caller's to say.
+Which logs go, and what belongs to them, is the caller's to say.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH = 1000
 
 
 @dataclass(frozen=True)
-class Part:
+class OwnedTable:
     """A table whose rows belong to logs, and the field that says to which."""
 
     model: type[models.Model]
@@ -48,8 +48,8 @@ class Part:
 
 
 #: Of every log.
-EVENTS = Part(Event, "log")
-_LOGS = Part(Log, "id")
+EVENTS = OwnedTable(Event, "log")
+_LOGS = OwnedTable(Log, "id")
 
 
 def unfinished() -> QuerySet[Tombstone]:
@@ -57,7 +57,7 @@ def unfinished() -> QuerySet[Tombstone]:
     return Tombstone.objects.filter(finished_at=None)
 
 
-def remove_batch(log_id: UUID, parts: Iterable[Part]) -> Counter[str]:
+def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> Counter[str]:
     """One transaction of up to `BATCH` rows, of the first parts that have any: table → rows. Empty at the end."""
     with open_door("retention"):
         # Locked: of two that work on one log the second waits, and counts what the first has left.
@@ -65,7 +65,7 @@ def remove_batch(log_id: UUID, parts: Iterable[Part]) -> Counter[str]:
         return Counter() if stone is None else _remove(stone, parts, BATCH)
 
 
-def finish(family: UUID, parts: Sequence[Part], heads: Part) -> tuple[bool, Counter[str]]:
+def finish(family: UUID, parts: Sequence[OwnedTable], heads: OwnedTable) -> tuple[bool, Counter[str]]:
     """Remove the last rows of a family, with the rows that they belonged to; False where there are too many left.
 
     `heads`: the table with one row for each log, under the same id. Those rows refer to each other, so all of a
@@ -89,7 +89,7 @@ def finish(family: UUID, parts: Sequence[Part], heads: Part) -> tuple[bool, Coun
     return True, removed
 
 
-def _remove(stone: Tombstone, parts: Iterable[Part], limit: int) -> Counter[str]:
+def _remove(stone: Tombstone, parts: Iterable[OwnedTable], limit: int) -> Counter[str]:
     """Up to `limit` rows of one log, counted on its stone too."""
     removed: Counter[str] = Counter()
     for part in parts:

@@ -1,6 +1,6 @@
 """The one way to objects: who asks (Principal), what for (Action), and what of it they may have.
 
-May import Django and this package. Every answer is read afresh from the database: a changed role, a demoted
+Every answer is read afresh from the database: a changed role, a demoted
 superuser or a revoked key holds for the next question, also inside a stream that is already open.
 """
 
@@ -19,7 +19,8 @@ from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound, RoleRequired, ScopeRequired
-from agentops.projects.models import SLUG_PATTERN, UUID_PATTERN, ApiKey, Membership, Project, Role, Scope
+from agentops.projects.models import ApiKey, Membership, Project, Role, Scope
+from agentops.projects.names import SLUG_PATTERN, UUID_PATTERN
 
 M = TypeVar("M", bound=Model)
 

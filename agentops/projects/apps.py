@@ -8,6 +8,7 @@ class ProjectsConfig(AppConfig):
     label = "projects"
 
     def ready(self) -> None:
-        from agentops.projects import revocation, sessions  # noqa: F401 - sessions notes when somebody logs in
+        from agentops.projects import revocation
+        from agentops.projects.login import sessions  # noqa: F401 - sessions notes when somebody logs in
 
         revocation.watch_rows()

@@ -1,7 +1,4 @@
-"""The audit trail: who did what to which object, written in the transaction of the change itself.
-
-May import Django and this package.
-"""
+"""The audit trail: who did what to which object, written in the transaction of the change itself."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from agentops.projects.models import AuditEntry, Project
 Actor: TypeAlias = Principal | str
 
 
-class Audited(enum.StrEnum):
+class AuditAction(enum.StrEnum):
     """What this package writes down; other packages keep a list of their own."""
 
     LOGIN = "login"

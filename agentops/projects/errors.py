@@ -1,7 +1,4 @@
-"""What this floor refuses, each with a machine-readable `code` and the HTTP status that fits it.
-
-May import nothing: domain errors of other packages follow the shape (class attributes `code`, `status`).
-"""
+"""What this floor refuses, each with a machine-readable `code` and the HTTP status that fits it."""
 
 from __future__ import annotations
 
@@ -140,7 +137,7 @@ class InvalidExpiry(Invalid):
     code = "invalid_expiry"
 
 
-class InvalidAddress(Invalid):
+class InvalidQuery(Invalid):
     """Of a page that no link, and no form, of ours has."""
 
     code = "invalid_query"

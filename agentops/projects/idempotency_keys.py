@@ -1,7 +1,4 @@
-"""How long the answer to a request with an Idempotency-Key is kept, and forgetting it after that.
-
-May import Django and this package.
-"""
+"""How long the answer to a request with an Idempotency-Key is kept, and forgetting it after that."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which life of the database this is: 0, or the number of the newest restore.
-
-May import Django and this package.
-"""
+"""Which life of the database this is: 0, or the number of the newest restore."""
 
 from __future__ import annotations
 

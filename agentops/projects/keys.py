@@ -1,6 +1,6 @@
 """API keys: made, shown once, checked, rotated, revoked.
 
-May import Django and this package. A key reads `aok_<env>_<id>_<secret><checksum>`; all before the last underscore
+A key reads `aok_<env>_<id>_<secret><checksum>`; all before the last underscore
 is its prefix, which may be shown. The checksum lets a scanner tell a leaked key from random text without asking us.
 """
 
@@ -22,7 +22,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from agentops.projects.audit import Actor, Audited, record
+from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.errors import (
     AmbiguousKey,
     AuthInvalid,
@@ -68,7 +68,7 @@ def create_key(
     cleaned_name, cleaned_scopes, expiry = clean_name(name), _clean_scopes(scopes), _clean_expiry(expires_at)
     with transaction.atomic():
         made = _make(project, cleaned_name, cleaned_scopes, expiry)
-        record(actor, Audited.KEY_CREATED, project=project, obj=made.key, after=_described(made.key))
+        record(actor, AuditAction.KEY_CREATED, project=project, obj=made.key, after=_described(made.key))
     return made
 
 
@@ -98,7 +98,7 @@ def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
         key.refresh_from_db(fields=["revoked_at"])
         if revoked:
             after = {"prefix": key.prefix, "revoked_at": key.revoked_at}
-            record(actor, Audited.KEY_REVOKED, project=key.project, obj=key, after=after)
+            record(actor, AuditAction.KEY_REVOKED, project=key.project, obj=key, after=after)
     return key
 
 
@@ -118,7 +118,7 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
         old.expires_at = min(now + overlap, old.expires_at) if old.expires_at else now + overlap
         old.save(update_fields=["expires_at"])
         after = {**_described(made.key), "old_expires_at": old.expires_at}
-        record(actor, Audited.KEY_ROTATED, project=old.project, obj=made.key, before=before, after=after)
+        record(actor, AuditAction.KEY_ROTATED, project=old.project, obj=made.key, before=before, after=after)
     return made
 
 

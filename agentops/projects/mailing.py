@@ -1,6 +1,6 @@
 """Notifications by e-mail: to whoever operates the project and has an address. Sent by workers, each piece by one.
 
-May import Django and this package. A notification is taken up by moving its due time on, in one guarded UPDATE, and its
+A notification is taken up by moving its due time on, in one guarded UPDATE, and its
 number of attempts is the token: who finds another number has been overtaken and leaves. Each person's mail is its own
 (nobody reads who else has it), and is noted at once. So everyone has it at least once: whoever dies in between leaves
 one mail at most that is sent again, when the claim has run out, with the same Message-ID.

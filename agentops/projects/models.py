@@ -1,7 +1,4 @@
-"""Who owns what and who may enter: projects, memberships, API keys, the audit trail, idempotency keys, notifications.
-
-May import Django only.
-"""
+"""Projects, memberships, API keys, the audit trail, idempotency keys and notifications."""
 
 from __future__ import annotations
 
@@ -10,16 +7,12 @@ from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
-from django.core.validators import RegexValidator
 from django.db import models
 from django.dispatch import Signal
 from uuid_utils.compat import uuid7
 
-SLUG_PATTERN = r"\A[a-z0-9][a-z0-9-]{0,62}\Z"
-UUID_PATTERN = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
-SLUG = RegexValidator(SLUG_PATTERN, "Lower-case letters, digits and dashes, at most 63.")
-# An address names a project by its id or by its slug, and must never mean two.
-NOT_A_UUID = RegexValidator(UUID_PATTERN, "Not in the form of a UUID.", inverse_match=True)
+from agentops.projects.names import NOT_A_UUID, SLUG
+
 #: Sent by QuerySet.update(), which sends no post_save: `ids` of the keys, or of the members' users.
 keys_changed, memberships_changed = Signal(), Signal()
 
@@ -222,7 +215,7 @@ class IdempotencyKey(models.Model):
 class Notification(models.Model):
     """News of a project that somebody should see: in the inbox of each member, and by e-mail to those who operate.
 
-    It names its run by number only, because this floor knows no runs; it goes with the run (runs/retention.py).
+    It names its run by number only, because this floor knows no runs; it goes with the run (runs/upkeep/retention.py).
     """
 
     class Kind(models.TextChoices):
@@ -299,7 +292,7 @@ class Incarnation(models.Model):
     Readers' cursors and workers' epochs of before belong to an earlier one, and are known by that.
     """
 
-    #: The lowest epoch of its time, made of the time (see runs/restore.py): also two restores of one backup differ.
+    #: The lowest epoch from this restore on, made from the time, so that two restores of one backup differ.
     number = models.PositiveIntegerField(primary_key=True)
     made_by = models.CharField(max_length=200)
     begun_at = models.DateTimeField(auto_now_add=True)

@@ -1,17 +1,19 @@
-"""What may be a slug or a name: the checks that every door shares.
-
-May import Django and this package.
-"""
+"""What may be a slug or a name: the checks that every door shares."""
 
 from __future__ import annotations
 
 import unicodedata
 
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 
 from agentops.projects.errors import InvalidName, InvalidSlug
-from agentops.projects.models import NOT_A_UUID, SLUG
 
+SLUG_PATTERN = r"\A[a-z0-9][a-z0-9-]{0,62}\Z"
+UUID_PATTERN = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
+SLUG = RegexValidator(SLUG_PATTERN, "Lower-case letters, digits and dashes, at most 63.")
+# An address names a project by its id or by its slug, and must never mean two.
+NOT_A_UUID = RegexValidator(UUID_PATTERN, "Not in the form of a UUID.", inverse_match=True)
 MAX_NAME = 200
 # Control characters, lone surrogates, line and paragraph separators: they break a terminal, a log line or Postgres.
 REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})

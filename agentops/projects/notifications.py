@@ -1,6 +1,6 @@
 """News of a project: written with what it tells of, read by each member for themselves, forgotten in time.
 
-May import Django and this package. Mail is sent by mailing.py, afterwards and by a worker: telling waits for nobody.
+Mail is sent by mailing.py, afterwards and by a worker: telling waits for nobody.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def notify(project_id: UUID, *, kind: str, title: str, text: str = "", run_id: U
     """Tell the members of a project, in the caller's transaction: with what happened, or not at all.
 
     Title and text are bounded and freed of what breaks a line or a header; whatever somebody else said in them must
-    have been redacted before (timeline.redact). Raises ValueError for a kind that there is none of.
+    have been redacted before (timeline.redaction.redact). Raises ValueError for a kind that there is none of.
     """
     now = timezone.now()
     return Notification.objects.create(

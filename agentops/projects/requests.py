@@ -1,7 +1,4 @@
-"""Who sends a request: the principal of a page, by its session.
-
-May import Django and this package.
-"""
+"""Who sends a request: the principal of a page, by its session."""
 
 from __future__ import annotations
 
@@ -20,5 +17,5 @@ def principal_of(request: HttpRequest) -> Principal:
 
 
 def address_of(request: HttpRequest) -> str:
-    """Where the request came from. What a proxy says of it was believed, or not, by agentops.forwarded."""
+    """Where the request came from. What a proxy says of it was believed, or not, by agentops.http.forwarded."""
     return str(request.META.get("REMOTE_ADDR") or "")

@@ -1,6 +1,6 @@
 """Announces that somebody's rights may have ended, so that what they have open is checked at once.
 
-May import Django and this package. The rows announce it themselves, whoever changes or deletes them: pages, API,
+The rows announce it themselves, whoever changes or deletes them: pages, API,
 administration, command line, cascades. Only a QuerySet.update() of people or sessions goes unnoticed; the regular check
 of open streams (timeline.live.access_watch) finds that.
 """

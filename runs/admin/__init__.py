@@ -1,3 +1,5 @@
-from runs.admin import agents, conversation, record, runs, traces
+"""The tables of runs in the Django administration."""
 
-__all__ = ["agents", "conversation", "record", "runs", "traces"]
+from runs.admin import agent_admin, conversation_admin, log_admin, run_admin, step_records
+
+__all__ = ["agent_admin", "conversation_admin", "log_admin", "run_admin", "step_records"]

@@ -1,7 +1,4 @@
-"""Who calls the API: the holder of a key, or whoever is signed in.
-
-A door's part: may import identity.
-"""
+"""Who calls the API: the holder of a key, or whoever is signed in."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What this door refuses: exceptions that agentops.middleware.Refusals answers with as RFC 9457 problem+json.
+"""What this door refuses: exceptions that agentops.http.middleware.Refusals answers with as RFC 9457 problem+json.
 
-A door's part: may import DRF. Whatever a floor below raises with a `code` and a `status` is answered the same way.
+Whatever a floor below raises with a `code` and a `status` is answered the same way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from typing import Any, ClassVar
 
 from rest_framework import exceptions, status
 
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
 MAX_ECHO = 64
+#: As much of it is looked at.
+MAX_LOOK = 4096
 #: More would help nobody to mend a request.
 MAX_FAULTS = 20
 
@@ -77,7 +81,7 @@ class CsrfFailed(Problem):
     text = "a request with a session's cookie needs the token of its page in X-CSRFToken; with an API key it needs none"
 
 
-class NotFound(Problem):
+class ResourceNotFound(Problem):
     """One text for what does not exist and for what is another project's."""
 
     code = "not_found"
@@ -100,8 +104,8 @@ class InvalidParameters(Problem):
 
 
 def echo(text: str) -> str:
-    """What was sent, as a message may repeat it."""
-    return repr(text[:MAX_ECHO])
+    """What was sent, as a message may repeat it: masked first, because what is cut may not be known as a secret."""
+    return repr(REDACTOR.clean_text(text[:MAX_LOOK])[0][:MAX_ECHO])
 
 
 def problem_of(error: exceptions.APIException) -> Problem:

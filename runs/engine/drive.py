@@ -1,7 +1,4 @@
-"""A run in the hands of a worker: what it loaded once, and keeps up to date in memory.
-
-May import state and parts, and the engine's lease and loop.
-"""
+"""A run in the hands of a worker: what it loaded once, and keeps up to date in memory."""
 
 from __future__ import annotations
 
@@ -19,26 +16,28 @@ from django.db import transaction
 from django.db.models import Count, Min, QuerySet
 from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
-from runs import commits, inbox, policies, repeats, transcript
+from runs.agents import policies
+from runs.agents.policies import Policies, Trigger
+from runs.conversation import repeats, transcript, writes
+from runs.conversation.transcript import Conversation
+from runs.conversation.trimming import Context, window_of
 from runs.engine import rollback, spending
-from runs.engine.commit import durably, nothing
-from runs.engine.lease import Lease
-from runs.engine.loop import LoopThread
+from runs.engine.event_loop import LoopThread
+from runs.engine.leases import Lease
+from runs.engine.model_stream import ModelCallState
+from runs.engine.safe_commit import durably, nothing
 from runs.engine.spending import Spending
-from runs.engine.stream import Asked
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
-from runs.policies import Policies, Trigger
 from runs.providers import base as providers
-from runs.retry_limits import RetryLimits, retry_limits
+from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS
-from runs.transcript import Conversation
-from runs.trimming import Context, window_of
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: How long a stop may go unseen while the model or a tool is at work.
 STOP_LOOK_S = 1.0
@@ -104,7 +103,7 @@ class Drive:
     #: Whether `llm.turn.start` of the next model call is committed already.
     turn_started: bool = False
     #: The model call that is being made, as far as it has come.
-    asked: Asked | None = None
+    asked: ModelCallState | None = None
 
     @property
     def epoch(self) -> int:
@@ -204,7 +203,7 @@ def note(lease: Lease, *entries: Entry) -> None:
 
 def append(lease: Lease, entries: Sequence[Entry]) -> None:
     with transaction.atomic():
-        commits.count_abandoned(lease.run_id, lease.epoch, entries)
+        writes.count_abandoned(lease.run_id, lease.epoch, entries)
         log.append(lease.run_id, entries, source=Source.WORKER, epoch=lease.epoch)
 
 

@@ -1,6 +1,6 @@
 """How a run leaves a worker's hands: done, failed, stopped, paused, waiting, or back to the queue.
 
-May import state, parts and the engine's drive. Every ending is one guarded move of the lifecycle.
+Every ending is one guarded move of the lifecycle.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Any, Protocol
 from django.db import transaction
 from django.utils import timezone
 
-from runs import causes, chaos, inbox, lifecycle, summaries, transcript
-from runs.command_outcomes import mark_applied
-from runs.decisions import Next
-from runs.durations import times_of
-from runs.engine.commit import durably, nothing
+from runs import chaos
+from runs.conversation import transcript
+from runs.engine.decisions import Next
 from runs.engine.drive import Drive, note
-from runs.engine.lease import Lease
+from runs.engine.leases import Lease
 from runs.engine.model_turn import Cooldown
-from runs.fixtures.format import FixtureExhausted
+from runs.engine.safe_commit import durably, nothing
+from runs.lifecycle import causes, inbox, summaries, transitions
+from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
+from runs.providers.base import FixtureExhausted
+from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
-from runs.tools.speaking import Asked
+from runs.tools.speaking import Question
 from timeline import log
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned
@@ -33,7 +35,7 @@ from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, Ru
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.preview import preview
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
 #: What calls an ending off, because it would not be what somebody has asked for meanwhile.
@@ -222,7 +224,12 @@ def cool_down(drive: Drive, wait: Cooldown) -> None:
 
 
 def wait_for_input(
-    drive: Drive, asked: Asked, *, then: Callable[[], Any] = nothing, unless: Set[str] = ASKED_TO_END, **explained: Any
+    drive: Drive,
+    asked: Question,
+    *,
+    then: Callable[[], Any] = nothing,
+    unless: Set[str] = ASKED_TO_END,
+    **explained: Any,
 ) -> None:
     """Leave the call as planned until somebody answers. One who has replied already has answered this."""
     shown, _ = preview(asked.question)
@@ -288,14 +295,14 @@ def move(
     def write() -> None:
         run.status, run.status_reason = believed
         with transaction.atomic():
-            # NO KEY, as for a command: see runs.inbox.
+            # NO KEY, as for a command: see runs.lifecycle.inbox.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).only("pk").get(pk=run.pk)
             if unless and unless & inbox.waiting(run.pk):
                 raise DecideAgain
             if also is not None:
                 also()
             mark_applied(applied or [])
-            lifecycle.move(run, to, payload, source=source, reason=reason, epoch=held.epoch, **changes)
+            transitions.move(run, to, payload, source=source, reason=reason, epoch=held.epoch, **changes)
             if then is not None:
                 then()
 

@@ -1,6 +1,6 @@
 """One model turn: ask, retry, and commit the answer with the calls it plans before any of them is made.
 
-May import state, parts and the engine's drive. No transaction is open while the model is asked.
+No transaction is open while the model is asked.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from django.conf import settings
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from runs import chaos, commits, inbox, masking, repeats, retries, transcript
-from runs.commits import Commit
+from runs import chaos
+from runs.agents.policies import Trigger, kind_of, rule_for
+from runs.conversation import repeats, transcript, writes
+from runs.conversation.writes import Commit
 from runs.engine import spending
-from runs.engine.commit import durably
 from runs.engine.drive import Drive, LetGo, StopAsked
-from runs.engine.stream import Asked, Chunk, Deltas, read
+from runs.engine.model_stream import Deltas, ModelCallState, TextChunk, read
+from runs.engine.safe_commit import durably
+from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
-from runs.policies import Trigger, kind_of, rule_for
+from runs.providers import retries
 from runs.providers.base import ModelCall
-from runs.retries import Failure, Pause
+from runs.providers.retries import Failure, RetryDelay
+from runs.queries import masking
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
@@ -42,7 +46,7 @@ MAX_CALL_ID = 240
 class Cooldown(Exception):
     """The wait before the next attempt is too long to hold a worker for, or the provider is away."""
 
-    def __init__(self, failure: Failure, pause: Pause) -> None:
+    def __init__(self, failure: Failure, pause: RetryDelay) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.until = timezone.now() + timedelta(seconds=pause.delay_s)
@@ -105,8 +109,8 @@ def _ask(drive: Drive) -> tuple[ModelResponse, list[Entry]]:
         tools=drive.toolset.definitions(),
         settings=drive.settings,
     )
-    arrived: SimpleQueue[Chunk | None] = SimpleQueue()
-    drive.asked = Asked()
+    arrived: SimpleQueue[TextChunk | None] = SimpleQueue()
+    drive.asked = ModelCallState()
     future = drive.loop.submit(read(drive.provider.open(call), arrived.put, asked=drive.asked))
     future.add_done_callback(lambda _: arrived.put(None))
     deltas = Deltas(step=call.number)
@@ -124,7 +128,9 @@ def _ask(drive: Drive) -> tuple[ModelResponse, list[Entry]]:
         future.cancel()
 
 
-def _follow(drive: Drive, arrived: SimpleQueue[Chunk | None], deltas: Deltas, future: Future[ModelResponse]) -> None:
+def _follow(
+    drive: Drive, arrived: SimpleQueue[TextChunk | None], deltas: Deltas, future: Future[ModelResponse]
+) -> None:
     """Log the text of an answer as it comes, until there is no more."""
     while True:
         try:
@@ -168,7 +174,7 @@ def _try_again(drive: Drive, attempt: int, failure: Failure) -> bool:
     return True
 
 
-def _pause(drive: Drive, attempt: int, failure: Failure, now: datetime) -> Pause | None:
+def _pause(drive: Drive, attempt: int, failure: Failure, now: datetime) -> RetryDelay | None:
     """The pause before the next attempt. After the attempts at once a policy decides; without one for this error the
     run waits for the end of the outage."""
     jitter = random.random()  # noqa: S311 - spreads load, guards nothing
@@ -180,7 +186,7 @@ def _pause(drive: Drive, attempt: int, failure: Failure, now: datetime) -> Pause
     return retries.outage_pause(attempt, failure, drive.limits, jitter, left_s=left_s, outage_s=outage_s)
 
 
-def _scheduled(drive: Drive, attempt: int, failure: Failure, pause: Pause) -> RetryScheduled:
+def _scheduled(drive: Drive, attempt: int, failure: Failure, pause: RetryDelay) -> RetryScheduled:
     """What the log says of the next attempt: which of how many, or until when there are any."""
     until = None
     if pause.outage and drive.first_failed_at is not None:
@@ -247,7 +253,7 @@ def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attem
         run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
     )
     durably(
-        partial(commits.write, turn),
+        partial(writes.write, turn),
         landed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
         found=lambda: False,
         lease=drive.lease,
@@ -313,7 +319,7 @@ def _told(usage: TurnUsage) -> dict[str, Any]:
     return {
         "attempt": usage.attempt or None,
         "model": usage.model or None,
-        **{name: getattr(usage, name) or None for name in commits.TOKENS},
+        **{name: getattr(usage, name) or None for name in writes.TOKENS},
         "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
         "duration_ms": usage.duration_ms,
     }

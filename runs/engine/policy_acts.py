@@ -1,6 +1,6 @@
 """Policies act: the one place that carries out what an agent's definition wants done with a run that nobody watches.
 
-May import identity, state, parts, and the engine's ending and drive. Each act is one guarded move whose transaction
+Each act is one guarded move whose transaction
 holds its `policy.applied` event too, so that a worker that dies leaves a run about which the next one decides the same.
 What somebody has asked for meanwhile (a stop, a pause, a message) goes before: see `ending.DecideAgain`.
 """
@@ -19,26 +19,29 @@ from django.db.models.functions import Now
 from pydantic import ValidationError
 
 from agentops.projects import notifications
-from runs import causes, chaos, gates, inbox, policies, transcript
+from runs import chaos
+from runs.agents import policies, policy_commands
+from runs.agents.policies import ErrorKind, Policies, PolicyAction, PolicyRule, Trigger, kind_of, rule_for
+from runs.agents.policy_commands import CommandVerdict
+from runs.conversation import transcript
 from runs.engine import ending, tool_turn
-from runs.engine.commit import durably, nothing
 from runs.engine.drive import Drive, LetGo, StopAsked
 from runs.engine.ending import ASKED_TO_END, SPOKEN_TO, DecideAgain, Held, Unopened
-from runs.engine.lease import Lease
-from runs.fixtures.format import FixtureExhausted
-from runs.gates import Verdict
+from runs.engine.leases import Lease
+from runs.engine.safe_commit import durably, nothing
+from runs.lifecycle import causes, inbox
+from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
-from runs.policies import Action, ErrorKind, Policies, Rule, Trigger, kind_of, rule_for
-from runs.retries import Failure
+from runs.providers.base import FixtureExhausted
+from runs.providers.retries import Failure
 from runs.statuses import PauseReason, RunStatus, WaitReason
-from runs.tools.speaking import Asked
-from runs.wake import wake
+from runs.tools.speaking import Question
 from timeline import log
 from timeline.events.command import PolicyApplied
 from timeline.events.run import RunPaused, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 NUDGE = "You have not said that you are done. Go on with the task; when it is finished, call `done` with the result."
 #: Of a text in an event.
@@ -57,16 +60,16 @@ class Occasion:
     detail: str
     kind: ErrorKind = ErrorKind.OTHER
     #: Of on_prompt.
-    asked: Asked | None = None
+    asked: Question | None = None
 
 
 @dataclass(frozen=True)
-class Act:
+class PolicyAct:
     """What a policy wants done about an occasion, and how the event of it begins."""
 
     held: Held
     occasion: Occasion
-    rule: Rule
+    rule: PolicyRule
     told: PolicyApplied
 
     @property
@@ -130,7 +133,7 @@ def _leave_unopened(held: Unopened, wanted: Policies, error: Exception) -> None:
         ending.stop(held)
     elif RunCommand.Type.PAUSE in asked:
         ending.pause(held)
-    elif rule is not None and rule.action is not Action.GATE:
+    elif rule is not None and rule.action is not PolicyAction.GATE:
         _act(held, wanted, Occasion(Trigger.ON_ERROR, word, str(error), str(error)))
     elif isinstance(error, ValidationError):
         ending.fail(held, word, f"The stored conversation cannot be read: {error}", unless=ASKED_TO_END)
@@ -189,7 +192,7 @@ def _act(held: Held, wanted: Policies, occasion: Occasion) -> bool:
         gate=rule.run,
         reason=clean(occasion.detail),
     )
-    _ACTS[rule.action](Act(held, occasion, rule, told))
+    _ACTS[rule.action](PolicyAct(held, occasion, rule, told))
     return True
 
 
@@ -208,7 +211,7 @@ def attempts_made(run: AgentRun, wanted: Policies, occasion: Occasion) -> int:
     return sum(rule_for(wanted, occasion.trigger, kind) is rule for kind in kinds)
 
 
-def _nudge(act: Act) -> None:
+def _nudge(act: PolicyAct) -> None:
     """A user turn by way of the inbox, under a key of its own: it is delivered once, whoever drives the run then."""
     run, epoch = act.held.run, act.held.epoch
     number = act.told.attempt or 1
@@ -217,7 +220,7 @@ def _nudge(act: Act) -> None:
 
     def write() -> None:
         with transaction.atomic():
-            # Whoever posts a command holds this row: see runs.inbox.
+            # Whoever posts a command holds this row: see runs.lifecycle.inbox.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
             if inbox.waiting(run.pk):
                 raise DecideAgain
@@ -228,18 +231,18 @@ def _nudge(act: Act) -> None:
     durably(write, landed=there.exists, found=nothing, lease=act.held.lease)
 
 
-def _done(act: Act) -> None:
+def _done(act: PolicyAct) -> None:
     assert isinstance(act.held, Drive)
     ending.complete(act.held, **act.explained())
 
 
-def _fail(act: Act) -> None:
+def _fail(act: PolicyAct) -> None:
     occasion = act.occasion
     unless = _UNLESS_FAILED[occasion.trigger]
     ending.fail(act.held, occasion.error_type, act.rule.message or occasion.error, unless=unless, **act.explained())
 
 
-def _resume(act: Act) -> None:
+def _resume(act: PolicyAct) -> None:
     """Wait, without a worker, for the time at which the policy resumes it: see `policy_waits`."""
     run, occasion = act.held.run, act.occasion
     if run.step_count >= settings.AGENTOPS_MAX_TOTAL_STEPS:
@@ -258,7 +261,7 @@ def _resume(act: Act) -> None:
     return None
 
 
-def _escalate(act: Act, why: str = "") -> None:
+def _escalate(act: PolicyAct, why: str = "") -> None:
     """Hand it to people. One that asks goes on waiting for the answer, which they can give; any other one pauses."""
     run, occasion = act.held.run, act.occasion
     told = act.told.model_copy(update={"reason": clean(": ".join(filter(None, [occasion.detail, why])))})
@@ -275,7 +278,7 @@ def _escalate(act: Act, why: str = "") -> None:
     )  # fmt: skip
 
 
-def _gate(act: Act) -> None:
+def _gate(act: PolicyAct) -> None:
     """Ask the gate, outside of any transaction; it says whether the run counts as done."""
     drive = act.held
     assert isinstance(drive, Drive)
@@ -288,13 +291,13 @@ def _gate(act: Act) -> None:
     return _escalate(replace(act, told=told), verdict.why)
 
 
-def _verdict(drive: Drive, act: Act) -> Verdict:
+def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
     trigger, step = act.occasion.trigger, drive.run.step_count
     name = f"gate:{trigger}:{step}"
     context = tool_turn.context_of_gate(drive, name)
     chaos.point("CP17")
-    verdict = gates.ask(
-        act.rule.run or "", gates.Asked(context, trigger, transcript.last_answer(drive.conversation)),
+    verdict = policy_commands.ask(
+        act.rule.run or "", policy_commands.CommandInput(context, trigger, transcript.last_answer(drive.conversation)),
         drive.check_for_stop,
     )  # fmt: skip
     chaos.point("CP18")
@@ -326,12 +329,12 @@ _UNLESS_FAILED: dict[Trigger, frozenset[Any]] = {
     Trigger.ON_IDLE: SPOKEN_TO | ASKED_TO_END,
     Trigger.ON_PROMPT: SPOKEN_TO | ASKED_TO_END,
 }
-_ESCALATED = {"action": Action.ESCALATE, "attempt": None}
-_ACTS: dict[Action, Callable[[Act], None]] = {
-    Action.NUDGE: _nudge,
-    Action.DONE: _done,
-    Action.FAIL: _fail,
-    Action.RESUME: _resume,
-    Action.ESCALATE: _escalate,
-    Action.GATE: _gate,
+_ESCALATED = {"action": PolicyAction.ESCALATE, "attempt": None}
+_ACTS: dict[PolicyAction, Callable[[PolicyAct], None]] = {
+    PolicyAction.NUDGE: _nudge,
+    PolicyAction.DONE: _done,
+    PolicyAction.FAIL: _fail,
+    PolicyAction.RESUME: _resume,
+    PolicyAction.ESCALATE: _escalate,
+    PolicyAction.GATE: _gate,
 }

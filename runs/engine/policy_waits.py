@@ -1,6 +1,6 @@
 """The waits of policies: a run whose policy wants it resumed is resumed here, when its time has come.
 
-May import state, parts, and the engine's resume and policy_acts. Called by every worker's sweep. One transaction moves
+Called by every worker's sweep. One transaction moves
 the run from waiting to paused and on to resumed, by the same function as everybody's resume, so there is one successor
 whoever comes first: another sweep, or somebody who paused, killed or resumed it by hand.
 """
@@ -12,12 +12,14 @@ from uuid import UUID
 
 from django.db import Error, transaction
 
-from runs import inbox, lifecycle, policies
-from runs.engine import policy_acts, resume
-from runs.errors import RunError
+from runs.actions import resume
+from runs.agents import policies
+from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
+from runs.engine import policy_acts
+from runs.errors import RunRefusal
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun
-from runs.policies import Action, Rule, Trigger, kind_of, rule_for
-from runs.querysets import RunQuerySet
+from runs.models.querysets import RunQuerySet
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus
 from timeline.events.command import PolicyApplied
 from timeline.events.run import RunPaused
@@ -50,7 +52,7 @@ def _ended(run_id: UUID) -> bool:
 
 
 def _end(run_id: UUID) -> bool:
-    # NO KEY, as for a command: see runs.inbox.
+    # NO KEY, as for a command: see runs.lifecycle.inbox.
     mine = _due().select_for_update(skip_locked=True, no_key=True, of=("self",))
     run = mine.filter(pk=run_id).first()
     if run is None:
@@ -59,7 +61,7 @@ def _end(run_id: UUID) -> bool:
     try:
         with transaction.atomic():
             _resume(run, trigger)
-    except (RunError, policies.InvalidPolicy) as error:
+    except (RunRefusal, policies.InvalidPolicy) as error:
         _escalate(AgentRun.objects.get(pk=run_id), trigger, str(error))
         return False
     return True
@@ -69,24 +71,24 @@ def _resume(run: AgentRun, trigger: Trigger) -> None:
     rule = _rule(run, trigger)
     by = inbox.policy_name(trigger)
     paused = RunPaused(reason=PauseReason.ERROR, by=by)
-    lifecycle.move(run, RunStatus.PAUSED, paused, source=Source.POLICY, reason=PauseReason.ERROR, not_before=None)
+    transitions.move(run, RunStatus.PAUSED, paused, source=Source.POLICY, reason=PauseReason.ERROR, not_before=None)
     resume.resume(run.pk, by=by, message=rule.message, append=rule.append, source=Source.POLICY, reason=trigger.value)
 
 
-def _rule(run: AgentRun, trigger: Trigger) -> Rule:
+def _rule(run: AgentRun, trigger: Trigger) -> PolicyRule:
     """The rule that it waits for. A run keeps the agent that it was created with, so it is still there."""
     wanted = policies.parse(run.agent_config.get("policies") or {})
     rule = rule_for(wanted, trigger, kind_of(run.error_type))
-    if rule is None or rule.action is not Action.RESUME:
+    if rule is None or rule.action is not PolicyAction.RESUME:
         raise policies.InvalidPolicy(f"{trigger} has no rule any more that resumes it", [trigger])
     return rule
 
 
 def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
     """It cannot be resumed: its steps are used up, or the policy is of no use any more."""
-    told = PolicyApplied(trigger=trigger, action=Action.ESCALATE, reason=policy_acts.clean(why))
+    told = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=policy_acts.clean(why))
     paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=told.describe())
-    lifecycle.move(
+    transitions.move(
         run,
         RunStatus.PAUSED,
         paused,

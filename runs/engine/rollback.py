@@ -1,6 +1,6 @@
 """Roll back: a turn that a dead worker left half-done leaves the conversation, and the model is asked again.
 
-May import state, parts and the engine's lease and commit. It is the exception: a committed turn is otherwise rolled
+It is the exception: a committed turn is otherwise rolled
 forward. Nothing is deleted, and what the turn has cost stays counted; a turn of which a tool was started stays.
 """
 
@@ -14,11 +14,14 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from runs import chaos, messages, policies, transcript
-from runs.engine.commit import durably, nothing
-from runs.engine.lease import Lease
+from runs import chaos
+from runs.agents import policies
+from runs.agents.policies import OnCrash
+from runs.conversation import transcript
+from runs.engine.leases import Lease
+from runs.engine.safe_commit import durably, nothing
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, TurnUsage
-from runs.policies import OnCrash
+from runs.providers import messages
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log
 from timeline.errors import LeaseLost
@@ -31,7 +34,7 @@ TAKEN_BACK = "not run: the answer that asked for it was rolled back"
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _HalfTurn:
     """The last answer of a run, its tool calls, and their results so far."""
 
     answer: AgentRunMessage
@@ -80,14 +83,14 @@ def _after_a_crash(run: AgentRun, lease: Lease) -> bool:
     return Attempt.objects.filter(run=run, epoch=lease.epoch - 1, end_reason__in=AFTER_A_DEATH).exists()
 
 
-def _last_turn(run: AgentRun) -> _Turn | None:
+def _last_turn(run: AgentRun) -> _HalfTurn | None:
     of_step = AgentRunMessage.objects.filter(run=run, step_number=run.step_count, rolled_back_at=None)
     answer = of_step.filter(role=Role.ASSISTANT).first()
     if answer is None:
         return None
     calls = list(AgentRunToolCall.objects.filter(message=answer).order_by("id"))
     results = of_step.filter(pk__in=[call.result_message_id for call in calls if call.result_message_id])
-    return _Turn(answer, calls, list(results.order_by("position")))
+    return _HalfTurn(answer, calls, list(results.order_by("position")))
 
 
 def _readable(message: AgentRunMessage) -> bool:
@@ -98,7 +101,7 @@ def _readable(message: AgentRunMessage) -> bool:
     return True
 
 
-def _take_back(run: AgentRun, lease: Lease, turn: _Turn, reason: str) -> None:
+def _take_back(run: AgentRun, lease: Lease, turn: _HalfTurn, reason: str) -> None:
     step, answer, planned = run.step_count, turn.answer, turn.planned
     rows = [answer, *turn.results]
     told = RunRolledBack(reason=reason, positions=[row.position for row in rows])

@@ -1,6 +1,6 @@
 """What a run in the hands of a worker has used of its budgets, from what is stored and from its own commits since.
 
-May import state and parts. The totals are columns of the run, which each turn's commit raises: a restart neither
+The totals are columns of the run, which each turn's commit raises: a restart neither
 resets them nor counts twice. A run without budgets costs no query.
 """
 
@@ -18,8 +18,8 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from runs import budgets
-from runs.budgets import Budget
+from runs.agents import budgets
+from runs.agents.budgets import Budget
 from runs.models import AgentRun, Attempt, TurnUsage
 from runs.statuses import LOST, RunStatus
 from timeline import log

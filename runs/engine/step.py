@@ -1,7 +1,4 @@
-"""The step loop, top to bottom: claim, load, then decide and act until the run waits, ends or is handed back.
-
-May import state, parts and the engine's modules.
-"""
+"""The step loop, top to bottom: claim, load, then decide and act until the run waits, ends or is handed back."""
 
 from __future__ import annotations
 
@@ -16,25 +13,27 @@ from django.db import Error, connection, transaction
 from django.utils import timezone
 from pydantic_ai.messages import UserPromptPart
 
-from runs import chaos, decisions, inbox, lifecycle, repeats, transcript
-from runs.command_outcomes import mark_applied
-from runs.decisions import Next
-from runs.engine import ending, model_turn, policy_acts, rollback, tool_turn
-from runs.engine.commit import nothing
+from runs import chaos
+from runs.conversation import repeats, transcript
+from runs.engine import decisions, ending, model_turn, policy_acts, rollback, tool_turn
+from runs.engine.decisions import Next
 from runs.engine.drive import Drive, LetGo, StopAsked, Stopping, open_drive
-from runs.engine.lease import Keeper, Lease, clock
-from runs.engine.loop import LoopThread
+from runs.engine.event_loop import LoopThread
+from runs.engine.leases import Keeper, Lease, clock
 from runs.engine.model_turn import Cooldown, GaveUp
-from runs.engine.storage import STORAGE, pass_others_on
-from runs.lifecycle import Claimed
-from runs.messages import content_of, request
+from runs.engine.safe_commit import nothing
+from runs.engine.storage_errors import STORAGE, pass_others_on
+from runs.lifecycle import inbox, transitions
+from runs.lifecycle.command_outcomes import mark_applied
+from runs.lifecycle.transitions import Claimed
 from runs.models import AgentRun, AgentRunMessage, Checkpoint, RunCommand
+from runs.providers.messages import content_of, request
 from runs.statuses import RunStatus
 from timeline.errors import LeaseLost
 from timeline.log import Entry, hold
 
 log = logging.getLogger(__name__)
-#: Of a process that held the run alone, in one step: see runs.suspicion.
+#: Of a process that held the run alone, in one step: see runs.lifecycle.suspects.
 MAX_DEATHS = 3
 STORAGE_WAIT_S = 0.5
 
@@ -71,7 +70,7 @@ def _note_fenced(run_id: UUID, epoch: int, stopping: Stopping) -> None:
     """Untold, its attempt counts as a death. Where it was storage that took the run away, this waits for storage."""
     while True:
         try:
-            return lifecycle.note_fenced(run_id, epoch)
+            return transitions.note_fenced(run_id, epoch)
         except STORAGE as error:
             pass_others_on(error)
             connection.close()
@@ -82,12 +81,12 @@ def _note_fenced(run_id: UUID, epoch: int, stopping: Stopping) -> None:
 def _claim(run_id: UUID, owner: str) -> Claimed | None:
     """The claim; one whose answer was cut off is looked up, or the run would lie idle for a whole lease."""
     try:
-        return lifecycle.claim(run_id, owner)
+        return transitions.claim(run_id, owner)
     except STORAGE as error:
         pass_others_on(error)
         connection.close()
     try:
-        return lifecycle.held_by(run_id, owner)
+        return transitions.held_by(run_id, owner)
     except STORAGE as error:
         pass_others_on(error)
         # Should it be ours all the same, its lease runs out.

@@ -1,6 +1,6 @@
 """The tools of a turn: each is marked running, run, and its result committed, in the order of the answer.
 
-May import state, parts and the engine's drive. No transaction is open while a tool runs.
+No transaction is open while a tool runs.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from typing import Any
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 
-from runs import chaos, commits, inbox, repeats, transcript
-from runs.engine import late
-from runs.engine.commit import durably, nothing
+from runs import chaos
+from runs.conversation import repeats, transcript, writes
+from runs.engine import late_results
 from runs.engine.drive import STOP_LOOK_S, Drive, StopAsked
+from runs.engine.safe_commit import durably, nothing
 from runs.fixtures.format import UNKNOWN_OUTCOME
-from runs.messages import content_of
+from runs.lifecycle import inbox
 from runs.models import AgentRunToolCall, Checkpoint, RunError
-from runs.retries import HOLD_WORKER_S
-from runs.retry_limits import retry_limits
+from runs.providers.messages import content_of
+from runs.providers.retries import HOLD_WORKER_S
+from runs.providers.retry_limits import retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
-from runs.tools.deadline import run_with_deadline
 from runs.tools.output import MODEL_LIMIT, cut_for_model
-from runs.tools.speaking import Asked, asked_by
+from runs.tools.speaking import Question, asked_by
+from runs.tools.timed_call import run_with_deadline
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events.hook import HookDecided, SafetyBlock
@@ -36,8 +38,8 @@ from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redact import DEFAULT as REDACTOR
-from timeline.windows import mask
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.windows import mask
 
 #: What the retry of a call says of an answer that is an error.
 SOFT_ERROR = "tool_error"
@@ -46,7 +48,7 @@ MAX_CALLS = 64
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallResult:
     """What a call came to, before it is committed."""
 
     status: ToolStatus
@@ -89,7 +91,7 @@ def finish(drive: Drive, closing: Closing) -> None:
             _commit(drive, call, outcome, *(closing() if last else (None, None)))
         except LeaseLost:
             if outcome.duration_ms is not None:  # the tool has run, and whoever has the run now does not know
-                late.keep(call, outcome.output)
+                late_results.keep(call, outcome.output)
             raise
         drive.open_calls.pop(0)
         chaos.point("CP20")
@@ -98,7 +100,7 @@ def finish(drive: Drive, closing: Closing) -> None:
         drive.check()
 
 
-def asked(drive: Drive) -> Asked | None:
+def asked(drive: Drive) -> Question | None:
     """What the next call asks a person; None where it is another one."""
     if not drive.open_calls:
         return None
@@ -109,7 +111,7 @@ def asked(drive: Drive) -> Asked | None:
     return asked_by(tool, _context(drive, call, 0), _arguments(drive, call))
 
 
-def _outcome(drive: Drive, call: AgentRunToolCall) -> Outcome:
+def _outcome(drive: Drive, call: AgentRunToolCall) -> CallResult:
     """Decide by the row's status what may be done, and do it."""
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
@@ -125,7 +127,7 @@ def _outcome(drive: Drive, call: AgentRunToolCall) -> Outcome:
     return _run(drive, call, tool)
 
 
-def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Outcome:
+def _run(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
     """Start and run the tool, again after an error where it may be repeated. The last attempt's result counts."""
     attempt = 0
     while True:
@@ -160,7 +162,7 @@ class _Failed:
     error: ToolFailed | None = None
 
 
-def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[Outcome, _Failed | None]:
+def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _Failed | None]:
     """Run the tool once: what the call came to if this attempt is the last, and why it failed if it did."""
     chaos.point("CP16")
     log.require_epoch(drive.run.pk, drive.epoch)
@@ -169,19 +171,19 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
         chaos.point("CP17")
         result = run_with_deadline(
             tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop,
-            partial(late.keep_and_close, call),
+            partial(late_results.keep_and_close, call),
         )  # fmt: skip
     except OutcomeUnknown:
         return _unknown(call, attempt + 1), None
     except ToolDenied as error:
         block = SafetyBlock(code=error.code, reason=error.message, call_id=call.call_id, tool_name=tool.name)
         event = Entry(block, step=call.step_number, ref_id=call.pk)
-        return Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began), [event]), None
+        return CallResult(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began), [event]), None
     except ToolFailed as error:
         if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
             # Its thread may still be at work: that it did not answer does not say that it did nothing.
             return _unknown(call, attempt + 1), _Failed(error.error_type, error.message, False, error)
-        outcome = Outcome(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began))
+        outcome = CallResult(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began))
         return outcome, _Failed(error.error_type, error.message, error.retryable, error)
     chaos.point("CP18")
     outcome = _answered(result, attempt + 1, _since(began))
@@ -211,20 +213,22 @@ def _wait(drive: Drive, pause_s: float) -> None:
     drive.check()
 
 
-def _answered(result: ToolResult, attempts: int, took_ms: int) -> Outcome:
+def _answered(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
     # Before it is cut for the model: half a secret is none that anybody recognises.
     output, _ = REDACTOR.clean(result.output)
-    return Outcome(status, output, "failed" if result.is_error else "success", attempts, duration)  # type: ignore[arg-type]
+    return CallResult(status, output, "failed" if result.is_error else "success", attempts, duration)  # type: ignore[arg-type]
 
 
-def _refused(why: str) -> Outcome:
-    return Outcome(ToolStatus.ERROR, why, "failed", 0, None)
+def _refused(why: str) -> CallResult:
+    return CallResult(ToolStatus.ERROR, why, "failed", 0, None)
 
 
-def _unknown(call: AgentRunToolCall, attempts: int = 1) -> Outcome:
-    return Outcome(ToolStatus.UNKNOWN, UNKNOWN_OUTCOME, "interrupted", max(attempts, call.attempts), call.duration_ms)
+def _unknown(call: AgentRunToolCall, attempts: int = 1) -> CallResult:
+    return CallResult(
+        ToolStatus.UNKNOWN, UNKNOWN_OUTCOME, "interrupted", max(attempts, call.attempts), call.duration_ms
+    )
 
 
 def _tell_model(drive: Drive) -> bool:
@@ -246,7 +250,7 @@ def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
 
 
 def _commit(
-    drive: Drive, call: AgentRunToolCall, outcome: Outcome, checkpoint: Checkpoint | None, then: Entry | None
+    drive: Drive, call: AgentRunToolCall, outcome: CallResult, checkpoint: Checkpoint | None, then: Entry | None
 ) -> None:
     believed, call.status = call.status, outcome.status.value
     call.attempts, call.duration_ms, call.finished_at = outcome.attempts, outcome.duration_ms, transcript.end_of(call)
@@ -262,7 +266,7 @@ def _commit(
         then=then,
     )  # fmt: skip
     drive.turn_started = durably(
-        partial(commits.write, commit),
+        partial(writes.write, commit),
         landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=row.pk).exists(),
         found=lambda: then is not None and log.open_turn(drive.run.pk) is not None,
         lease=drive.lease,

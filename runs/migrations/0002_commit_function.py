@@ -1,4 +1,4 @@
-"""The commits of a step on Postgres: one function, one round trip (runs/commits.py calls it).
+"""The commits of a step on Postgres: one function, one round trip (runs/conversation/writes.py calls it).
 
 Rows travel as JSON by their columns' names and are read back by their tables' types. The log's row is locked
 last, by timeline_append, which also is the fence: a worker that was taken over writes nothing.

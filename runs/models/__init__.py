@@ -1,3 +1,5 @@
+"""The tables of runs, one file a noun."""
+
 from runs.models.agent import Agent
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore

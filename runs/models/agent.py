@@ -1,11 +1,12 @@
-"""Agents: what a run is started with. May import Django, identity and the pure parts."""
+"""Agents: what a run is started with."""
 
 from __future__ import annotations
 
 from django.db import models
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import SLUG, Project
+from agentops.projects.models import Project
+from agentops.projects.names import SLUG
 
 
 class Agent(models.Model):

@@ -1,7 +1,4 @@
-"""What a step leaves behind beside messages: checkpoints, attempts of workers, usage, errors.
-
-May import Django and the runs models before it.
-"""
+"""What a step leaves behind beside messages: checkpoints, attempts of workers, usage, errors."""
 
 from __future__ import annotations
 

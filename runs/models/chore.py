@@ -1,4 +1,4 @@
-"""Regular pieces of work that one process does for all. May import Django."""
+"""Regular pieces of work that one process does for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox of a run: what people and policies want of it. May import Django and runs.models.run."""
+"""The inbox of a run: what people and policies want of it."""
 
 from __future__ import annotations
 

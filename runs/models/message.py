@@ -1,7 +1,4 @@
-"""Messages: the conversation, one provider-neutral message a row.
-
-May import Django and runs.models.run.
-"""
+"""Messages: the conversation, one provider-neutral message a row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A run: one execution of an agent. Its id is its log's id.
 
-May import Django, identity, the record and the pure parts. Status is written by runs.lifecycle alone.
+Status is written by runs.lifecycle.transitions alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.db.models import F, Q
 
 from agentops.projects.models import Project
 from runs.models.agent import Agent
-from runs.querysets import RunManager, RunQuerySet
+from runs.models.querysets import RunManager, RunQuerySet
 from runs.statuses import TERMINAL, RunStatus
 from timeline.models import Log, RunKind
 
@@ -95,7 +95,7 @@ class AgentRun(models.Model):
     removed_at = models.DateTimeField(null=True)
 
     objects = RunManager()
-    #: Those too that are being removed; for runs.retention alone.
+    #: Those too that are being removed; for runs.upkeep.retention alone.
     with_removed = RunQuerySet.as_manager()
 
     class Meta:

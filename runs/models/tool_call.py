@@ -1,7 +1,4 @@
-"""Tool calls: what the model asked for, whether it ran, and what came of it.
-
-May import Django and the runs models before it.
-"""
+"""Tool calls: what the model asked for, whether it ran, and what came of it."""
 
 from __future__ import annotations
 

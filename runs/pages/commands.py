@@ -1,7 +1,4 @@
-"""What to type on the command line where a page can only show the way.
-
-A door's part: may import identity's models.
-"""
+"""What to type on the command line where a page can only show the way."""
 
 from __future__ import annotations
 

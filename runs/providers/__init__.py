@@ -1,4 +1,1 @@
-# Importing a provider's module is what puts it on the list.
-from runs.providers import fixture, llm
-
-__all__ = ["fixture", "llm"]
+"""Providers: how a model is asked, when a failed call is repeated, and how a message is stored."""

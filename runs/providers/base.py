@@ -1,13 +1,11 @@
-"""What the engine asks of a provider, and the closed list of providers.
-
-Pure: imports pydantic-ai only. A provider is picked by its name, so that parts never import the engine.
-"""
+"""The interface of a provider, and the list of providers. An agent names its provider."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Protocol
 
 from pydantic_ai.messages import ModelMessage
@@ -21,6 +19,17 @@ class ProviderUnusable(ValueError):
 
 class IncompleteAnswer(Exception):
     """The stream of an answer ended without its terminal event: what came is a part of an answer, and no result."""
+
+
+class FixtureExhausted(Exception):
+    """The run asked for a call that the fixture does not hold."""
+
+    code = "fixture_exhausted"
+
+    def __init__(self, node: str, call: int) -> None:
+        super().__init__(f"No fixture for {node} call {call}")
+        self.node = node
+        self.call = call
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,8 @@ class Provider(Protocol):
         ...
 
 
+#: The modules that register providers, imported when an agent first names one.
+MODULES = {"fixture": "runs.fixtures.provider", "llm": "runs.providers.llm"}
 _makers: dict[str, Callable[[], Provider]] = {}
 
 
@@ -83,7 +94,10 @@ def register(name: str) -> Callable[[Callable[[], Provider]], Callable[[], Provi
 
 
 def get(name: str) -> Provider:
-    try:
-        return _makers[name]()
-    except KeyError:
-        raise ProviderUnusable(f"unknown provider {name!r}; there are: {', '.join(sorted(_makers))}") from None
+    """Return the provider registered as `name`; raise `ProviderUnusable` where there is none."""
+    if name not in _makers and name in MODULES:
+        import_module(MODULES[name])
+    if name not in _makers:
+        known = ", ".join(sorted({*_makers, *MODULES}))
+        raise ProviderUnusable(f"unknown provider {name!r}; there are: {known}")
+    return _makers[name]()

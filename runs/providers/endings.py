@@ -1,6 +1,6 @@
 """Whether a streamed answer has ended: one that stops before its terminal event was cut off, and is no answer.
 
-May import pydantic-ai. The protocols end an answer with `message_stop` (Anthropic), a finish reason (Chat Completions
+The protocols end an answer with `message_stop` (Anthropic), a finish reason (Chat Completions
 and what resembles it) or a terminal status (Responses); that a connection was closed cleanly proves nothing.
 """
 

@@ -1,7 +1,4 @@
-"""The `llm` provider: any model that pydantic-ai knows, as "anthropic:claude-…" or "openai:gpt-…".
-
-May import pydantic-ai; the libraries of the vendors are optional extras.
-"""
+"""The `llm` provider: any model that pydantic-ai knows, as "anthropic:claude-…" or "openai:gpt-…"."""
 
 from __future__ import annotations
 

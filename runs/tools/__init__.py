@@ -1,0 +1,1 @@
+"""Tools: what an agent may call, and how each declares its effects."""

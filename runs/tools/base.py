@@ -1,5 +1,4 @@
-"""What a tool is: its declared effect, what it is given, what it gives back, and how it may fail.
-May import libraries, `runs.statuses` and `runs.tools.output`; no ORM, no timeline, no engine."""
+"""What a tool is: its declared effect, what it is given, what it gives back, and how it may fail."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The tools that come with the system. All of them only read, and only where the agent's settings allow it.
-May import libraries, the other modules of `runs.tools`, and one Django setting."""
+"""The tools that come with the system. All of them only read, and only where the agent's settings allow it."""
 
 from __future__ import annotations
 
@@ -13,10 +12,10 @@ from typing import Annotated, Any
 from django.conf import settings as django_settings
 from pydantic import Field
 
+from agentops.http.address_policy import KIB, HttpPolicy, UrlNotAllowed
+from agentops.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, send
 from runs.tools.base import Effect, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.functions import tool
-from runs.tools.guarded_http import HttpAnswer, HttpFailed, HttpRequest, send
-from runs.tools.http_policy import KIB, HttpPolicy, UrlNotAllowed
 from runs.tools.rooted_files import NotThere, opened
 from runs.tools.slices import CONTEXT, Slice
 

@@ -1,5 +1,4 @@
-"""The `@tool` decorator: a Python function becomes a Tool, its schema taken from its signature.
-May import libraries, the strict parser and `runs.tools.base`."""
+"""The `@tool` decorator: a Python function becomes a Tool, its schema taken from its signature."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import pydantic_ai
 from pydantic import ValidationError
 from pydantic_core import SchemaValidator, to_json
 
-from runs import strict_json
+from agentops.http import strict_json
 from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
 from runs.tools.output import clip
 

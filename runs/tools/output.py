@@ -1,5 +1,4 @@
-"""A tool's return value as text: what is kept of it, and what of that the model is shown.
-May import libraries only."""
+"""A tool's return value as text: what is kept of it, and what of that the model is shown."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The closed list of tools that an agent may name, and what one agent gets of it.
-May import libraries and `runs.tools.base`."""
+"""The closed list of tools that an agent may name, and what one agent gets of it."""
 
 from __future__ import annotations
 

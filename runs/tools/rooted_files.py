@@ -1,5 +1,4 @@
-"""Opening files below one directory and nowhere else, whatever is done to the tree meanwhile.
-May import libraries, `runs.tools.base` and `runs.tools.roots`."""
+"""Opening files below one directory and nowhere else, whatever is done to the tree meanwhile."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which directories the file tools may read: below AGENTOPS_TOOL_ROOTS, and never what the site keeps for itself.
-May import the standard library and Django's settings; it opens nothing."""
+"""Which directories the file tools may read: below AGENTOPS_TOOL_ROOTS, and never what the site keeps for itself."""
 
 from __future__ import annotations
 

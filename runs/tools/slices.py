@@ -1,5 +1,4 @@
-"""A part of a file or an answer as text, with enough of what stands around it to see the secrets at its borders.
-Pure; may import the standard library and `runs.tools.output`."""
+"""A part of a file or an answer as text, with enough of what stands around it to see the secrets at its borders."""
 
 from __future__ import annotations
 

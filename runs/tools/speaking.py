@@ -1,5 +1,4 @@
-"""What an agent says by a call: that it is done, or what it wants to know from a person.
-May import libraries and the other modules of `runs.tools`."""
+"""What an agent says by a call: that it is done, or what it wants to know from a person."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from runs.tools.functions import tool
 MAX_QUESTION = 20_000
 MAX_CHOICES, MAX_CHOICE = 20, 500
 
-Question = Annotated[str, Field(pattern=r"\S", max_length=MAX_QUESTION)]
-Choice = Annotated[str, Field(pattern=r"\S", max_length=MAX_CHOICE)]
+QuestionText = Annotated[str, Field(pattern=r"\S", max_length=MAX_QUESTION)]
+ChoiceText = Annotated[str, Field(pattern=r"\S", max_length=MAX_CHOICE)]
 
 
 @tool(effect=Effect.READ, inline=True)
@@ -30,7 +29,7 @@ def done(result: str, summary: str | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """A question to a person, and the answers that it offers."""
 
     question: str
@@ -39,15 +38,15 @@ class Asked:
 
 @tool(effect=Effect.READ, inline=True)
 def ask_user(
-    question: Question, choices: Annotated[list[Choice], Field(max_length=MAX_CHOICES)] | None = None
-) -> Asked:
+    question: QuestionText, choices: Annotated[list[ChoiceText], Field(max_length=MAX_CHOICES)] | None = None
+) -> Question:
     """Ask the person who watches this run, and wait for the answer. Only for what you cannot find out yourself.
 
     Args:
         question: What you need to know, with all that is needed to answer it.
         choices: Answers to choose from, if there are few; another one may be given all the same.
     """
-    return Asked(question, choices or [])
+    return Question(question, choices or [])
 
 
 DONE = replace(done, ends=True)
@@ -55,7 +54,7 @@ ASK_USER = replace(ask_user, asks=True)
 SPEAKING = (DONE, ASK_USER)
 
 
-def asked_by(tool: Tool, ctx: ToolContext, arguments: Arguments) -> Asked | None:
+def asked_by(tool: Tool, ctx: ToolContext, arguments: Arguments) -> Question | None:
     """What a call asks a person; None for one of another tool, and for one whose arguments do not fit."""
     if not tool.asks:
         return None
@@ -63,4 +62,4 @@ def asked_by(tool: Tool, ctx: ToolContext, arguments: Arguments) -> Asked | None
         asked = tool.execute(ctx, arguments)
     except BadArguments:
         return None
-    return asked if isinstance(asked, Asked) else None
+    return asked if isinstance(asked, Question) else None

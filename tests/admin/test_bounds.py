@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.admin_base import lists
+from agentops.admin_base import lists
 from agentops.projects.models import AuditEntry, Project
 from runs.models import AgentRun, AgentRunMessage
 from tests.admin.rows import fill, list_url, page_url, registered

@@ -7,9 +7,9 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, Project, Role
-from runs.admin import checking
-from runs.invariants import INVARIANTS
+from runs.admin import invariant_check
 from runs.models import AgentRun
+from runs.upkeep.invariants import INVARIANTS
 from tests.admin.conftest import client_of, make_staff
 from tests.admin.rows import list_url
 from tests.make import make_agent, make_run
@@ -43,7 +43,7 @@ def test_it_tells_what_does_not_hold_and_where(client: Client, project: Project,
 
 
 def test_it_says_what_there_was_no_time_for(client: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "WITHIN_S", 0.0)
+    monkeypatch.setattr(invariant_check, "WITHIN_S", 0.0)
 
     text = client.post(CHECK).content.decode()
 

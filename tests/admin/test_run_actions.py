@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, Project, Role
-from runs import inbox
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.admin.conftest import client_of, make_staff

@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import connections
 
 from agentops.projects.models import Project
-from runs.engine.worker import Worker
 from runs.models import AgentRun
+from runs.worker.worker import Worker
 from tests.crash import scripted
 from tests.make import drive, make_agent, make_run
 

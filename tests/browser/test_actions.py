@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from agentops.projects.models import Role
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
 from tests.browser.acting import driven, make_scripted
@@ -32,7 +32,7 @@ def visit(tabs: Tabs, web: WebThread, run: AgentRun, **options: object) -> Page:
 
 
 def paused(run: AgentRun) -> AgentRun:
-    lifecycle.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
+    transitions.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
     return run
 
 

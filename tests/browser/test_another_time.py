@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import expect
 
 from agentops.projects.models import Role
-from runs import restore, retention
 from runs.models import AgentRun
-from runs.retention import Outcome
+from runs.upkeep import restore, retention
+from runs.upkeep.retention import RemovalReport
 from tests.browser.conftest import Tabs
 from tests.browser.pages import assert_each_once, live, open_run
 from tests.live.logs import grow, last_seq
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 def remove(run: AgentRun) -> None:
     # Not by its end, which would have closed the stream.
     AgentRun.objects.filter(pk=run.pk).update(status="stopped", completed_at=run.created_at)
-    for _ in retention.apply(Outcome(run.project, 0), by="test"):
+    for _ in retention.apply(RemovalReport(run.project, 0), by="test"):
         pass
 
 

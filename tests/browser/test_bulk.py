@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Project, Role
-from runs import inbox
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.browser.conftest import Tabs

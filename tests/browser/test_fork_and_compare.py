@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.models import Role
-from runs.engine.fork import fork
+from runs.actions.fork import fork
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from tests.browser.acting import make_scripted

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Role
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.browser.conftest import GONE, Tabs
@@ -83,7 +83,7 @@ def test_a_row_changes_in_its_place(tabs: Tabs, web: WebThread, runs: list[Agent
     expect(row.locator(".status")).to_have_text("queued")
     before = titles(page)
     for status, event in ((RunStatus.PAUSED, RunPaused), (RunStatus.STOPPED, RunStopped)):
-        lifecycle.move(runs[1], status, event(reason="operator"), source=Source.WEB, reason="operator")
+        transitions.move(runs[1], status, event(reason="operator"), source=Source.WEB, reason="operator")
         # By the stream: the page also asks every five seconds.
         expect(row.locator(".status")).to_have_text(status, timeout=3000)
 
@@ -102,7 +102,7 @@ def test_a_new_run_that_the_filters_hide_is_not_counted(tabs: Tabs, web: WebThre
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
 def test_filters_stand_in_the_address(tabs: Tabs, web: WebThread, runs: list[AgentRun], javascript: bool) -> None:
-    lifecycle.move(runs[1], RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
+    transitions.move(runs[1], RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
     page = open_list(tabs, web, runs, javascript=javascript)
     page.locator("label.chip", has_text="stopped").click()
     page.get_by_role("button", name="Filter", exact=True).click()

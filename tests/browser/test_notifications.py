@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 from agentops.projects import notifications
 from agentops.projects.models import Role
 from agentops.projects.notifications import notify
-from runs import inbox
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from tests.browser.conftest import Tabs
 from tests.browser.pages import live, open_run, status

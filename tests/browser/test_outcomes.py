@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Role
-from runs.engine.outcomes import Choice, resolve
+from runs.actions.unknown_calls import OutcomeChoice, resolve
 from runs.models import AgentRun, AgentRunToolCall
 from tests.browser.conftest import Tabs
 from tests.browser.pages import assert_each_once, live, open_run, status
@@ -87,7 +87,7 @@ def test_the_others_see_it_at_once(tabs: Tabs, web: WebThread, run: AgentRun) ->
     live(page)
     expect(page.locator(f"#outcome-{call.pk}")).to_contain_text("needs the role operator")
 
-    resolve(run.pk, call.pk, Choice.RETRY, by="ada")
+    resolve(run.pk, call.pk, OutcomeChoice.RETRY, by="ada")
     expect(page.locator(f"#call-{call.pk}")).to_contain_text("planned")
     status(page, "queued")
     expect(page.locator(f"#outcome-{call.pk}")).to_have_count(0)

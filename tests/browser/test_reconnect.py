@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import remove_member
+from agentops.projects.memberships import remove_member
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.browser.conftest import GONE, Tabs

@@ -14,9 +14,9 @@ from typing import Any
 
 import psycopg
 
-from runs import invariants
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
 from runs.statuses import PauseReason, RunStatus, ToolStatus
+from runs.upkeep import invariants
 from tests.chaos import history, story
 from tests.chaos.hands import Hands
 from tests.chaos.model import fault_of

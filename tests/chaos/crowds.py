@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from runs import creation, lifecycle
+from runs.lifecycle import creation, transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.chaos import turns
@@ -74,7 +74,8 @@ def _holds(hand: Hand, *, alone: bool = False) -> bool:
     """Whether it, or with `alone` a process that it started for a single run, holds a run."""
     held = Attempt.objects.filter(ended_at=None, owner__contains=f":{hand.process.pid}:")
     return any(
-        not alone or lifecycle.OF_A_WORKER in owner.rpartition(":")[2] for owner in held.values_list("owner", flat=True)
+        not alone or transitions.OF_A_WORKER in owner.rpartition(":")[2]
+        for owner in held.values_list("owner", flat=True)
     )
 
 
@@ -124,7 +125,7 @@ def _end_leases(hand: Hand) -> None:
     """As an embedded site does that starts again on the same home."""
     mine = f":{hand.process.pid}:"
     for owner in AgentRun.objects.filter(lease_owner__contains=mine).values_list("lease_owner", flat=True).distinct():
-        lifecycle.expire_leases(owner or "")
+        transitions.expire_leases(owner or "")
 
 
 _CROWDS: dict[str, Callable[[Scene], None]] = {

@@ -16,9 +16,9 @@ from uuid import UUID
 from django.db import InterfaceError, OperationalError, connection
 
 from agentops.projects.models import Project
-from runs.engine import steering
-from runs.engine.outcomes import Choice
-from runs.errors import RunError
+from runs.actions import run_actions
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.errors import RunRefusal
 from runs.models import Agent, AgentRun
 from tests.chaos.history import NOTHING, History, Operation
 from tests.chaos.place import PROMPT
@@ -39,7 +39,7 @@ class Door(Protocol):
 
     def resume(self, run_id: UUID) -> None: ...
 
-    def resolve(self, run_id: UUID, call_id: UUID, choice: Choice, text: str | None) -> None: ...
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None: ...
 
 
 @dataclass
@@ -54,11 +54,11 @@ class EngineDoor:
             if AgentRun.objects.filter(title=title).exists():
                 return  # an earlier attempt whose answer was cut off
             agent = Agent.objects.get(project=self.project, slug=slug)
-            operation.end("ok", steering.create("chaos", self.project, agent, PROMPT, title=title).pk)
+            operation.end("ok", run_actions.create("chaos", self.project, agent, PROMPT, title=title).pk)
 
     def send(self, run_id: UUID, text: str) -> None:
         with self.history.invoke("send", text) as operation, answering(operation):
-            steering.send("chaos", self._run(run_id), text, key=text)
+            run_actions.send("chaos", self._run(run_id), text, key=text)
             operation.end("ok")
 
     def pause(self, run_id: UUID, key: str) -> None:
@@ -68,7 +68,7 @@ class EngineDoor:
         self._wish("stop", run_id, key)
 
     def _wish(self, kind: str, run_id: UUID, key: str) -> None:
-        act = steering.pause if kind == "pause" else steering.stop
+        act = run_actions.pause if kind == "pause" else run_actions.stop
         with self.history.invoke(kind, key) as operation, answering(operation):
             posted = act("chaos", self._run(run_id), key=key)
             if posted.command is None:
@@ -77,11 +77,11 @@ class EngineDoor:
 
     def resume(self, run_id: UUID) -> None:
         with self.history.invoke("resume", str(run_id)) as operation, answering(operation):
-            operation.end("ok", steering.resume("chaos", self._run(run_id)).run.pk)
+            operation.end("ok", run_actions.resume("chaos", self._run(run_id)).run.pk)
 
-    def resolve(self, run_id: UUID, call_id: UUID, choice: Choice, text: str | None) -> None:
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
         with self.history.invoke(NOTHING, str(call_id)) as operation, answering(operation):
-            operation.end("ok", steering.resolve_call("chaos", self._run(run_id), call_id, choice, text=text).new)
+            operation.end("ok", run_actions.resolve_call("chaos", self._run(run_id), call_id, choice, text=text).new)
 
     def _run(self, run_id: UUID) -> AgentRun:
         return AgentRun.objects.select_related("project").get(pk=run_id)
@@ -97,7 +97,7 @@ class answering:
         """Nothing to prepare."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if isinstance(error, RunError):
+        if isinstance(error, RunRefusal):
             self._operation.end("fail", error.code)
         elif isinstance(error, CUT):
             self._operation.end("info", type(error).__name__)
@@ -132,7 +132,7 @@ class HttpDoor:
     def resume(self, run_id: UUID) -> None:
         self._post("resume", str(run_id), f"/{run_id}/resume", {})
 
-    def resolve(self, run_id: UUID, call_id: UUID, choice: Choice, text: str | None) -> None:
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
         said = {"choice": choice.value} | ({"output": text} if text is not None else {})
         self._post(NOTHING, str(call_id), f"/{run_id}/tool-calls/{call_id}/resolve", said)
 

@@ -16,9 +16,9 @@ from django.conf import settings
 from django.db import connections
 
 from agentops.projects.models import Project
-from runs import creation
-from runs.engine.worker import Worker
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
+from runs.worker.worker import Worker
 from tests.chaos import story
 from tests.chaos.cluster import OwnPostgres
 from tests.chaos.model import EXPLODE, NAMES

@@ -56,11 +56,11 @@ def _rewrite(function: str, changes: dict[str, str]) -> None:
 @sabotage
 def no_fencing() -> None:
     """Whoever was taken over goes on to write and to act."""
-    from runs import lifecycle
-    from runs.engine.lease import Lease
+    from runs.engine.leases import Lease
+    from runs.lifecycle import transitions
     from timeline import log
 
-    counter, move = log._counter, lifecycle.move
+    counter, move = log._counter, transitions.move
     log._counter = lambda log_id: (counter(log_id)[0], 0)
     log.require_epoch = lambda log_id, epoch: None
     log.hold = lambda log_id, epoch: None
@@ -69,13 +69,13 @@ def no_fencing() -> None:
     def unfenced(run: Any, to: Any, payload: Any, *, epoch: int | None = None, **rest: Any) -> None:
         move(run, to, payload, **rest)
 
-    lifecycle.move = unfenced
+    transitions.move = unfenced
 
 
 @sabotage
 def no_persist_before_act() -> None:
     """A tool runs before it is marked running; the mark comes with its result."""
-    from runs import transcript
+    from runs.conversation import transcript
     from runs.engine import model_turn, tool_turn
 
     model_turn._first_to_run = lambda drive, response, calls: None
@@ -96,7 +96,7 @@ def no_persist_before_act() -> None:
 @sabotage
 def acknowledge_then_lose() -> None:
     """A task that was taken is all there is: who dies with it takes the run along, for nobody looks."""
-    from runs.engine.worker import Worker
+    from runs.worker.worker import Worker
 
     Worker.sweep_once = lambda self, pool=None: 0  # type: ignore[method-assign]
     Worker.hear = Worker.drive  # type: ignore[method-assign]
@@ -105,7 +105,7 @@ def acknowledge_then_lose() -> None:
 @sabotage
 def hint_inside_the_transaction() -> None:
     """Workers are told of what is not committed yet, and may never be."""
-    from runs import wake
+    from runs.lifecycle import wake
 
     wake.transaction = SimpleNamespace(on_commit=lambda tell, robust: tell())  # type: ignore[assignment]
 
@@ -128,7 +128,7 @@ def delete_instead_of_roll_back() -> None:
 @sabotage
 def lease_never_expires() -> None:
     """Nobody takes over from the dead."""
-    from runs.querysets import RunQuerySet
+    from runs.models.querysets import RunQuerySet
     from runs.statuses import RunStatus
 
     runnable = RunQuerySet.runnable
@@ -138,7 +138,7 @@ def lease_never_expires() -> None:
 @sabotage
 def newest_first() -> None:
     """Who has just used up a slice gets the next one too."""
-    from runs.querysets import RunQuerySet
+    from runs.models.querysets import RunQuerySet
 
     runnable = RunQuerySet.runnable
     RunQuerySet.runnable = lambda self: runnable(self).order_by("-queued_at")  # type: ignore[method-assign]
@@ -147,16 +147,16 @@ def newest_first() -> None:
 @sabotage
 def every_death_counts() -> None:
     """All runs of a dead worker are driven together again, and each is blamed for the death."""
-    from runs import lifecycle, suspicion
+    from runs.lifecycle import suspects, transitions
     from runs.models import Attempt
 
-    candidates = suspicion.candidates
-    suspicion.candidates = lambda *args, **options: [each._replace(deaths=0) for each in candidates(*args, **options)]
+    candidates = suspects.candidates
+    suspects.candidates = lambda *args, **options: [each._replace(deaths=0) for each in candidates(*args, **options)]
 
     def deaths(run: Any) -> int:
         return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason="died").count()
 
-    lifecycle._deaths = deaths
+    transitions._deaths = deaths
 
 
 @sabotage
@@ -199,19 +199,19 @@ def seq_not_locked() -> None:
         (directory / f"sequence-{log_id}").write_text(str(last))
         store(log_id, last, *rest)
 
-    from runs import commits
+    from runs.conversation import writes
 
     store = log._store
     log._counter, log._store = from_a_sequence, remember
-    log._append_postgres, commits._write_postgres = log._append_portable, commits._write_portable
+    log._append_postgres, writes._write_postgres = log._append_portable, writes._write_portable
 
 
 @sabotage
 def resume_not_unique() -> None:
     """Each click goes on with the run once more."""
-    from runs import creation, lifecycle
-    from runs.engine import resume as resuming
+    from runs.actions import resume as resuming
     from runs.errors import MoveRefused
+    from runs.lifecycle import creation, transitions
     from runs.models import AgentRun
     from runs.statuses import RunStatus
     from timeline.events.run import RunResumed
@@ -227,7 +227,7 @@ def resume_not_unique() -> None:
         new = creation.open_run(old.project, old.agent, opening, creation.Origin(resumed_from=old))
         if old.state is RunStatus.PAUSED:
             with suppress(MoveRefused):
-                lifecycle.move(old, RunStatus.RESUMED, RunResumed(run_id=str(new.pk)), source=Source.WEB)
+                transitions.move(old, RunStatus.RESUMED, RunResumed(run_id=str(new.pk)), source=Source.WEB)
         return resuming.Resumed(new, already=False, was=old.state)
 
     resuming.resume = again

@@ -15,8 +15,8 @@ from uuid import UUID
 from django.db import connections
 
 from agentops.projects.models import Project
-from runs.engine import outcomes
-from runs.engine.outcomes import Choice
+from runs.actions import unknown_calls
+from runs.actions.unknown_calls import OutcomeChoice
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus, WaitReason
 from tests.chaos import story
@@ -146,9 +146,9 @@ class Scene:
                 ]
 
     def _answer_for(self, run: AgentRun) -> None:
-        for call in outcomes.unresolved(run):
+        for call in unknown_calls.unresolved(run):
             told = self.world.settle(str(call.pk), run.lease_epoch)
-            choice = Choice.DONE if told["done"] else Choice.RETRY
+            choice = OutcomeChoice.DONE if told["done"] else OutcomeChoice.RETRY
             self.door.resolve(run.pk, call.pk, choice, told.get("output"))
 
     def _resume(self, run: AgentRun) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runs.engine.worker import Worker
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash import rig, scripted
 
 assert scripted.ScriptedProvider is not None

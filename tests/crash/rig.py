@@ -31,9 +31,10 @@ from celery import Celery
 from django.db import OperationalError, connection, connections
 
 from agentops.projects.models import Project
-from runs import creation, invariants
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.statuses import RESOLVED, RunStatus
+from runs.upkeep import invariants
 from timeline import log
 from timeline.models import Event
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from runs import folding, invariants
 from runs.fixtures import library
+from runs.fixtures.fixture_messages import canonical
 from runs.fixtures.format import Fixture, conversation, dumps
-from runs.fixtures.messages import canonical
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
+from runs.upkeep import invariants, replay_check
 from tests.crash.rig import OwnRedis, Stage
 from tests.make import make_agent, make_project, make_run
 from tests.runs.fixtures.independent_counts import Counts, of_record, of_session
@@ -67,7 +67,7 @@ def compare(recordings: dict[str, Fixture], runs: dict[str, AgentRun]) -> None:
         assert run.step_count == counts.calls, source
         assert len(calls) == counts.tool_calls, source
         assert calls.count(ToolStatus.ERROR) == counts.errors, source
-        assert folding.differences(run.pk) == [], source
+        assert replay_check.differences(run.pk) == [], source
     assert invariants.check() == []
 
 

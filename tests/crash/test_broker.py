@@ -15,7 +15,7 @@ from django.db import connection
 from agentops.celery import app as celery_app
 from agentops.projects.keys import create_key
 from agentops.projects.models import Role
-from runs import inbox
+from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.crash.rig import OwnRedis, Stage, check, events, eventually

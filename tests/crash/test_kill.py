@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from runs import chaos, inbox
-from runs.engine.resume import resume
+from runs import chaos
+from runs.actions.resume import resume
 from runs.fixtures.format import UNKNOWN_OUTCOME
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
 from tests.crash.rig import ROOT, OwnRedis, Stage, check, events, eventually, transcript

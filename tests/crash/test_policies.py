@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from runs import inbox, invariants
-from runs.folding import differences
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
+from runs.upkeep import invariants
+from runs.upkeep.replay_check import differences
 from tests.crash.rig import Stage, check, events, eventually
 
 #: Ends each model call of a script with an answer, or with asking for tools; the policies come to that.

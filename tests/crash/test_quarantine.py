@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.crash.rig import Celeried, Stage, check, eventually
@@ -20,8 +20,8 @@ SLOW_TEXT: dict[str, Any] = {"chunks": 8, "pause_s": 0.2}
 def suspect(stage: Stage, **script: Any) -> AgentRun:
     run = stage.run(**script)
     for _ in range(2):
-        assert lifecycle.claim(run.pk, "dead")
-        assert lifecycle.expire_leases("dead")
+        assert transitions.claim(run.pk, "dead")
+        assert transitions.expire_leases("dead")
     return run
 
 

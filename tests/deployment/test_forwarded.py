@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.cache import cache
 
 from agentops.env import BadSetting, Reader
-from agentops.forwarded import ForwardedClient
+from agentops.http.forwarded import ForwardedClient
 from agentops.projects.models import AuditEntry
 from tests.web.serving import WebThread
 

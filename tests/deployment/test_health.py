@@ -10,8 +10,9 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.test import Client
 
-from agentops import checks, health
-from runs.management.pools import POOLS, warn_of_pools
+from agentops import checks
+from agentops.http import health
+from runs.management.site.pools import POOLS, warn_of_pools
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +141,7 @@ def test_pools_that_need_more_connections_than_the_server_has_are_told(
 
 
 def test_a_database_that_is_down_keeps_no_process_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.management.pools.run_checks", is_down)
+    monkeypatch.setattr("runs.management.site.pools.run_checks", is_down)
     warn_of_pools()
 
 

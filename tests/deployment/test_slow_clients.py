@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops import body_limit, http_protocol
-from agentops.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientGone
+from agentops.http import body_limit, protocol
+from agentops.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientGone
 from tests.crash.rig import eventually
 from tests.deployment.slow_clients import ENDS, STATUS, ends_of, exchange, seconds_to_answer, slow_clients
 from tests.embedded.site import MANAGE, Site, free_port
@@ -114,7 +114,7 @@ def test_a_proxy_stands_for_many_addresses(web: WebThread, settings: Any) -> Non
 
 
 def test_a_client_that_reads_nothing_is_let_go(web: WebThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "ANSWER_S", 0.3)
+    monkeypatch.setattr(protocol, "ANSWER_S", 0.3)
     # Larger than all buffers between the two.
     path = b"/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js"
     request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path

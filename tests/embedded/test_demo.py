@@ -6,11 +6,13 @@ import pytest
 from django.contrib.auth.models import User
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Membership, Project
-from runs import demo, invariants, lifecycle
+from runs import demo
+from runs.lifecycle import transitions
 from runs.models import Agent, AgentRun, Attempt
 from runs.statuses import RunStatus
+from runs.upkeep import invariants
 from tests.make import drive, make_agent, make_run
 from timeline.events import EventType
 from timeline.models import Event
@@ -109,27 +111,27 @@ def test_without_a_demo_there_is_still_an_admin() -> None:
 
 def test_the_dead_workers_runs_are_taken_over_at_once() -> None:
     dead, others = make_run(), make_run()
-    assert lifecycle.claim(dead.pk, "box:1:dead")
-    assert lifecycle.claim(others.pk, "box:2:alive")
-    assert lifecycle.claim(dead.pk, "box:3:next") is None
+    assert transitions.claim(dead.pk, "box:1:dead")
+    assert transitions.claim(others.pk, "box:2:alive")
+    assert transitions.claim(dead.pk, "box:3:next") is None
     # Of a process that the dead worker had started for this run alone.
-    assert lifecycle.claim(make_run().pk, "box:1:dead.7")
+    assert transitions.claim(make_run().pk, "box:1:dead.7")
 
-    assert lifecycle.expire_leases("box:1:dead") == 2
-    assert lifecycle.expire_leases("") == 0
-    assert lifecycle.claim(others.pk, "box:3:next") is None
-    claimed = lifecycle.claim(dead.pk, "box:3:next")
+    assert transitions.expire_leases("box:1:dead") == 2
+    assert transitions.expire_leases("") == 0
+    assert transitions.claim(others.pk, "box:3:next") is None
+    claimed = transitions.claim(dead.pk, "box:3:next")
 
     assert claimed is not None
     assert (claimed.epoch, claimed.died, claimed.deaths) == (2, True, 0)
     assert Event.objects.filter(log=dead.pk).order_by("seq").last().type == EventType.RUN_RECOVERED
     assert list(Attempt.objects.filter(run=dead).order_by("epoch").values_list("end_reason", flat=True)) == ["died", ""]
     # A worker that was wrongly taken for dead finds its lease gone, and can write nothing.
-    assert not lifecycle.renew(dead.pk, 1)
+    assert not transitions.renew(dead.pk, 1)
 
 
 def test_nobody_has_left_anything() -> None:
     run = make_run()
-    assert lifecycle.claim(run.pk, "box:1:alive")
+    assert transitions.claim(run.pk, "box:1:alive")
 
-    assert lifecycle.expire_leases("") == 0
+    assert transitions.expire_leases("") == 0

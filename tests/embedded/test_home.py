@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from runs.management.home import AlreadyRunning, Home, remote_file_system
+from runs.management.site.home import AlreadyRunning, Home, remote_file_system
 
 MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from runs.management.home import Home
+from runs.management.site.home import Home
 from tests.embedded.site import MANAGE, Site
 
 Mount = Callable[..., Path]

@@ -16,7 +16,7 @@ from tests.web.listeners import Listeners
 from tests.web.people import make_person, signed_in
 from tests.web.serving import WebThread
 from tests.web.sse_client import Follower
-from timeline import doorbell
+from timeline import notify
 
 
 @dataclass
@@ -56,5 +56,5 @@ def scene(web: WebThread, listeners: Listeners) -> Scene:
 def bell(own_redis: OwnRedis, settings: object, monkeypatch: pytest.MonkeyPatch) -> OwnRedis:
     """This process rings at the Redis of the stage, which a test may kill."""
     settings.REDIS_URL = own_redis.url  # type: ignore[attr-defined]
-    monkeypatch.setattr(doorbell, "_current", None)
+    monkeypatch.setattr(notify, "_current", None)
     return own_redis

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from timeline import log
@@ -25,7 +25,7 @@ def grow(run: AgentRun, count: int = 1, *, size: int = 0) -> int:
 
 def finish(run: AgentRun) -> int:
     """The run is stopped; the seq of its terminal event."""
-    lifecycle.move(run, RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
+    transitions.move(run, RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
     return last_seq(run)
 
 

@@ -24,9 +24,9 @@ from django.utils import timezone
 from agentops.asgi import live_server
 from agentops.projects import keys
 from agentops.projects.access import SYSTEM, principal_for_key, principal_for_user
-from agentops.projects.actions import change_role, remove_member
+from agentops.projects.login.sessions import end_sessions
+from agentops.projects.memberships import change_role, remove_member
 from agentops.projects.models import ApiKey, Membership, Project, Role
-from agentops.projects.sessions import end_sessions
 from tests.crash.rig import ROOT, OwnRedis, Stage, eventually
 from tests.live.conftest import Scene
 from tests.live.logs import grow, last_seq

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun
-from runs.pages import live_rows
+from runs.pages.timeline import live_cards
 from runs.statuses import RunStatus
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
@@ -54,7 +54,7 @@ def test_rows_come_in_batches_and_once(scene: Scene) -> None:
 
 def test_a_move_is_told_beside_its_row(scene: Scene) -> None:
     reader = follow(scene, last_seq(scene.run))
-    lifecycle.move(scene.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
+    transitions.move(scene.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
     eventually(lambda: reader.events("status"), within_s=5, why="the status is told")
 
     assert reader.events("status")[0].data == "paused"
@@ -75,7 +75,7 @@ def test_a_page_hears_of_the_end_and_no_204(scene: Scene) -> None:
 
 
 def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
-    grow(scene.run, live_rows.MAX_BEHIND + 5)
+    grow(scene.run, live_cards.MAX_BEHIND + 5)
     told = scene.listeners.read_to_end(f"{scene.page_url}?afterSeq=1", scene.cookie)
 
     [reset] = [message for message in told if message.data is not None]
@@ -85,7 +85,7 @@ def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
 
 def test_a_page_that_is_just_near_enough_is_not(scene: Scene) -> None:
     first = last_seq(scene.run)
-    last = grow(scene.run, live_rows.MAX_BEHIND - 5)
+    last = grow(scene.run, live_cards.MAX_BEHIND - 5)
     reader = follow(scene, first)
     caught_up(reader, last)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.crash.rig import OwnRedis, eventually
@@ -33,7 +33,7 @@ def told(reader: Follower) -> list[str]:
 
 
 def pause(run: AgentRun) -> None:
-    lifecycle.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
+    transitions.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
 
 
 def test_it_names_runs_that_come_and_move(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from runs.models import AgentRunMessage
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
 from tests.make import drive
-from tests.test_no_secret_leaves import TEXT, answer_of, seen_in
+from tests.test_no_secret_leaves import TEXT, answer_of, seen_in, store_raw
 from timeline import log
 from timeline.events.notice import Error
 from timeline.log import Entry
@@ -26,6 +26,7 @@ def test_no_stream_has_a_canary(scene: Scene, kind: str) -> None:
     AgentRunMessage.objects.filter(pk=answer.pk).update(content=content)
     with transaction.atomic():
         log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
+    store_raw(run)
 
     url = scene.url if kind == "json" else scene.page_url
     reader = scene.listeners.open(f"{url}?afterSeq=0", scene.cookie)

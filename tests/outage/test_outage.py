@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from agentops.projects.models import Project
-from runs import wake
-from runs.engine.worker import Worker
-from runs.invariants import check
+from runs.lifecycle import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, RunError, TurnUsage
 from runs.providers import llm
 from runs.statuses import LIVE, RunStatus
+from runs.upkeep.invariants import check
+from runs.worker.worker import Worker
 from tests.crash.scripted import ledger_read
 from tests.make import make_agent, make_project, make_run
 

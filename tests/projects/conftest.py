@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from agentops.projects.access import SYSTEM, Principal, principal_for_key, principal_for_user
-from agentops.projects.actions import add_member, create_project
 from agentops.projects.keys import create_key
+from agentops.projects.memberships import add_member, create_project
 from agentops.projects.models import Project, Role
 
 MakeMember = Callable[..., User]

@@ -22,9 +22,9 @@ from agentops.projects.access import (
     projects_for,
     scoped,
 )
-from agentops.projects.actions import change_role, remove_member
 from agentops.projects.errors import ProjectNotFound, RoleRequired, ScopeRequired
 from agentops.projects.keys import create_key, revoke
+from agentops.projects.memberships import change_role, remove_member
 from agentops.projects.models import ApiKey, Membership, Project, Role
 
 HOSTILE = [

@@ -14,9 +14,9 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from agentops.projects.login import ACCOUNT_FAILURES, FAILURES, REFUSED
+from agentops.projects.login.form import ACCOUNT_FAILURES, FAILURES, REFUSED
+from agentops.projects.login.throttle import Slowdown, Throttle
 from agentops.projects.models import AuditEntry, Project, Role
-from agentops.projects.throttle import Slowdown, Throttle
 from tests.crash.rig import eventually
 
 PASSWORD = "correct horse battery staple"

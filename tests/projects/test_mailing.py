@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from agentops.projects import mailing, notifications
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import add_member
 from agentops.projects.mailing import CLAIMED_FOR, MAX_ATTEMPTS, MAX_SUBJECT, send_due, take_due
+from agentops.projects.memberships import add_member
 from agentops.projects.models import Notification, Project, Role
 from agentops.projects.notifications import notify
 from tests.make import make_project

@@ -12,7 +12,6 @@ from django.db import connection, connections
 from django.db.models import ProtectedError
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import add_member, change_role, create_project, remove_member
 from agentops.projects.errors import (
     AlreadyMember,
     InvalidName,
@@ -22,6 +21,7 @@ from agentops.projects.errors import (
     MemberNotFound,
     SlugTaken,
 )
+from agentops.projects.memberships import add_member, change_role, create_project, remove_member
 from agentops.projects.models import AuditEntry, Membership, Project, Role
 
 

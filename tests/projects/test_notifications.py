@@ -14,8 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects import notifications
+from agentops.projects.inbox_pages import PAGE_SIZE
 from agentops.projects.models import Notification, NotificationReceipt, Project, Role
-from agentops.projects.notification_views import PAGE_SIZE
 from agentops.projects.notifications import KEPT_FOR, LOOK, MAX_COUNT, MAX_TEXT, MAX_TITLE, notify
 from tests.make import make_project
 from tests.web.people import make_person

@@ -17,11 +17,11 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
 from agentops.projects.errors import AmbiguousKey, AuthInvalid, Forbidden, LastAdmin, ProjectNotFound, SlugTaken
 from agentops.projects.keys import authenticate, create_key
 from agentops.projects.management.base import OurCommand, failure_of, printable
 from agentops.projects.management.commands.key import Command
+from agentops.projects.memberships import create_project
 from agentops.projects.models import ApiKey, AuditEntry, Project
 
 

@@ -11,10 +11,10 @@ import pytest
 import redis
 from django.test import Client
 
-from agentops.projects import rates
 from agentops.projects.models import Project
-from agentops.projects.rates import Standing, network_of
-from agentops.projects.request_counter import Counter
+from agentops.projects.rate_limits import limits
+from agentops.projects.rate_limits.counter import Counter
+from agentops.projects.rate_limits.limits import Standing, network_of
 from tests.make import make_project
 from tests.web.people import make_person, with_key
 
@@ -23,9 +23,9 @@ URL = "/api/projects/alpha/agents"
 
 @pytest.fixture(autouse=True)
 def _nobody_has_asked_yet() -> Iterator[None]:
-    rates._counter.cache_clear()
+    limits._counter.cache_clear()
     yield
-    rates._counter.cache_clear()
+    limits._counter.cache_clear()
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from agentops.projects import sessions
 from agentops.projects.access import principal_for_user
+from agentops.projects.login import sessions
 from tests.make import make_project
 from tests.web.people import make_person
 from timeline import access

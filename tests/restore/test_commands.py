@@ -16,8 +16,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from agentops.projects.models import Incarnation
-from runs import lifecycle
-from runs.management.home import AlreadyRunning, Home
+from runs.lifecycle import transitions
+from runs.management.site.home import AlreadyRunning, Home
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.make import drive, make_run
@@ -45,7 +45,7 @@ class Terminal(io.StringIO):
 @pytest.mark.django_db
 def test_it_works() -> None:
     run = make_run()
-    lifecycle.claim(run.pk, "a worker")
+    transitions.claim(run.pk, "a worker")
 
     told = json.loads(printed("post_restore", "--yes", "--json"))
 

@@ -10,9 +10,10 @@ import pytest
 from django.db import transaction
 
 from agentops.projects.models import Role
-from runs import folding, invariants, lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
+from runs.upkeep import invariants, replay_check
 from tests.crash.rig import CALLS, Celeried, Stage, check, events, eventually
 from tests.restore.backups import agentops, back_up, put_back
 from tests.web.listeners import Listeners
@@ -87,14 +88,14 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     for run in live:
         with pytest.raises(LeaseLost), transaction.atomic():
             log.append(run.pk, [Entry({}, type="x.test")], source=Source.WORKER, epoch=handed_out[run.pk])
-        assert not lifecycle.renew(run.pk, handed_out[run.pk])
+        assert not transitions.renew(run.pk, handed_out[run.pk])
 
     again = listeners.open(url, reader | {"Last-Event-ID": last_id}, pause_s=60)
     eventually(lambda: again.events("stream-reset"), within_s=10, why="a reader with an old cursor is told")
     for run in live:
         stage.reaches(run, RunStatus.COMPLETED, within_s=30)
         check(run)
-        assert folding.differences(run.pk) == []
+        assert replay_check.differences(run.pk) == []
     # Of the lost time nobody has written anything: what the backup did not know is of new epochs.
     assert [written_by(run)[0] for run in busy] == [1, 1]
     for run in live:

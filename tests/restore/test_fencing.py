@@ -12,11 +12,12 @@ from django.db.models.functions import Now
 
 from agentops.projects import incarnations
 from agentops.projects.models import AuditEntry, Incarnation
-from runs import folding, inbox, invariants, lifecycle, restore, retention, suspicion
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
+from runs.upkeep import invariants, replay_check, restore, retention
+from runs.worker.worker import Worker
 from tests.make import drive, make_agent, make_run
 from timeline import log
 from timeline.errors import LeaseLost
@@ -35,8 +36,8 @@ def restored() -> Incarnation:
     return incarnation
 
 
-def claimed(run: AgentRun) -> lifecycle.Claimed:
-    found = lifecycle.claim(run.pk, "a worker of the lost time")
+def claimed(run: AgentRun) -> transitions.Claimed:
+    found = transitions.claim(run.pk, "a worker of the lost time")
     assert found is not None
     return found
 
@@ -53,7 +54,7 @@ def append(run: AgentRun, epoch: int) -> None:
 def assert_sound(*runs: AgentRun) -> None:
     assert invariants.check() == []
     for run in runs:
-        assert folding.differences(run.pk) == []
+        assert replay_check.differences(run.pk) == []
 
 
 # --- Epochs -----------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ def test_no_epoch_is_handed_out_twice() -> None:
     for epoch in before:
         with pytest.raises(LeaseLost):
             append(run, epoch)
-        assert not lifecycle.renew(run.pk, epoch)
+        assert not transitions.renew(run.pk, epoch)
 
 
 def restored_from_before_the_claims(run: AgentRun, *, claims: int) -> list[int]:
@@ -146,8 +147,8 @@ def test_a_running_run_is_queued_and_its_worker_fenced_off() -> None:
     assert run.lease_epoch == Log.objects.get(pk=run.pk).epoch == incarnation.number
     with pytest.raises(LeaseLost):
         append(run, held.epoch)
-    assert not lifecycle.renew(run.pk, held.epoch)
-    assert lifecycle.held_by(run.pk, "a worker of the lost time") is None
+    assert not transitions.renew(run.pk, held.epoch)
+    assert transitions.held_by(run.pk, "a worker of the lost time") is None
     assert_sound(run)
 
 
@@ -166,16 +167,16 @@ def test_every_live_run_goes_on_and_comes_to_its_end(state: str) -> None:
     if state == "paused":
         run = resume(run.pk, by="test", max_steps=500).run
     if state == "waiting":
-        lifecycle.end_waits()
+        transitions.end_waits()
     assert drive(run).status == RunStatus.COMPLETED
     assert_sound(run)
 
 
-def wait_a_moment(held: lifecycle.Claimed) -> None:
+def wait_a_moment(held: transitions.Claimed) -> None:
     from timeline.events.run import RunWaiting
 
     told = RunWaiting(reason="cooldown")
-    lifecycle.move(
+    transitions.move(
         held.run, RunStatus.WAITING, told, source=Source.WORKER, reason="cooldown", epoch=held.epoch, not_before=Now()
     )
 
@@ -219,7 +220,7 @@ def test_what_has_ended_is_left_as_it_is() -> None:
 def test_the_deaths_of_a_step_are_still_counted_and_a_restore_is_none() -> None:
     run = make_run()
     claimed(run)
-    assert suspicion.note_death_alone("a worker of the lost time")
+    assert suspects.note_death_alone("a worker of the lost time")
     assert claimed(run).deaths == 1
     restored()
 
@@ -263,7 +264,7 @@ def test_it_is_audited() -> None:
 def test_a_run_that_is_being_removed_stays_hidden(django_capture_on_commit_callbacks: Any) -> None:
     run = make_run()
     inbox.stop(run.pk, by="test")
-    removal = retention.apply(retention.Outcome(run.project, 0), by="x")
+    removal = retention.apply(retention.RemovalReport(run.project, 0), by="x")
     next(removal)
     restored()
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from django.test import Client
 
-from runs import restore
+from runs.upkeep import restore
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
 from tests.live.logs import finish, grow, last_seq

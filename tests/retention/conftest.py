@@ -12,11 +12,12 @@ from django.db import connection
 from django.utils import timezone
 
 from agentops.projects.models import Project
-from runs import inbox, retention
-from runs.engine.resume import resume
+from runs.actions.resume import resume
+from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun
-from runs.retention import Outcome
 from runs.statuses import RunStatus
+from runs.upkeep import retention
+from runs.upkeep.retention import RemovalReport
 from tests.make import drive, make_agent, make_project, make_run
 
 BY = "cli:test"
@@ -58,9 +59,9 @@ def paused_half_way(agent: Agent) -> AgentRun:
     return run
 
 
-def apply(project: Project, days: int | None = 90) -> Outcome:
+def apply(project: Project, days: int | None = 90) -> RemovalReport:
     """The removal to its end."""
-    done = Outcome(project, days)
+    done = RemovalReport(project, days)
     for _ in retention.apply(done, by=BY):
         pass
     return done

@@ -18,10 +18,11 @@ from django.utils import timezone
 
 from agentops.celery import app as celery_app
 from agentops.projects.models import AuditEntry, IdempotencyKey, Project
-from runs import retention, tasks
-from runs.engine import tidying
+from runs import tasks
 from runs.engine.drive import Stopping
 from runs.models import Agent, AgentRun, Chore
+from runs.upkeep import retention
+from runs.worker import housekeeping
 from tests.crash.rig import eventually
 from tests.make import make_agent, make_project, make_run
 from tests.retention.conftest import aged, there
@@ -201,10 +202,10 @@ def test_a_chore_is_one_process_to_do(transactional_db: None) -> None:
 
 def test_a_worker_looks_by_itself(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """No beat, no broker, no command: as in the embedded mode."""
-    monkeypatch.setattr(tidying, "FIRST_S", 0.01)
+    monkeypatch.setattr(housekeeping, "FIRST_S", 0.01)
     run = aged(make_run(make_agent(make_project())), 100)
     stopping = Stopping()
-    thread = threading.Thread(target=tidying.tidy, args=[stopping])
+    thread = threading.Thread(target=housekeeping.tidy, args=[stopping])
     thread.start()
     try:
         eventually(lambda: there(run) == [False], within_s=10, why="it is removed")

@@ -18,9 +18,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from agentops.projects.models import Project, Role
-from runs import retention
 from runs.models import Agent, AgentRun
-from runs.retention import Outcome
+from runs.upkeep import retention
+from runs.upkeep.retention import RemovalReport
 from tests.crash.rig import eventually
 from tests.live.conftest import Scene
 from tests.live.logs import finish, grow
@@ -177,7 +177,7 @@ def test_a_run_that_is_going_is_gone_already(
     """While its rows go, in batches, or where that was cut off: at no door a half of it is seen."""
     monkeypatch.setattr(tombstones, "BATCH", 5)
     run = aged(drive(make_run(agent, "Half of it")), 100)
-    with closing(retention.apply(Outcome(project, 90), by="test")) as removal:
+    with closing(retention.apply(RemovalReport(project, 90), by="test")) as removal:
         next(removal)
     assert run.messages.exists()
 

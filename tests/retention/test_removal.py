@@ -20,12 +20,13 @@ from django.db import DatabaseError, connection, connections, transaction
 from agentops.projects.access import SYSTEM
 from agentops.projects.models import AuditEntry, Notification, Project
 from agentops.projects.notifications import mark_read, notify
-from runs import folding, inbox, invariants, retention
 from runs.access import run_for
-from runs.engine.resume import resume
-from runs.errors import RunError, RunExpired
+from runs.actions.resume import resume
+from runs.errors import RunExpired, RunRefusal
+from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, RunCommand
-from runs.retention import Outcome
+from runs.upkeep import invariants, replay_check, retention
+from runs.upkeep.retention import RemovalReport
 from tests.live.logs import grow
 from tests.make import drive, make_agent, make_project, make_run
 from tests.retention.conftest import BY, aged, apply, cells_with, paused_half_way, rows_of, there
@@ -130,7 +131,7 @@ def test_the_other_runs_of_the_project_are_as_they_were(project: Project, agent:
     apply(project)
 
     assert rows_of(stays.pk) == before
-    assert folding.differences(stays.pk) == []
+    assert replay_check.differences(stays.pk) == []
     assert invariants.check() == []
 
 
@@ -166,12 +167,12 @@ def test_cut_off_after_any_batch_it_is_consistent_and_goes_on(
 
     cuts = 0
     while tombstones.unfinished().exists() or there(*runs) == [True] * 3:
-        with closing(retention.apply(Outcome(project, 90), by=BY)) as removal:
+        with closing(retention.apply(RemovalReport(project, 90), by=BY)) as removal:
             next(removal)
         cuts += 1
         assert there(*runs, stays) == [False] * 3 + [True]
         assert invariants.check() == []
-        assert folding.differences(stays.pk) == []
+        assert replay_check.differences(stays.pk) == []
         for run in runs:
             with pytest.raises(RunExpired):
                 run_for(SYSTEM, run.pk)
@@ -193,7 +194,7 @@ def test_what_was_left_is_removed_also_where_nothing_new_is_due(
 ) -> None:
     monkeypatch.setattr(tombstones, "BATCH", 10)
     run = aged(drive(make_run(agent)), 100)
-    with closing(retention.apply(Outcome(project, 90), by=BY)) as removal:
+    with closing(retention.apply(RemovalReport(project, 90), by=BY)) as removal:
         next(removal)
 
     assert apply(project, None).runs == 1
@@ -288,7 +289,7 @@ def test_whoever_comes_first_wins(act: str) -> None:
             runs = [aged(make_run(agent), 100)]
         other, done = together(partial(acts[act], runs[-1].pk), lambda: apply(project, 0))
         assert not isinstance(done, Exception), done
-        assert isinstance(other, RunError) or not isinstance(other, Exception), other
+        assert isinstance(other, RunRefusal) or not isinstance(other, Exception), other
 
         assert there(*runs) in ([True] * len(runs), [False] * len(runs))
         assert isinstance(other, Exception) == (there(runs[-1]) == [False])
@@ -304,7 +305,7 @@ def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
     both = together(lambda: apply(project), lambda: apply(project))
 
-    assert [type(each).__name__ for each in both] == ["Outcome"] * 2, both
+    assert [type(each).__name__ for each in both] == ["RemovalReport"] * 2, both
     assert sum(each.runs for each in both) == 4
     assert [rows_of(run.pk) for run in runs] == [{}] * 4
     assert not tombstones.unfinished().exists()

@@ -10,11 +10,12 @@ from django.db import models
 from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, Project
-from runs import inbox, invariants, retention
-from runs.families import LINKS, Kept, families_of
+from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall
-from runs.retention import PARTS, RUNS
 from runs.statuses import TERMINAL, RunStatus
+from runs.upkeep import invariants, retention
+from runs.upkeep.retention import PARTS, RUNS
+from runs.upkeep.run_groups import LINKS, Kept, families_of
 from tests.make import drive, make_agent, make_project, make_run
 from tests.retention.conftest import BY, aged, apply, lineage, paused_half_way, there
 from timeline.models import Event, Log, Tombstone

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs import alignment
-from runs.alignment import Pair, align
+from runs.pages.compare import lcs
+from runs.pages.compare.lcs import Pair, align
 
 KEYS = st.lists(st.integers(0, 3), max_size=12)
 
@@ -45,7 +45,7 @@ def test_what_lies_between_stands_side_by_side() -> None:
 
 def test_beyond_the_bound_places_are_paired_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr(alignment, "MAX_ALIGNED", 2)
+    monkeypatch.setattr(lcs, "MAX_ALIGNED", 2)
 
     assert [pair.same for pair in align("abcd", "xbcd")] == [False, True, True, True]
     assert [pair.same for pair in align("abcd", "xxxbcd")][-1] is False
@@ -53,8 +53,8 @@ def test_beyond_the_bound_places_are_paired_one_by_one(monkeypatch: pytest.Monke
 
 def test_ten_thousand_steps_take_no_time() -> None:
     """Bounded: two of the longest runs, with hardly a key in common order."""
-    a = [number * 7919 % 5003 for number in range(alignment.MAX_ALIGNED)]
-    b = [number * 104729 % 5003 for number in range(alignment.MAX_ALIGNED)]
+    a = [number * 7919 % 5003 for number in range(lcs.MAX_ALIGNED)]
+    b = [number * 104729 % 5003 for number in range(lcs.MAX_ALIGNED)]
     begun = time.perf_counter()
 
     align(a, b)

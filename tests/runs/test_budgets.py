@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from runs import agents
-from runs.budgets import Budget, InvalidBudget, of_day, of_run, running_out, used_up, words
+from runs.actions import agent_definitions
+from runs.agents.budgets import Budget, InvalidBudget, of_day, of_run, running_out, used_up, words
 from runs.errors import InvalidAgent
 from tests.make import make_agent, make_project, make_run
 
@@ -108,8 +108,10 @@ def test_a_definition_is_refused_where_it_says_one() -> None:
     definition = {"agent_id": "limited", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
     project = make_project()
     with pytest.raises(InvalidAgent, match=r"settings\.budgets\.wall_s must be") as refused:
-        agents.apply(project, {**definition, "settings": {"budgets": {"wall_s": -1}}}, by="system")
+        agent_definitions.apply(project, {**definition, "settings": {"budgets": {"wall_s": -1}}}, by="system")
     assert refused.value.data["pointer"] == "/settings"
 
-    agent, outcome = agents.apply(project, {**definition, "settings": {"budgets": {"wall_s": 1}}}, by="system")
+    agent, outcome = agent_definitions.apply(
+        project, {**definition, "settings": {"budgets": {"wall_s": 1}}}, by="system"
+    )
     assert (agent.settings, outcome) == ({"budgets": {"wall_s": 1}}, "created")

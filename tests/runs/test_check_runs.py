@@ -14,13 +14,15 @@ from django.db import connection
 from django.utils import timezone
 from uuid_utils.compat import uuid7
 
-from runs import chaos, folding, inbox, lifecycle
+from runs import chaos
+from runs.actions.resume import resume
 from runs.engine.drive import LetGo
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
-from runs.folding import Difference, differences, frame_of
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus
+from runs.upkeep import replay_check
+from runs.upkeep.replay_check import Mismatch, differences, frame_of
+from runs.worker.worker import Worker
 from tests.make import drive, make_agent, make_project, make_run
 from timeline.maintenance import open_door
 from timeline.models import Event
@@ -28,7 +30,7 @@ from timeline.models import Event
 FIXTURE = "claude-code-7e"
 
 
-def every_difference() -> dict[UUID, list[Difference]]:
+def every_difference() -> dict[UUID, list[Mismatch]]:
     return {run_id: differences(run_id) for run_id in AgentRun.objects.values_list("pk", flat=True)}
 
 
@@ -72,7 +74,7 @@ class TestTheEventsAddUpTo:
 
     def test_a_running_run_and_one_that_is_recovered(self) -> None:
         run = make_run()
-        lifecycle.claim(run.pk, "dead")
+        transitions.claim(run.pk, "dead")
         inbox.send(run.pk, "and more", by="test")
         assert agree()
         AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
@@ -215,7 +217,7 @@ def test_it_sees_what_was_spoilt(run: AgentRun, spoil: Callable[[AgentRun], None
 
 
 def test_it_reads_the_log_as_a_stream(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "CHUNK", 3)
+    monkeypatch.setattr(replay_check, "CHUNK", 3)
 
     assert frame_of(run.pk).seq == Event.objects.filter(log=run.pk).count()
     assert differences(run.pk) == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runs import creation
 from runs.errors import InvalidAgent, InvalidMaxSteps, MessageEmpty
+from runs.lifecycle import creation
 from runs.models import AgentRun
 from tests.make import make_agent, make_run
 from timeline.models import Event, Log

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from runs.decisions import Next, View, next_action
+from runs.engine.decisions import Next, View, next_action
 
 IDLE = View(
     pending=frozenset(),

@@ -10,10 +10,10 @@ from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
-from runs import lifecycle
-from runs.durations import times_of, with_times
-from runs.engine.outcomes import Choice, resolve
+from runs.actions.unknown_calls import OutcomeChoice, resolve
+from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
+from runs.queries.durations import times_of, with_times
 from runs.statuses import RunStatus
 from tests.make import drive, make_run, make_waiting
 from timeline.events.run import RunStopped
@@ -98,10 +98,10 @@ def test_a_clock_that_is_behind_starts_and_ends_no_run_before_it_was_queued() ->
     run, ahead = make_run(), timezone.now() + timedelta(hours=1)
     AgentRun.objects.filter(pk=run.pk).update(created_at=ahead, queued_at=ahead)
 
-    claimed = lifecycle.claim(run.pk, "w")
+    claimed = transitions.claim(run.pk, "w")
     assert claimed is not None
     over = RunStopped(reason="operator")
-    lifecycle.move(claimed.run, RunStatus.STOPPED, over, source=Source.WORKER, reason="operator", epoch=claimed.epoch)
+    transitions.move(claimed.run, RunStatus.STOPPED, over, source=Source.WORKER, reason="operator", epoch=claimed.epoch)
 
     run.refresh_from_db()
     assert run.started_at is not None
@@ -111,11 +111,11 @@ def test_a_clock_that_is_behind_starts_and_ends_no_run_before_it_was_queued() ->
 
 def test_the_hold_of_a_lost_worker_ends_with_its_last_event() -> None:
     run = make_run()
-    lifecycle.claim(run.pk, "lost")
+    transitions.claim(run.pk, "lost")
     seen = Log.objects.get(pk=run.pk).last_event_at
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
 
-    lifecycle.claim(run.pk, "next")
+    transitions.claim(run.pk, "next")
 
     lost = Attempt.objects.get(run=run, epoch=1)
     assert (lost.end_reason, lost.ended_at) == ("died", max(seen, lost.claimed_at) if seen else None)
@@ -131,7 +131,7 @@ def test_a_completed_run_says_how_long_workers_had_it() -> None:
         created_at=F("created_at") - hour, queued_at=F("queued_at") - hour, started_at=F("started_at") - hour
     )
 
-    resolve(run.pk, call.pk, Choice.DONE, by="ada")
+    resolve(run.pk, call.pk, OutcomeChoice.DONE, by="ada")
     run = drive(run)
 
     [completed] = Event.objects.filter(log=run.pk, type="run.completed")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from runs import gates
-from runs.gates import Asked, Verdict
+from runs.agents import policy_commands
+from runs.agents.policy_commands import CommandInput, CommandVerdict
 from runs.tools.base import ToolContext
-from timeline.windows import mask
+from timeline.redaction.windows import mask
 
 
 class Enough(Exception):
@@ -35,8 +35,8 @@ def context(**settings: Any) -> ToolContext:
     )  # fmt: skip
 
 
-def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None, **settings: Any) -> Verdict:
-    return gates.ask(run, Asked(context(**settings), "on_idle", answer), watch)
+def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None, **settings: Any) -> CommandVerdict:
+    return policy_commands.ask(run, CommandInput(context(**settings), "on_idle", answer), watch)
 
 
 def python(code: str) -> str:
@@ -53,19 +53,19 @@ def gone(pid: int) -> bool:
 
 def test_exit_0_passes() -> None:
     """S-113"""
-    assert ask("true") == Verdict(True, "exit 0")
-    assert ask("false") == Verdict(False, "exit 1")
-    assert ask(python("raise SystemExit(7)")) == Verdict(False, "exit 7")
+    assert ask("true") == CommandVerdict(True, "exit 0")
+    assert ask("false") == CommandVerdict(False, "exit 1")
+    assert ask(python("raise SystemExit(7)")) == CommandVerdict(False, "exit 7")
 
 
 def test_a_signal_is_no_pass() -> None:
-    assert ask(python("import os; os.kill(os.getpid(), 9)")) == Verdict(False, "ended by signal 9")
+    assert ask(python("import os; os.kill(os.getpid(), 9)")) == CommandVerdict(False, "ended by signal 9")
 
 
 @pytest.mark.parametrize("text", ["$(id)", "`id`", "a; false", "a && false", "a\nb", "*", "🙂", "> /tmp/x"])
 def test_no_shell_reads_it(text: str) -> None:
     """S-104: nothing in a command is special but quotes and white space."""
-    assert ask(f"printf %s '{text}'") == Verdict(True, "exit 0", text)
+    assert ask(f"printf %s '{text}'") == CommandVerdict(True, "exit 0", text)
 
 
 def test_the_answer_is_its_input() -> None:
@@ -96,7 +96,7 @@ def test_the_end_of_what_it_says_is_kept() -> None:
 
     assert verdict.output.startswith("…a")
     assert verdict.output.endswith("a\nthe last line")
-    assert len(verdict.output) <= gates.TAIL + 1
+    assert len(verdict.output) <= policy_commands.TAIL + 1
 
 
 def test_bytes_that_are_no_text_are_kept_readable() -> None:
@@ -161,7 +161,7 @@ def test_what_is_no_gate_does_not_pass(run: str, why: str) -> None:
 def test_a_tool_decides(tmp_path: Path) -> None:
     (tmp_path / "ready").write_text("yes")
 
-    assert ask('read_file {"path": "ready"}', root=str(tmp_path)) == Verdict(True, "the tool succeeded", "yes")
+    assert ask('read_file {"path": "ready"}', root=str(tmp_path)) == CommandVerdict(True, "the tool succeeded", "yes")
     assert not ask('read_file {"path": "gone"}', root=str(tmp_path)).passed
     assert ask("read_file", root=str(tmp_path)).why == "the tool answered with an error"
     assert ask('http_fetch {"url": "https://example.org"}').why == "the tool failed"

@@ -7,8 +7,8 @@ import itertools
 import pytest
 from django.db import IntegrityError, transaction
 
-from runs import lifecycle
 from runs.errors import MoveRefused
+from runs.lifecycle import transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import MOVES, TERMINAL, RunStatus
 from tests.make import make_run
@@ -32,7 +32,7 @@ PATHS: dict[RunStatus, list[RunStatus]] = {
 
 
 def move(run: AgentRun, to: RunStatus, epoch: int | None = None) -> None:
-    lifecycle.move(run, to, RunPhase(status=to.value), source=Source.WEB, reason="test", epoch=epoch)
+    transitions.move(run, to, RunPhase(status=to.value), source=Source.WEB, reason="test", epoch=epoch)
 
 
 def make(status: RunStatus) -> AgentRun:
@@ -40,7 +40,7 @@ def make(status: RunStatus) -> AgentRun:
     run = make_run()
     for to in PATHS[status]:
         if to is S.RUNNING:
-            claimed = lifecycle.claim(run.pk, "tester")
+            claimed = transitions.claim(run.pk, "tester")
             assert claimed is not None
             run = claimed.run
         else:
@@ -53,7 +53,7 @@ def test_every_move(old: RunStatus, new: RunStatus) -> None:
     run = make(old)
     before = Event.objects.filter(log=run.pk).count()
     if new is S.RUNNING:
-        assert (lifecycle.claim(run.pk, "tester") is not None) == (old is S.QUEUED)
+        assert (transitions.claim(run.pk, "tester") is not None) == (old is S.QUEUED)
         return
     if new in MOVES[old]:
         move(run, new)
@@ -97,7 +97,7 @@ def test_a_claim_fences_the_one_before() -> None:
     run = make(S.RUNNING)
     assert (run.lease_epoch, log.epoch_of(run.pk)) == (1, 1)
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
-    second = lifecycle.claim(run.pk, "another")
+    second = transitions.claim(run.pk, "another")
     assert second is not None
     assert second.epoch == 2
     assert list(Attempt.objects.filter(run=run).order_by("epoch").values_list("end_reason", flat=True)) == ["died", ""]
@@ -105,28 +105,28 @@ def test_a_claim_fences_the_one_before() -> None:
     assert (recovered.payload["previous_epoch"], recovered.payload["epoch"]) == (1, 2)
     with pytest.raises(LeaseLost):
         move(run, S.COMPLETED, epoch=1)
-    assert not lifecycle.renew(run.pk, 1)
-    assert lifecycle.renew(run.pk, 2)
+    assert not transitions.renew(run.pk, 1)
+    assert transitions.renew(run.pk, 2)
 
 
 def test_a_live_lease_is_left_alone() -> None:
     run = make(S.RUNNING)
-    assert lifecycle.claim(run.pk, "another") is None
+    assert transitions.claim(run.pk, "another") is None
 
 
 def test_a_fenced_worker_that_lives_is_no_death() -> None:
     run = make(S.RUNNING)
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
-    lifecycle.claim(run.pk, "another")
-    lifecycle.note_fenced(run.pk, 1)
+    transitions.claim(run.pk, "another")
+    transitions.note_fenced(run.pk, 1)
     assert Attempt.objects.get(run=run, epoch=1).end_reason == "fenced"
 
 
 def test_a_wait_ends_when_its_time_has_come() -> None:
     run = make(S.WAITING)
-    assert lifecycle.end_waits() == 0
+    assert transitions.end_waits() == 0
     AgentRun.objects.filter(pk=run.pk).update(not_before="2000-01-01T00:00Z")
-    assert lifecycle.end_waits() == 1
+    assert transitions.end_waits() == 1
     run = AgentRun.objects.get(pk=run.pk)
     assert (run.status, run.not_before) == (S.QUEUED, None)
 

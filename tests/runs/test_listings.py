@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from runs.listings import RUNS, runs_of, with_label
-from runs.rows_json import Span, Where
+from runs.queries.json_lists import RowSpan, Where
+from runs.queries.run_columns import RUNS, runs_of, with_label
 from tests.make import make_project
 
 
@@ -28,7 +28,7 @@ def test_a_filter_that_matches_nothing_reads_no_table(narrowed: object, index: s
     """G16"""
     where = narrowed(runs_of(make_project().pk))  # type: ignore[operator]
     with CaptureQueriesContext(connection) as asked:
-        assert len(RUNS.page(where, Span())) == 0
+        assert len(RUNS.page(where, RowSpan())) == 0
     with connection.cursor() as cursor:
         # Of an empty table every plan is as good.
         cursor.execute("SET LOCAL enable_seqscan = off")

@@ -11,8 +11,8 @@ import pytest
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
-from runs import inbox, lifecycle
-from runs.engine.resume import resume
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunError
 from tests.crash.rig import eventually
 from tests.make import make_run
@@ -21,7 +21,7 @@ from timeline import log
 LOCKS: dict[str, Callable[[Any], Any]] = {
     "stop": lambda pk: inbox.stop(pk, by="ann"),
     "kill": lambda pk: resume(pk, by="ann", kill=True),
-    "claim": lambda pk: lifecycle.claim(pk, "another worker"),
+    "claim": lambda pk: transitions.claim(pk, "another worker"),
 }
 
 
@@ -31,7 +31,7 @@ LOCKS: dict[str, Callable[[Any], Any]] = {
 def test_a_worker_that_commits_a_result_is_waited_for(name: str) -> None:
     """It has the log's row, and its commit looks whether the run that its rows refer to is still there."""
     run = make_run()
-    assert lifecycle.claim(run.pk, "worker")
+    assert transitions.claim(run.pk, "worker")
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
     outcome: list[Any] = []
 

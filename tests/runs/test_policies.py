@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from runs.policies import (
-    Action,
+from runs.agents.policies import (
     ErrorKind,
     InvalidPolicy,
     OnCrash,
     OnUnknownTool,
+    PolicyAction,
     Trigger,
     decide,
     kind_of,
@@ -78,13 +78,13 @@ def test_recover_is_resume(form: str) -> None:
     given = {"word": "recover", "rule": {"action": "recover"}, "list": [{"action": "recover"}]}[form]
     [rule] = parse({"on_dead": given}).rules[Trigger.ON_DEAD]
 
-    assert rule.action is Action.RESUME
+    assert rule.action is PolicyAction.RESUME
     assert str(rule.action) == "resume"
 
 
 def test_an_action_left_out_is_nudge_where_that_is_valid() -> None:
     [rule] = parse({"on_idle": {"message": "Go on."}}).rules[Trigger.ON_IDLE]
-    assert (rule.action, rule.message, rule.append, rule.attempts) == (Action.NUDGE, "Go on.", True, 1)
+    assert (rule.action, rule.message, rule.append, rule.attempts) == (PolicyAction.NUDGE, "Go on.", True, 1)
     with pytest.raises(InvalidPolicy, match="on_dead cannot nudge"):
         parse({"on_dead": {"message": "Go on."}})
 
@@ -157,10 +157,10 @@ def test_the_first_rule_that_fits_decides() -> None:
 
     limited = decide(policies, Trigger.ON_ERROR, made=0, kind=ErrorKind.RATE_LIMITED)
     assert limited is not None
-    assert (limited.rule.action, limited.rule.cooldown_s, limited.exhausted) == (Action.RESUME, 60.0, False)
+    assert (limited.rule.action, limited.rule.cooldown_s, limited.exhausted) == (PolicyAction.RESUME, 60.0, False)
     other = decide(policies, Trigger.ON_ERROR, made=0, kind=ErrorKind.UNAUTHORIZED)
     assert other is not None
-    assert other.rule.action is Action.ESCALATE
+    assert other.rule.action is PolicyAction.ESCALATE
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_step_budget_is_an_error_only_to_a_rule_that_names_it(given: Any, aske
     rule = rule_for(parse({"on_error": given}), Trigger.ON_ERROR, ErrorKind.MAX_TURNS)
 
     assert (rule is not None) is asked
-    assert rule is None or rule.action is Action.RESUME
+    assert rule is None or rule.action is PolicyAction.RESUME
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,4 @@ def test_forever_is_never_exhausted() -> None:
     verdict = decide(parse({"on_dead": {"action": "resume", "attempts": "forever"}}), Trigger.ON_DEAD, made=10_000)
 
     assert verdict is not None
-    assert (verdict.rule.action, verdict.exhausted) == (Action.RESUME, False)
+    assert (verdict.rule.action, verdict.exhausted) == (PolicyAction.RESUME, False)

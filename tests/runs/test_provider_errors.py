@@ -10,9 +10,9 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import infer_model
 
-from runs.masking import without_own_secrets
-from runs.provider_errors import SENTENCES, Facts, sentence, words_of
-from runs.retries import Failure, classify
+from runs.providers.error_messages import SENTENCES, CallFailure, sentence, words_of
+from runs.providers.retries import Failure, classify
+from runs.queries.masking import without_own_secrets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 #: What only a developer of the library can use.
@@ -72,7 +72,7 @@ def test_the_dump_of_the_vendor_is_in_the_details_alone(status: int) -> None:
 @pytest.mark.parametrize("kind", SENTENCES)
 def test_every_sentence_is_whole(kind: str) -> None:
     """With and without facts; two sentences at most, each with an end."""
-    for facts in (Facts(), Facts("openai:gpt-5", 418, "Some words"), Facts("scripted-model")):
+    for facts in (CallFailure(), CallFailure("openai:gpt-5", 418, "Some words"), CallFailure("scripted-model")):
         text = sentence(kind, facts)
         assert "{" not in text
         assert "None" not in text

@@ -11,18 +11,18 @@ import pytest
 from pytest_django import Settings
 
 from agentops.projects.models import Notification
-from runs import invariants
-from runs.engine.resume import resume
+from runs.actions.resume import resume
 from runs.fixtures import library
+from runs.fixtures.fixture_messages import canonical
 from runs.fixtures.format import Fixture, conversation, dumps, parse
-from runs.fixtures.messages import canonical
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
+from runs.upkeep import invariants
 from tests.make import drive, make_agent, make_run
 from tests.runs.fixtures.independent_counts import Counts, of_record, of_session
 from tests.runs.fixtures.recordings import NAMES, fixture_of, path_of
 from timeline.models import Event
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Put = Callable[[Fixture], str]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from runs import messages
-from runs.repeats import STOP_AT, WARN_AT, streak, warning
+from runs.conversation.repeats import STOP_AT, WARN_AT, streak, warning
+from runs.providers import messages
 
 Call = tuple[str, Any]
 A: Call = ("search", {"q": "x", "n": 1})

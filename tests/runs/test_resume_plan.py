@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runs.resume_plan import Earlier, Mode, plan
+from runs.actions.resume_plan import Earlier, Mode, plan
 
 NEW, MIDDLE, OLD = Earlier("new", True), Earlier("middle", True), Earlier("old", True)
 LOST = Earlier("lost", False)

@@ -8,10 +8,9 @@ from email.utils import format_datetime
 import pytest
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, ModelOverloadedError, UserError
 
-from runs.fixtures.format import FixtureExhausted
-from runs.providers.base import IncompleteAnswer, ProviderUnusable
-from runs.retries import Failure, Pause, classify, next_attempt, outage_left_s, outage_pause, retry_after
-from runs.retry_limits import RetryLimits
+from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
+from runs.providers.retries import Failure, RetryDelay, classify, next_attempt, outage_left_s, outage_pause, retry_after
+from runs.providers.retry_limits import RetryLimits
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LIMITS = RetryLimits(max_retries=3, tool_max_retries=1, base_delay_s=0.5)
@@ -94,7 +93,7 @@ def test_an_outage_waits_as_long_as_the_provider_asks() -> None:
     pause = outage_pause(3, failing(after_s=1800.0), LIMITS, 0.0, left_s=60, outage_s=900)
     assert pause is not None
     assert pause.delay_s == 1800.0
-    assert outage_pause(10**9, failing(), LIMITS, 1.0, left_s=900, outage_s=900) == Pause(60.0, outage=True)
+    assert outage_pause(10**9, failing(), LIMITS, 1.0, left_s=900, outage_s=900) == RetryDelay(60.0, outage=True)
 
 
 def test_the_time_of_an_outage_begins_with_its_first_failure() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runs.creation import check_agent
 from runs.errors import InvalidAgent
-from runs.retry_limits import InvalidRetryLimit, RetryLimits, retry_limits
+from runs.lifecycle.creation import check_agent
+from runs.providers.retry_limits import InvalidRetryLimit, RetryLimits, retry_limits
 from tests.make import make_agent
 
 

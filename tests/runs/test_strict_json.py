@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from django.core.management.base import CommandError
 
-from runs import strict_json
-from runs.fixtures import reading
-from runs.fixtures.reading import FixtureError
-from runs.management.reading import read_definition
-from runs.strict_json import FILE, Limits, NotJson, parse
+from agentops.http import strict_json
+from agentops.http.strict_json import FILE, Limits, NotJson, parse
+from runs.fixtures import text_files
+from runs.fixtures.text_files import FixtureError
+from runs.management.agent.input_files import read_definition
 
 MIB = 1024 * 1024
 
@@ -158,6 +158,6 @@ def test_the_command_line_and_recordings_are_read_by_it(tmp_path: Path) -> None:
         with pytest.raises(CommandError) as by_command:
             read_definition(str(tmp_path / "a.json"))
         with pytest.raises(FixtureError) as by_recording:
-            reading.parse_json(text, "$")
+            text_files.parse_json(text, "$")
         assert str(by_command.value) == f"{tmp_path / 'a.json'}: not JSON: {why}"
         assert str(by_recording.value) == f"$: not JSON: {why}"

@@ -21,9 +21,11 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from runs import lifecycle, messages, transcript
+from runs.conversation import transcript
 from runs.engine import model_turn
+from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage
+from runs.providers import messages
 from tests.make import drive, make_agent, make_run
 from timeline.errors import LeaseLost
 
@@ -163,9 +165,9 @@ def test_the_database_refuses_a_second_answer_in_a_step() -> None:
 def test_a_worker_that_was_taken_over_makes_no_checkpoint() -> None:
     """The one write of a step that appends nothing is fenced as well."""
     run = make_run()
-    assert lifecycle.claim(run.pk, "one") is not None
+    assert transitions.claim(run.pk, "one") is not None
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2000-01-01T00:00Z")
-    assert lifecycle.claim(run.pk, "another") is not None
+    assert transitions.claim(run.pk, "another") is not None
     with pytest.raises(LeaseLost), transaction.atomic():
         transcript.add_checkpoint(transcript.new_checkpoint(run.pk, 1, 2, 1), 1)
     assert not run.checkpoints.exists()

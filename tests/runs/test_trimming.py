@@ -23,9 +23,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from runs import messages
+from runs.conversation.trimming import FULL, ROOMY, Context, InvalidWindow, window_of
 from runs.providers import base as providers
-from runs.trimming import FULL, ROOMY, Context, InvalidWindow, window_of
+from runs.providers import messages
 
 History = list[ModelMessage]
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import RequestFactory
 
 from timeline.live import topic
-from timeline.live.cursor import Cursor, InvalidCursor, cursor_of
+from timeline.live.cursor import InvalidStreamCursor, StreamCursor, cursor_of
 from timeline.live.rendering import Piece, Rendering
 from timeline.live.topic import Track
 from timeline.models import Event
@@ -47,14 +47,14 @@ def track(rendering: Rendering, floor: int = 0, last: int = 0) -> Track:
 @pytest.mark.parametrize(
     ("header", "query", "found"),
     [
-        (None, "", Cursor()),
-        (None, "?afterSeq=7", Cursor(7)),
-        ("9", "?afterSeq=7", Cursor(9)),
-        ("9.2", "", Cursor(9, 2)),
-        ("", "?afterSeq=7", Cursor(7)),
+        (None, "", StreamCursor()),
+        (None, "?afterSeq=7", StreamCursor(7)),
+        ("9", "?afterSeq=7", StreamCursor(9)),
+        ("9.2", "", StreamCursor(9, 2)),
+        ("", "?afterSeq=7", StreamCursor(7)),
     ],
 )
-def test_the_header_wins_over_the_address(header: str | None, query: str, found: Cursor) -> None:
+def test_the_header_wins_over_the_address(header: str | None, query: str, found: StreamCursor) -> None:
     headers = {} if header is None else {"Last-Event-ID": header}
 
     assert cursor_of(RequestFactory().get(f"/stream{query}", headers=headers)) == found
@@ -62,11 +62,11 @@ def test_the_header_wins_over_the_address(header: str | None, query: str, found:
 
 @pytest.mark.parametrize("text", ["abc", "-5", "1e9", "x:1", "9" * 400, "9.", ".1", "٣", "1 ", "1\n"])
 def test_it_refuses_what_is_no_cursor(text: str) -> None:
-    with pytest.raises(InvalidCursor) as refusal:
+    with pytest.raises(InvalidStreamCursor) as refusal:
         cursor_of(RequestFactory().get("/stream", headers={"Last-Event-ID": text}))
     assert refusal.value.code == "invalid_last_event_id"
 
-    with pytest.raises(InvalidCursor) as refusal:
+    with pytest.raises(InvalidStreamCursor) as refusal:
         cursor_of(RequestFactory().get("/stream", {"afterSeq": text}))
     assert refusal.value.code == "invalid_after_seq"
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from tests.make import make_log
-from timeline import doorbell, log
+from timeline import log, notify
 from timeline.errors import LeaseLost, LogNotFound
 from timeline.events import InvalidPayload, UnknownEventType
 from timeline.events.message import MessageAdded
@@ -186,7 +186,7 @@ def test_read_pages_by_seq() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_bell_rings_after_the_commit_only() -> None:
     ledger, heard = make_log(), []
-    stop = doorbell.subscribe(lambda channel, value: heard.append((channel, value)))
+    stop = notify.subscribe(lambda channel, value: heard.append((channel, value)))
     try:
         with transaction.atomic():
             log.append(ledger.pk, [note(), note()], source=Source.WORKER)

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import connection
 
 from runs.management.commands.serve import GRACE_S
-from runs.management.web_server import web_config
+from runs.management.site.web_server import web_config
 from tests.crash.rig import eventually
 
 if TYPE_CHECKING:

@@ -1,5 +1,4 @@
-"""The closed registry of event types and the door payloads pass through: validate, dump, describe.
-May import: pydantic and this package; nothing of Django, nothing of runs."""
+"""The closed registry of event types and the door payloads pass through: validate, dump, describe."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ __all__ = [
     "EventType",
     "InvalidPayload",
     "Payload",
-    "Problem",
+    "PayloadFault",
     "UnknownEventType",
     "describe",
     "dump",
@@ -54,7 +53,7 @@ class Custom(Payload):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PayloadFault:
     """One line of an `errors` list: where in the payload, which rule, in words."""
 
     pointer: str
@@ -72,7 +71,7 @@ class UnknownEventType(ValueError):
 class InvalidPayload(ValueError):
     code = "invalid_payload"
 
-    def __init__(self, type_: str, problems: list[Problem]) -> None:
+    def __init__(self, type_: str, problems: list[PayloadFault]) -> None:
         first = problems[0]
         super().__init__(f"invalid payload for {type_[:MAX_ECHO]}: {first.pointer or 'payload'}: {first.detail}")
         self.problems = problems
@@ -109,7 +108,7 @@ def _parse(type_: str, payload: Mapping[str, object]) -> Payload:
             raise UnknownEventType(type_)
         cls = Custom
     if not isinstance(payload, Mapping):
-        raise InvalidPayload(type_, [Problem("", "object_expected", "a JSON object is expected")])
+        raise InvalidPayload(type_, [PayloadFault("", "object_expected", "a JSON object is expected")])
     try:
         # The validator itself: model_validate adds checks of its own arguments on the hottest path we have.
         known: Payload = cls.__pydantic_validator__.validate_python(payload, strict=None)
@@ -122,16 +121,16 @@ def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
     try:
         lean: dict[str, JSON] = payload.__pydantic_serializer__.to_python(payload, mode="json", exclude_defaults=True)
     except PydanticSerializationError:
-        raise InvalidPayload(type_, [Problem("", "json_too_deep", "nested too deeply")]) from None
+        raise InvalidPayload(type_, [PayloadFault("", "json_too_deep", "nested too deeply")]) from None
     return lean
 
 
-def _problems(cls: type[Payload], payload: Mapping[str, object], error: ValidationError) -> list[Problem]:
+def _problems(cls: type[Payload], payload: Mapping[str, object], error: ValidationError) -> list[PayloadFault]:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [_problem(cls, payload, item) for item in found[:MAX_PROBLEMS]]
 
 
-def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetails) -> Problem:
+def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetails) -> PayloadFault:
     """pydantic's path also names the branch of a union it tried: only steps that the payload has are kept."""
     path: list[str] = []
     here: object = payload
@@ -145,4 +144,4 @@ def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetai
         names = {field.alias: name for name, field in cls.model_fields.items()}
         path.append(names.get(str(item["loc"][-1])) or str(item["loc"][-1]))
     pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
-    return Problem(pointer[:MAX_ECHO], _CODES.get(item["type"], "invalid_value"), item["msg"])
+    return PayloadFault(pointer[:MAX_ECHO], _CODES.get(item["type"], "invalid_value"), item["msg"])

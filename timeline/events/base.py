@@ -1,5 +1,4 @@
-"""What every event payload has in common: strict fields, a sentence about itself, a place in the registry.
-May import: pydantic, the vocabulary."""
+"""What every event payload has in common: strict fields, a sentence about itself, a place in the registry."""
 
 from __future__ import annotations
 

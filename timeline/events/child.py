@@ -1,5 +1,4 @@
-"""Payloads of work given to others: handoffs and child runs.
-May import: this package's base and vocabulary."""
+"""Payloads of work given to others: handoffs and child runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payloads of what was asked of a run: a command that came in, a policy that acted.
-May import: pydantic's JSON type, this package's base and vocabulary."""
+"""Payloads of what was asked of a run: a command that came in, a policy that acted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payloads of a flow: the graph as a whole, its nodes, its edges, its loops.
-May import: pydantic's JSON type, this package's base and vocabulary."""
+"""Payloads of a flow: the graph as a whole, its nodes, its edges, its loops."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payloads of verdicts: what a hook, a safety rule or a person said about a call.
-May import: pydantic's JSON type, this package's base and vocabulary."""
+"""Payloads of verdicts: what a hook, a safety rule or a person said about a call."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payloads of a model turn: its start, its streamed text, its end.
-May import: pydantic, this package's base and vocabulary."""
+"""Payloads of a model turn: its start, its streamed text, its end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payload of a message that joined the conversation.
-May import: pydantic's JSON type, this package's base and vocabulary."""
+"""Payload of a message that joined the conversation."""
 
 from __future__ import annotations
 

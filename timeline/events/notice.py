@@ -1,5 +1,4 @@
-"""Payloads of notices: an error on the way, a budget running out, turns that left the context.
-May import: pydantic's JSON type, this package's base and vocabulary."""
+"""Payloads of notices: an error on the way, a budget running out, turns that left the context."""
 
 from __future__ import annotations
 

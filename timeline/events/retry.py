@@ -1,5 +1,4 @@
-"""Payload of a retry that will come.
-May import: this package's base and vocabulary."""
+"""Payload of a retry that will come."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payloads of the life of a run: created, moved from status to status, recovered, ended.
-May import: pydantic's JSON type, this package's base and vocabulary."""
+"""Payloads of the life of a run: created, moved from status to status, recovered, ended."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payloads of a tool call: its start, its output while it works, its end.
-May import: pydantic's JSON type, this package's base and vocabulary."""
+"""Payloads of a tool call: its start, its output while it works, its end."""
 
 from __future__ import annotations
 

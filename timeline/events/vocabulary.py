@@ -1,5 +1,4 @@
-"""The closed list of words a log may speak: every event type, and the sets the rest of the code asks about.
-May import: the standard library."""
+"""The closed list of words a log may speak: every event type, and the sets the rest of the code asks about."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Payloads of the work an agent does on the world: files, commits, deployments.
-May import: this package's base and vocabulary."""
+"""Payloads of the work an agent does on the world: files, commits, deployments."""
 
 from __future__ import annotations
 

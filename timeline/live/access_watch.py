@@ -1,6 +1,6 @@
 """Whether open streams may go on: asked at once of whoever's rights have changed, and of everyone every few seconds.
 
-May import the record, identity and Django. It has a thread, and while it asks a connection, of its own: nothing that
+It has a thread, and while it asks a connection, of its own: nothing that
 the streams read or send can hold it up.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from django.db import Error, connections
 
-from timeline import access, doorbell
+from timeline import access, notify
 from timeline.access import Permit
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class AccessWatch:
         self._look_at = time.monotonic() + LOOK_S
         self._closed = False
         self._wake = threading.Condition()
-        self._unsubscribe = doorbell.subscribe(self._hear)
+        self._unsubscribe = notify.subscribe(self._hear)
         threading.Thread(target=self._run, name="stream-access", daemon=True).start()
 
     def add(self, permit: Permit) -> None:
@@ -80,7 +80,7 @@ class AccessWatch:
             self._wake.notify()
 
     def _hear(self, channel: str, value: str) -> None:
-        if channel == doorbell.ACCESS:
+        if channel == notify.ACCESS:
             self.changed(value)
 
     def _run(self) -> None:

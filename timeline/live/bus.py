@@ -1,6 +1,6 @@
 """The doorbell on the event loop: wakes whoever waits for a channel, rung in this process or over Redis.
 
-May import the record, redis and django-eventstream's listeners. A ring is a hint; one that is lost costs a second,
+A ring is a hint; one that is lost costs a second,
 because the hub looks into the table by itself.
 """
 
@@ -20,7 +20,7 @@ from django_eventstream.channelmanager import DefaultChannelManager
 from django_eventstream.event import Event
 from django_eventstream.views import Listener, get_listener_manager
 
-from timeline import doorbell
+from timeline import notify
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -46,7 +46,7 @@ class Bus:
         self._rights_changed = rights_changed
         self._wanted: Counter[str] = Counter()
         self._pubsub: redis.client.PubSub | None = None
-        self._stop = doorbell.subscribe(_pass_on)
+        self._stop = notify.subscribe(_pass_on)
         self._task = asyncio.create_task(self._supervise(settings.REDIS_URL)) if settings.REDIS_URL else None
 
     async def listen(self, channel: str) -> Listener:
@@ -59,7 +59,7 @@ class Bus:
         if self._wanted[channel] == 1 and self._pubsub is not None:
             # A failure here is the connection's, whose supervisor subscribes to everything again.
             with contextlib.suppress(redis.RedisError, OSError):
-                await self._pubsub.subscribe(doorbell.PREFIX + channel)
+                await self._pubsub.subscribe(notify.PREFIX + channel)
         return listener
 
     async def leave(self, listener: Listener) -> None:
@@ -70,7 +70,7 @@ class Bus:
                 del self._wanted[channel]
                 if self._pubsub is not None:
                     with contextlib.suppress(redis.RedisError, OSError):
-                        await self._pubsub.unsubscribe(doorbell.PREFIX + channel)
+                        await self._pubsub.unsubscribe(notify.PREFIX + channel)
 
     async def close(self) -> None:
         self._stop()
@@ -97,8 +97,8 @@ class Bus:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def _subscribe(self, pubsub: redis.client.PubSub) -> None:
-        channels = (doorbell.ACCESS, *self._wanted)
-        await pubsub.subscribe(*(doorbell.PREFIX + channel for channel in channels))
+        channels = (notify.ACCESS, *self._wanted)
+        await pubsub.subscribe(*(notify.PREFIX + channel for channel in channels))
         self._pubsub = pubsub
         self._woken()
 
@@ -106,8 +106,8 @@ class Bus:
         while True:
             message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=5)
             if message is not None:
-                channel, value = message["channel"].decode().removeprefix(doorbell.PREFIX), message["data"].decode()
-                if channel == doorbell.ACCESS:
+                channel, value = message["channel"].decode().removeprefix(notify.PREFIX), message["data"].decode()
+                if channel == notify.ACCESS:
                     self._rights_changed(value)
                 else:
                     _pass_on(channel, value)

@@ -1,7 +1,4 @@
-"""One open stream: what it is sent, in which order, and when it ends. The table decides; rings only wake it.
-
-May import the record and its neighbours in this package.
-"""
+"""One open stream: what it is sent, in which order, and when it ends. The table decides; rings only wake it."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from django.db import Error
 from django_eventstream.utils import sse_encode_event
 
 from timeline.access import Permit
-from timeline.live.cursor import Cursor
-from timeline.live.reading import Reading
+from timeline.live.cursor import StreamCursor
+from timeline.live.log_reader import Reading
 from timeline.live.rendering import Item
 from timeline.live.response import LogStream
 from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Topic, Track
@@ -164,7 +161,7 @@ class LogFeed:
             return self._told_to_reset()
         caught_up = self.cursor >= max(self._last_seq, self.topic.position)
         if caught_up and (self._ended or self.topic.ended):
-            return _event("end", "", Cursor(self.cursor, self.topic.incarnation))
+            return _event("end", "", StreamCursor(self.cursor, self.topic.incarnation))
         return None
 
     def close(self) -> None:
@@ -183,7 +180,7 @@ class LogFeed:
     def _told_to_reset(self) -> bytes:
         rewound = self._rewinds != self.topic.rewinds
         head = self.topic.position if rewound else max(self._last_seq, self.topic.position)
-        return _event("stream-reset", json.dumps({"last_seq": head}), Cursor())
+        return _event("stream-reset", json.dumps({"last_seq": head}), StreamCursor())
 
 
 class ProjectFeed:
@@ -204,6 +201,6 @@ class ProjectFeed:
         """Nothing to let go."""
 
 
-def _event(name: str, data: str, cursor: Cursor | None = None) -> bytes:
+def _event(name: str, data: str, cursor: StreamCursor | None = None) -> bytes:
     text: str = sse_encode_event(name, data, event_id=None if cursor is None else str(cursor))
     return text.encode()

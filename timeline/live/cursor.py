@@ -1,7 +1,4 @@
-"""Where a reader of a log stands: the cursor that a browser or an API client brings back.
-
-May import Django's requests only.
-"""
+"""Where a reader of a log stands: the cursor that a browser or an API client brings back."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from django.http import HttpRequest
 PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,10}))?", re.ASCII)
 
 
-class InvalidCursor(Exception):
+class InvalidStreamCursor(Exception):
     """What was sent as a cursor is none."""
 
     status = 400
@@ -25,7 +22,7 @@ class InvalidCursor(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class StreamCursor:
     """The last event that a reader has, and the incarnation of the database that it was read from."""
 
     seq: int = 0
@@ -39,7 +36,7 @@ class Cursor:
         return self.seq == 0 or self.incarnation == incarnation
 
 
-def cursor_of(request: HttpRequest) -> Cursor:
+def cursor_of(request: HttpRequest) -> StreamCursor:
     """`Last-Event-ID` wins over `?afterSeq=`: a browser that reconnects sends both, and only the header is fresh."""
     header = request.headers.get("Last-Event-ID")
     if header:
@@ -47,8 +44,8 @@ def cursor_of(request: HttpRequest) -> Cursor:
     return _parsed(request.GET.get("afterSeq") or "0", "invalid_after_seq", "afterSeq")
 
 
-def _parsed(text: str, code: str, where: str) -> Cursor:
+def _parsed(text: str, code: str, where: str) -> StreamCursor:
     found = PATTERN.fullmatch(text)
     if found is None:
-        raise InvalidCursor(code, where)
-    return Cursor(int(found[1]), int(found[2] or 0))
+        raise InvalidStreamCursor(code, where)
+    return StreamCursor(int(found[1]), int(found[2] or 0))

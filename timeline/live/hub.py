@@ -1,6 +1,6 @@
 """All streams of this process: who is let in, what they follow, and the clock that looks after them.
 
-May import identity, the record and its neighbours in this package. One per event loop; everything runs on it.
+One per event loop; everything runs on it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from django.conf import settings
 from django.db import Error
 
 from timeline.access import Permit
-from timeline.doorbell import log_channel, project_channel
 from timeline.live.access_watch import AccessWatch
 from timeline.live.bus import Bus
 from timeline.live.client import Client, Feed, LogFeed, ProjectFeed
-from timeline.live.reading import Reading
-from timeline.live.response import EventStream, LogStream, ProjectStream
+from timeline.live.log_reader import Reading
+from timeline.live.response import EventStreamResponse, LogStream, ProjectStream
 from timeline.live.topic import LogTopic, ProjectTopic, Topic
+from timeline.notify import log_channel, project_channel
 
 log = logging.getLogger(__name__)
 TICK_S = 1.0
@@ -52,7 +52,7 @@ class Hub:
         self._clock = asyncio.create_task(_every(TICK_S, self._tick))
 
     @asynccontextmanager
-    async def client(self, stream: EventStream) -> AsyncIterator[Client]:
+    async def client(self, stream: EventStreamResponse) -> AsyncIterator[Client]:
         """A place for one stream; raises `TooMany` where there is none."""
         actor = stream.permit.principal.actor
         self._require_place(actor)
@@ -103,7 +103,7 @@ class Hub:
         if self._by_actor.total() >= settings.AGENTOPS_STREAMS:
             raise TooMany("this server process has no place for another stream", code="no_place", status=503)
 
-    async def _feed(self, stream: EventStream) -> Feed:
+    async def _feed(self, stream: EventStreamResponse) -> Feed:
         # One at a time: two who come for the same log must find one topic.
         async with self._opening:
             if isinstance(stream, ProjectStream):

@@ -1,7 +1,4 @@
-"""What an event looks like on the wire: a rendering turns events into pieces, and pieces into SSE text.
-
-May import the record, its neighbour the cursor, and django-eventstream's encoder.
-"""
+"""What an event looks like on the wire: a rendering turns events into pieces, and pieces into SSE text."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from uuid import UUID
 from django.core.serializers.json import DjangoJSONEncoder
 from django_eventstream.utils import sse_encode_event
 
-from timeline import events, log
-from timeline.live.cursor import Cursor
+from timeline import events, log, outgoing
+from timeline.live.cursor import StreamCursor
 from timeline.models import Event
 
 #: SSE event name → data. An empty one shows nothing, and only moves the reader's cursor.
@@ -41,7 +38,7 @@ class Rendering:
         """The events as they are kept for sending; what can be encoded once for all readers is encoded here."""
         made = []
         for event, piece in zip(found, self.render(log_id, found), strict=True):
-            cursor = str(Cursor(event.seq, incarnation))
+            cursor = str(StreamCursor(event.seq, incarnation))
             frame = b"" if self.merged else _encoded(piece, cursor)
             made.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))
         return made
@@ -102,7 +99,7 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
 
 
 def _as_json(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
-    return [{"message": _dumps(log.wire(event))} for event in found]
+    return [{"message": _dumps(log.wire(event))} for event in outgoing.masked(found)]
 
 
 def _dumps(value: object) -> str:

@@ -1,7 +1,4 @@
-"""What a view answers to open a stream. It only says what is to be streamed; timeline.live.server does it.
-
-May import identity, the record and its neighbours in this package.
-"""
+"""What a view answers to open a stream. It only says what is to be streamed; timeline.live.server does it."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from agentops.projects import incarnations
 from timeline.access import Permit
-from timeline.live.cursor import Cursor
+from timeline.live.cursor import StreamCursor
 from timeline.live.rendering import Rendering
 from timeline.models import Log
 
@@ -26,7 +23,7 @@ class ForeignOrigin(Exception):
     status = 403
 
 
-class EventStream(HttpResponse):
+class EventStreamResponse(HttpResponse):
     """The base: headers that keep proxies from holding a stream back, and the permit that it lives by."""
 
     def __init__(self, permit: Permit) -> None:
@@ -36,11 +33,11 @@ class EventStream(HttpResponse):
         self.headers["X-Accel-Buffering"] = "no"
 
 
-class LogStream(EventStream):
+class LogStream(EventStreamResponse):
     """The events of one log after a cursor, then those that come, until its terminal event."""
 
     def __init__(
-        self, ledger: Log, cursor: Cursor, rendering: Rendering, permit: Permit, *, incarnation: int, ended: bool
+        self, ledger: Log, cursor: StreamCursor, rendering: Rendering, permit: Permit, *, incarnation: int, ended: bool
     ) -> None:
         super().__init__(permit)
         self.log_id: UUID = ledger.pk
@@ -53,7 +50,7 @@ class LogStream(EventStream):
         self.ended = ended
 
 
-class ProjectStream(EventStream):
+class ProjectStream(EventStreamResponse):
     """The ids of a project's runs as they are created or change their status; nothing is replayed."""
 
     def __init__(self, project_id: UUID, permit: Permit) -> None:
@@ -61,11 +58,11 @@ class ProjectStream(EventStream):
         self.project_id = project_id
 
 
-def log_stream(ledger: Log, cursor: Cursor, rendering: Rendering, permit: Permit, *, ended: bool) -> HttpResponse:
+def log_stream(ledger: Log, cursor: StreamCursor, rendering: Rendering, permit: Permit, *, ended: bool) -> HttpResponse:
     """The answer for one reader. Whoever has everything of an ended log gets 204, by which an EventSource stops;
     a merged rendering says `end` instead, because htmx opens a new EventSource after any other answer than 200."""
     incarnation = incarnations.current()
-    if ended and not rendering.merged and cursor == Cursor(ledger.last_seq, incarnation):
+    if ended and not rendering.merged and cursor == StreamCursor(ledger.last_seq, incarnation):
         return HttpResponse(status=204)
     return LogStream(ledger, cursor, rendering, permit, incarnation=incarnation, ended=ended)
 

@@ -1,6 +1,6 @@
 """The ASGI application around Django: it serves streams itself, and hands every other request on.
 
-May import identity, the record and its neighbours in this package. A stream's view is an ordinary one: it runs with
+A stream's view is an ordinary one: it runs with
 all middleware on one of a few threads and answers what is to be streamed; from then on no thread and no database
 connection belongs to the client. Under Django's own handler each open stream would occupy a thread.
 """
@@ -27,7 +27,7 @@ from django.urls import get_resolver, set_script_prefix
 
 from timeline.live.client import Client
 from timeline.live.hub import Hub, TooMany
-from timeline.live.response import EventStream
+from timeline.live.response import EventStreamResponse
 
 log = logging.getLogger(__name__)
 Scope = dict[str, Any]
@@ -68,7 +68,7 @@ class LiveServer:
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._door.ask(scope)
-        if not isinstance(response, EventStream):
+        if not isinstance(response, EventStreamResponse):
             await self._door.send_response(response, send)
             return
         try:
@@ -147,7 +147,7 @@ def _settle() -> None:
     gc.freeze()
 
 
-async def _begin(response: EventStream, send: Send) -> None:
+async def _begin(response: EventStreamResponse, send: Send) -> None:
     headers = [
         (name.lower().encode("ascii"), value.encode("latin1"))
         for name, value in response.items()

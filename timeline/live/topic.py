@@ -1,6 +1,6 @@
 """What several clients of this process follow together: a log, read once for all of them, or a project's runs.
 
-May import the record and its neighbours in this package. Everything here runs on the event loop; what touches the
+Everything here runs on the event loop; what touches the
 database is handed to `Reading`'s threads (reading.py).
 """
 
@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import Error
 from django_eventstream.views import Listener, get_listener_manager
 
-from timeline.live.reading import PAGE, Reading
+from timeline.live.log_reader import PAGE, Reading
 from timeline.live.rendering import Item, Rendering
 
 logger = logging.getLogger(__name__)

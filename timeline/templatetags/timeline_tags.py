@@ -1,7 +1,4 @@
-"""How the templates of a timeline write times and numbers; static/js/time.js goes on from there.
-
-A door's part: may import Django and the record.
-"""
+"""How the templates of a timeline write times and numbers; static/js/time.js goes on from there."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
-from agentops.projects.admin import audit, keys, members, notifications, people, projects
+"""Projects, members, keys, notifications and the audit trail in the Django administration."""
 
-__all__ = ["audit", "keys", "members", "notifications", "people", "projects"]
+from agentops.projects.admin import audit_admin, key_admin, member_admin, notification_admin, project_admin, user_admin
+
+__all__ = ["audit_admin", "key_admin", "member_admin", "notification_admin", "project_admin", "user_admin"]

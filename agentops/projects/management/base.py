@@ -1,7 +1,4 @@
-"""What our management commands share: subcommands, output for people and programs, exit codes.
-
-May import Django and storage_faults only: commands of every package build on it.
-"""
+"""What our management commands share: subcommands, output for people and programs, exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.module_loading import import_string
 
-from agentops.projects.storage_faults import NO_ANSWER, fault_of
+from agentops.http.storage_faults import NO_ANSWER, fault_of
 
 EXIT_NOT_COMPLETED = 1
 EXIT_USAGE = 2  # argparse's own

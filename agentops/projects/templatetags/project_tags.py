@@ -1,7 +1,4 @@
-"""What the frame of every page says of its project: the bell.
-
-A door's part: may import Django and this package.
-"""
+"""What the frame of every page says of its project: the bell."""
 
 from __future__ import annotations
 

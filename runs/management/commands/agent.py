@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agentops.projects.management.base import AddSubcommand, OurCommand
-from runs.management import agent_options
+from runs.management.agent import options
 
 
 class Command(OurCommand):
     help = "Define agents, start runs, watch and control them"
 
     def subcommands(self, add: AddSubcommand) -> None:
-        agent_options.add_all(add)
+        options.add_all(add)

@@ -1,6 +1,6 @@
 """`agentops budget`: what all runs of a project may use in a day, from midnight to midnight UTC.
 
-A door: what a budget is, runs.budgets says.
+A door: what a budget is, runs.agents.budgets says.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from django.core.management.base import CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import OurCommand
-from runs import day_budgets
-from runs.budgets import OF_DAY
-from runs.management.references import operator
+from runs.actions import day_budgets
+from runs.agents.budgets import OF_DAY
+from runs.management.agent.references import operator
 
 NONE = "none"
 

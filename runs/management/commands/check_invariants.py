@@ -1,7 +1,4 @@
-"""`agentops check_invariants`: is what the database holds still true?
-
-A door: may import Django, identity and runs.
-"""
+"""`agentops check_invariants`: is what the database holds still true?"""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.management.base import OurCommand, printable
-from runs.invariants import Violation, check
-from runs.management.references import find_run
+from runs.management.agent.references import find_run
+from runs.upkeep.invariants import Violation, check
 
 
 class Command(OurCommand):

@@ -1,7 +1,4 @@
-"""`agentops check_runs`: does the log of each run tell what its rows hold?
-
-A door: may import Django, identity and runs.
-"""
+"""`agentops check_runs`: does the log of each run tell what its rows hold?"""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_NOT_FOUND, OurCommand, printable
-from runs.folding import Difference, differences
-from runs.management.references import find_run
+from runs.management.agent.references import find_run
 from runs.models import AgentRun
+from runs.upkeep.replay_check import Mismatch, differences
 
 
 class Command(OurCommand):
@@ -58,7 +55,7 @@ class Command(OurCommand):
             else:
                 self.stderr.write(f"agentops: run {run.pk} is not ours ({run.source}): its rows are made from its log")
 
-    def _tell(self, run_id: UUID, found: list[Difference]) -> None:
+    def _tell(self, run_id: UUID, found: list[Mismatch]) -> None:
         if found:
             self.stdout.write(f"{run_id} differs")
         for difference in found:

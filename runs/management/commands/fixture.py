@@ -17,7 +17,7 @@ from runs.fixtures import format as fixtures
 from runs.fixtures.account import Account
 from runs.fixtures.convert import Converted, convert_file
 from runs.fixtures.format import Fixture, FixtureError
-from runs.management.reading import unusable
+from runs.management.agent.input_files import unusable
 
 UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 

@@ -13,10 +13,10 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
 from agentops.projects.management.base import EXIT_REFUSED, OurCommand
-from runs import restore
-from runs.invariants import check
-from runs.management.home import Home
-from runs.management.references import operator
+from runs.management.agent.references import operator
+from runs.management.site.home import Home
+from runs.upkeep import restore
+from runs.upkeep.invariants import check
 
 EXIT_VIOLATED = 1
 OTHERS = """

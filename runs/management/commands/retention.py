@@ -1,6 +1,6 @@
 """`agentops retention`: remove the runs that were kept for long enough, and hold those that must stay.
 
-A door: what goes and how is said in runs.retention.
+A door: what goes and how is said in runs.upkeep.retention.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from django.core.management.base import CommandParser
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import OurCommand
 from agentops.projects.models import Project
-from runs import retention
-from runs.families import Kept
-from runs.management.reading import legible
-from runs.management.references import find_run, operator
-from runs.retention import Outcome
+from runs.management.agent.input_files import legible
+from runs.management.agent.references import find_run, operator
+from runs.upkeep import retention
+from runs.upkeep.retention import RemovalReport
+from runs.upkeep.run_groups import Kept
 
 MAX_REASON = 200
 
@@ -74,8 +74,8 @@ class Command(OurCommand):
         run = retention.release(find_run(options["run"]).pk, reason=options["reason"], by=operator())
         self._tell(run.pk, f"{run.pk} is held no longer", options, held_at=None)
 
-    def _remove(self, project: Project, days: int | None) -> Outcome:
-        done = Outcome(project, days)
+    def _remove(self, project: Project, days: int | None) -> RemovalReport:
+        done = RemovalReport(project, days)
         with closing(retention.apply(done, by=operator())) as removal:
             for _ in removal:
                 self._show(done)
@@ -83,7 +83,7 @@ class Command(OurCommand):
             self.stderr.write("")
         return done
 
-    def _show(self, done: Outcome) -> None:
+    def _show(self, done: RemovalReport) -> None:
         """Where somebody looks on: how far it is, in one line that is written again and again."""
         if self.stderr.isatty():
             self.stderr.write(f"\r{done.project.slug}: {done.runs} runs, {done.rows.total()} rows removed", ending="")
@@ -102,7 +102,7 @@ def _projects(reference: str | None) -> list[Project]:
     return list(Project.objects.order_by("slug"))
 
 
-def _row(outcome: Outcome) -> dict[str, Any]:
+def _row(outcome: RemovalReport) -> dict[str, Any]:
     return {
         "project": outcome.project.slug,
         "older_than_days": outcome.days,

@@ -16,8 +16,8 @@ from uvicorn.supervisors import Multiprocess
 
 from agentops.projects.management.base import OurCommand
 from runs import environment
-from runs.management.pools import warn_of_pools
-from runs.management.web_server import Server, allow_connections, listen, web_config
+from runs.management.site.pools import warn_of_pools
+from runs.management.site.web_server import WebServer, allow_connections, listen, web_config
 
 MAX_PROCESSES = 64
 #: How long open requests may still take at the end.
@@ -49,7 +49,7 @@ class Command(OurCommand):
         allow_connections(settings.AGENTOPS_CONNECTIONS)
         config = web_config(workers=processes, timeout_graceful_shutdown=GRACE_S)
         if processes == 1:
-            Server(config).run(sockets=[site])
+            WebServer(config).run(sockets=[site])
         else:
             site.set_inheritable(True)
             _, config.secrets = environment.for_own_process()

@@ -19,11 +19,12 @@ from django.db import connection, connections, transaction
 from django.db.migrations.loader import MigrationLoader
 
 from agentops.projects.management.base import EXIT_INVALID, OurCommand
-from runs import demo, environment, lifecycle
-from runs.engine import worker
-from runs.management.embedded import HOST, Ending, serve
-from runs.management.home import Home, warnings_about
-from runs.management.web_server import listen
+from runs import demo, environment
+from runs.lifecycle import transitions
+from runs.management.site.embedded import HOST, Ending, serve
+from runs.management.site.home import Home, warnings_about
+from runs.management.site.web_server import listen
+from runs.worker import worker
 
 #: What would make this more than one process on one machine.
 SERVERS = ("DATABASE_URL", "REDIS_URL")
@@ -53,7 +54,7 @@ class Command(OurCommand):
         _migrate()
         demo.seed()
         # The lock is ours, so whoever wrote its name there is dead. Only then is that name replaced.
-        lifecycle.expire_leases(home.previous)
+        transitions.expire_leases(home.previous)
         mine = worker.current()
         home.belongs_to(mine.owner)
         connection.close()

@@ -19,8 +19,8 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from agentops.projects.management.base import EXIT_USAGE, OurCommand
-from runs.management.pools import warn_of_pools
-from runs.wake import CELERY_APP
+from runs.lifecycle.wake import CELERY_APP
+from runs.management.site.pools import warn_of_pools
 
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]

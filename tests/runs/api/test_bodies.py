@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from django.test import RequestFactory
 
-from agentops.one_charset import AsgiRequest
-from runs.api.bodies import MAX_BYTES, document_of
+from agentops.http.utf8_requests import AsgiRequest
 from runs.api.problems import Problem
+from runs.api.requests.bodies import MAX_BYTES, document_of
 from tests.make import make_agent, make_project
 from tests.runs.api.posting import JSON, Program, counts, pointers, program, refused
 from tests.runs.test_strict_json import REFUSED

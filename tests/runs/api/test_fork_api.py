@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from agentops.projects.models import AuditEntry
-from runs import wake
+from runs.lifecycle import wake
 from runs.models import AgentRun, Checkpoint
 from tests.crash.rig import check
 from tests.make import drive, make_agent, make_project, make_run

@@ -13,9 +13,9 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
-from runs import inbox
-from runs.api import idempotency
-from runs.engine import steering
+from runs.actions import run_actions
+from runs.api.requests import idempotency
+from runs.lifecycle import inbox
 from runs.models import AgentRun, RunCommand
 from tests.make import make_agent, make_project, make_run
 from tests.runs.api.posting import Program, counts, pointers, program, refused
@@ -181,7 +181,7 @@ def test_many_at_once_have_one_effect(alpha: Program) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_second_is_told_that_the_first_is_under_way(alpha: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, str]] = []
-    create = steering.create
+    create = run_actions.create
 
     def slow(*args: Any, **options: Any) -> AgentRun:
         run = create(*args, **options)
@@ -200,7 +200,7 @@ def test_the_second_is_told_that_the_first_is_under_way(alpha: Program, monkeypa
         finally:
             connections.close_all()
 
-    monkeypatch.setattr(steering, "create", slow)
+    monkeypatch.setattr(run_actions, "create", slow)
     assert alpha.post("", NEW, Idempotency_Key=KEY).status_code == 201
     assert set(seen) == {(409, "in_progress")}
     assert AgentRun.objects.count() == 1

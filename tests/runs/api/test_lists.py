@@ -274,7 +274,7 @@ def test_a_cursor_of_another_version_is_refused(run: AgentRun, client: Client, m
     make_runs(run.project, 3)
     url = client.get(f"{url_of('runs', run)}?limit=1").json()["next"]
     assert client.get(url).status_code == 200
-    monkeypatch.setattr("runs.api.pagination.VERSION", 2)
+    monkeypatch.setattr("runs.api.requests.pagination.VERSION", 2)
 
     assert client.get(url).json()["code"] == "invalid_cursor"
 

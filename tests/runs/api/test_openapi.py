@@ -13,8 +13,8 @@ from django.urls import URLPattern, URLResolver
 from drf_spectacular.validation import validate_schema
 
 from runs.api import urls
-from runs.api.docs import document
-from runs.api.views import ApiView
+from runs.api.base_views import ApiView
+from runs.api.schema.docs import document
 from tests.make import drive, make_agent, make_project, make_run
 from tests.web.people import make_person, with_key
 

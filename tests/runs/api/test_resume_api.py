@@ -14,7 +14,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from agentops.projects.models import AuditEntry, Role
-from runs import inbox, lifecycle, wake
+from runs.lifecycle import inbox, transitions, wake
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
 from tests.crash.rig import check, events
@@ -137,12 +137,12 @@ def test_only_paused_runs_can_be_resumed(alpha: Program, status: str) -> None:
     if status == "stopped":
         inbox.stop(run.pk, by="test")
     elif status != "queued":
-        claimed = lifecycle.claim(run.pk, "worker")
+        claimed = transitions.claim(run.pk, "worker")
         assert claimed is not None
         ends = {"completed": RunCompleted(), "failed": RunFailed(error_type="boom")}
         if status in ends:
             reason = "boom" if status == "failed" else ""
-            lifecycle.move(claimed.run, RunStatus(status), ends[status], source=Source.WORKER, epoch=1, reason=reason)
+            transitions.move(claimed.run, RunStatus(status), ends[status], source=Source.WORKER, epoch=1, reason=reason)
     before = counts()
 
     for body in ({}, {"kill": True})[: 2 if RunStatus(status).terminal else 1]:
@@ -275,11 +275,11 @@ def test_kill_takes_a_live_run_and_resumes_it(alpha: Program, admin: Program, st
     """DESIGN 4: fenced, paused by the operator, resumed; one transaction, one entry of the trail for each."""
     run = make_run(make_agent(alpha.project))
     if status in ("running", "waiting"):
-        claimed = lifecycle.claim(run.pk, "worker")
+        claimed = transitions.claim(run.pk, "worker")
         assert claimed is not None
         if status == "waiting":
             waits = RunWaiting(reason="cooldown")
-            lifecycle.move(claimed.run, RunStatus.WAITING, waits, source=Source.WORKER, reason="cooldown", epoch=1)
+            transitions.move(claimed.run, RunStatus.WAITING, waits, source=Source.WORKER, reason="cooldown", epoch=1)
     elif status == "paused":
         inbox.pause(run.pk, by="test")
     epoch = now(run).lease_epoch
@@ -295,7 +295,7 @@ def test_kill_takes_a_live_run_and_resumes_it(alpha: Program, admin: Program, st
     assert trail == [("run.killed", status)] * (status != "paused") + [("run.resumed", "paused")]
     for each in (old, drive(new)):
         check(each)
-    assert not lifecycle.renew(run.pk, epoch)
+    assert not transitions.renew(run.pk, epoch)
 
 
 def test_who_may_kill(alpha: Program, admin: Program) -> None:
@@ -317,12 +317,12 @@ def test_who_may_kill(alpha: Program, admin: Program) -> None:
 def test_a_kill_that_is_refused_leaves_the_run_alone(alpha: Program, admin: Program) -> None:
     """All or nothing: with the cap used up the worker keeps its run."""
     run = make_run(make_agent(alpha.project))
-    assert lifecycle.claim(run.pk, "worker")
+    assert transitions.claim(run.pk, "worker")
     AgentRun.objects.filter(pk=run.pk).update(step_count=500)
     before = counts()
     assert refused(admin.post(f"/{run.pk}/resume", {"kill": True})) == (409, "max_total_steps_exceeded")
     assert counts() == before
-    assert (now(run).status, now(run).lease_epoch, lifecycle.renew(run.pk, 1)) == ("running", 1, True)
+    assert (now(run).status, now(run).lease_epoch, transitions.renew(run.pk, 1)) == ("running", 1, True)
 
 
 # --- Many ---------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agentops.projects.models import Project
-from runs import search
 from runs.models import AgentRun
+from runs.queries import search
 from tests.make import make_project
 from tests.runs.api.rows import add_messages, ids_of, make_logless_run, make_runs, pages_of, said
 

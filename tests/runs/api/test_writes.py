@@ -17,10 +17,10 @@ from django.test import Client
 from pytest_django import Settings
 
 from agentops.projects.models import AuditEntry, Role
-from runs import creation, inbox, lifecycle
-from runs.engine.worker import Worker
+from runs.lifecycle import creation, inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive, make_agent, make_project, make_run
 from tests.runs.api.posting import JSON, Program, counts, pointers, program, refused
@@ -48,9 +48,9 @@ def now(run: AgentRun) -> AgentRun:
 
 
 def completed(run: AgentRun) -> AgentRun:
-    claimed = lifecycle.claim(run.pk, "worker")
+    claimed = transitions.claim(run.pk, "worker")
     assert claimed is not None
-    lifecycle.move(claimed.run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER, epoch=claimed.epoch)
+    transitions.move(claimed.run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER, epoch=claimed.epoch)
     return now(run)
 
 
@@ -194,7 +194,7 @@ def test_pause_and_stop(alpha: Program, run: AgentRun) -> None:
 
 
 def test_a_run_that_a_worker_has_is_asked(alpha: Program, run: AgentRun) -> None:
-    assert lifecycle.claim(run.pk, "worker")
+    assert transitions.claim(run.pk, "worker")
     for path in ("pause", "stop"):
         answer = alpha.post(f"/{run.pk}/{path}")
         assert (answer.status_code, answer.json()["status"]) == (202, "running")

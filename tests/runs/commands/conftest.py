@@ -13,9 +13,10 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
-from runs import agents, creation, lifecycle
+from runs.actions import agent_definitions
+from runs.lifecycle import creation, transitions
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
 from timeline.events import Payload
@@ -37,7 +38,7 @@ def project(db: None) -> Project:
 
 @pytest.fixture
 def agent(project: Project) -> Agent:
-    return agents.apply(project, DEFINITION, by="system")[0]
+    return agent_definitions.apply(project, DEFINITION, by="system")[0]
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def make_run(project: Project, agent: Agent) -> Callable[..., AgentRun]:
         run = creation.create(project, agent, prompt, by="test", **options)
         if status is RunStatus.QUEUED:
             return run
-        claimed = lifecycle.claim(run.pk, "a worker")
+        claimed = transitions.claim(run.pk, "a worker")
         assert claimed is not None
         moves: dict[RunStatus, tuple[Payload, str]] = {
             RunStatus.COMPLETED: (RunCompleted(), ""),
@@ -58,7 +59,7 @@ def make_run(project: Project, agent: Agent) -> Callable[..., AgentRun]:
         }
         if status in moves:
             payload, reason = moves[status]
-            lifecycle.move(claimed.run, status, payload, source=Source.WORKER, epoch=claimed.epoch, reason=reason)
+            transitions.move(claimed.run, status, payload, source=Source.WORKER, epoch=claimed.epoch, reason=reason)
         return AgentRun.objects.get(pk=run.pk)
 
     return make

@@ -14,9 +14,10 @@ import pytest
 from django.db import connections
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import AuditEntry, Project
-from runs import agents, policies
+from runs.actions import agent_definitions
+from runs.agents import policies
 from runs.errors import InvalidAgent
 from runs.models import Agent
 from tests.crash import scripted
@@ -44,12 +45,12 @@ def deep(levels: int) -> dict[str, Any]:
 
 # --- apply ------------------------------------------------------------------------------------------------------
 def test_it_works(project: Project) -> None:
-    agent, outcome = agents.apply(project, DEFINITION, by="cli:alice")
+    agent, outcome = agent_definitions.apply(project, DEFINITION, by="cli:alice")
     assert (outcome, agent.version, agent.max_steps, agent.tools) == ("created", 1, 50, [])
 
-    agent, outcome = agents.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")
+    agent, outcome = agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")
     assert (outcome, agent.version) == ("changed", 2)
-    assert agents.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")[1] == "unchanged"
+    assert agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")[1] == "unchanged"
 
     stored = Agent.objects.get()
     assert (stored.version, stored.max_steps) == (2, 9)
@@ -60,28 +61,31 @@ def test_it_works(project: Project) -> None:
 
 
 def test_what_is_left_out_goes_back_to_its_default(project: Project) -> None:
-    agents.apply(project, {**DEFINITION, "settings": {"pace": 2}, "instructions": "Be brief."}, by="system")
-    agent, outcome = agents.apply(project, DEFINITION, by="system")
+    agent_definitions.apply(project, {**DEFINITION, "settings": {"pace": 2}, "instructions": "Be brief."}, by="system")
+    agent, outcome = agent_definitions.apply(project, DEFINITION, by="system")
 
     assert (outcome, agent.settings, agent.instructions) == ("changed", {}, "")
 
 
 @pytest.mark.parametrize(("old", "new"), [(True, 1), (1, 1.5), ("1", 1), ([1, 2], [2, 1])])
 def test_values_that_only_look_alike_are_a_change(project: Project, old: object, new: object) -> None:
-    agents.apply(project, {**DEFINITION, "settings": {"x": old}}, by="system")
+    agent_definitions.apply(project, {**DEFINITION, "settings": {"x": old}}, by="system")
 
-    assert agents.apply(project, {**DEFINITION, "settings": {"x": new}}, by="system")[1] == "changed"
+    assert agent_definitions.apply(project, {**DEFINITION, "settings": {"x": new}}, by="system")[1] == "changed"
 
 
 def test_the_same_name_in_two_projects_is_two_agents(project: Project) -> None:
     other = create_project("beta", "Beta", actor=SYSTEM)
 
-    assert agents.apply(project, DEFINITION, by="system")[0] != agents.apply(other, DEFINITION, by="system")[0]
+    assert (
+        agent_definitions.apply(project, DEFINITION, by="system")[0]
+        != agent_definitions.apply(other, DEFINITION, by="system")[0]
+    )
 
 
 def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
     secret = "ghp_" + "a1B2" * 9
-    agents.apply(project, {**DEFINITION, "settings": {"headers": {"token": secret}}}, by="system")
+    agent_definitions.apply(project, {**DEFINITION, "settings": {"headers": {"token": secret}}}, by="system")
 
     assert secret not in json.dumps(AuditEntry.objects.get(action="agent.created").after)
     assert Agent.objects.get().settings == {"headers": {"token": secret}}
@@ -130,7 +134,7 @@ def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
 def test_a_refusal_says_where(change: dict[str, Any], pointer: str, project: Project) -> None:
     """Row 86, and row 74 as far as it speaks of agents."""
     with pytest.raises(InvalidAgent) as refusal:
-        agents.apply(project, {**DEFINITION, **change}, by="system")
+        agent_definitions.apply(project, {**DEFINITION, **change}, by="system")
 
     assert refusal.value.data["pointer"] == pointer
     assert len(str(refusal.value)) < 500
@@ -142,13 +146,13 @@ def test_it_refuses_what_is_too_deep_too_large_or_no_object(project: Project) ->
     big = {f"k{n}": "x" * 100_000 for n in range(6)}
     for definition in ({**DEFINITION, "settings": deep(100)}, {**DEFINITION, "settings": big}, [], "x", None):
         with pytest.raises(InvalidAgent):
-            agents.apply(project, definition, by="system")  # type: ignore[arg-type]
+            agent_definitions.apply(project, definition, by="system")  # type: ignore[arg-type]
 
 
 def test_policies_are_kept_as_they_are(project: Project) -> None:
     policies = {"on_error": [{"match": "rate_limited", "action": "resume", "cooldown": "60s"}]}
 
-    assert agents.apply(project, {**DEFINITION, "policies": policies}, by="system")[0].policies == policies
+    assert agent_definitions.apply(project, {**DEFINITION, "policies": policies}, by="system")[0].policies == policies
 
 
 def test_many_at_once_are_one_agent(transactional_db: None) -> None:
@@ -156,7 +160,7 @@ def test_many_at_once_are_one_agent(transactional_db: None) -> None:
 
     def one(number: int) -> str:
         try:
-            return agents.apply(project, {**DEFINITION, "max_steps": number % 2 + 1}, by="system")[1]
+            return agent_definitions.apply(project, {**DEFINITION, "max_steps": number % 2 + 1}, by="system")[1]
         finally:
             connections.close_all()
 
@@ -239,7 +243,7 @@ def test_an_unknown_project_is_not_found(db: None, refused: Any) -> None:
 def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
     """BI-87"""
     with pytest.raises(InvalidAgent, match="on_idle cannot resume") as refusal:
-        agents.apply(project, {**DEFINITION, "policies": {"on_idle": {"action": "resume"}}}, by="system")
+        agent_definitions.apply(project, {**DEFINITION, "policies": {"on_idle": {"action": "resume"}}}, by="system")
 
     assert (refusal.value.code, refusal.value.status) == ("invalid_policy", 422)
     assert refusal.value.data["pointer"] == "/policies/on_idle/action"
@@ -265,7 +269,7 @@ def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: s
     rules = [{"action": "nudge"}, {"action": "gate", "run": run}]
 
     with pytest.raises(InvalidAgent, match=says) as refusal:
-        agents.apply(project, {**DEFINITION, "policies": {"on_idle": rules}}, by="system")
+        agent_definitions.apply(project, {**DEFINITION, "policies": {"on_idle": rules}}, by="system")
 
     assert (refusal.value.code, refusal.value.data["pointer"]) == ("invalid_policy", "/policies/on_idle/1/run")
 
@@ -277,7 +281,9 @@ def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: A
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     definition = {**DEFINITION, "settings": {"root": str(tmp_path)}}
 
-    agents.apply(project, {**definition, "policies": {"on_dead": {"action": "gate", "run": run}}}, by="system")
+    agent_definitions.apply(
+        project, {**definition, "policies": {"on_dead": {"action": "gate", "run": run}}}, by="system"
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,7 +315,7 @@ def test_a_root_that_the_site_does_not_allow_is_refused(
     given = {} if root is None else {"root": root.replace("here", str(tmp_path / "here"))}
 
     with pytest.raises(InvalidAgent, match=says) as refusal:
-        agents.apply(project, {**DEFINITION, "tools": tools, "settings": given}, by="system")
+        agent_definitions.apply(project, {**DEFINITION, "tools": tools, "settings": given}, by="system")
 
     assert refusal.value.data["pointer"] == pointer
     assert not Agent.objects.filter(project=project).exists()
@@ -319,13 +325,13 @@ def test_a_gate_that_could_read_nothing_is_refused(project: Project) -> None:
     policy = {"on_dead": {"action": "gate", "run": 'read_file {"path": "x"}'}}
 
     with pytest.raises(InvalidAgent, match="AGENTOPS_TOOL_ROOTS") as refusal:
-        agents.apply(project, {**DEFINITION, "policies": policy}, by="system")
+        agent_definitions.apply(project, {**DEFINITION, "policies": policy}, by="system")
 
     assert refusal.value.data["pointer"] == "/policies/on_dead/run"
 
 
 def test_recover_is_an_old_word_for_resume(project: Project) -> None:
     """S-101, BI-87"""
-    agent, _ = agents.apply(project, {**DEFINITION, "policies": {"on_dead": "recover"}}, by="system")
+    agent, _ = agent_definitions.apply(project, {**DEFINITION, "policies": {"on_dead": "recover"}}, by="system")
 
     assert policies.parse(agent.policies).rules[policies.Trigger.ON_DEAD][0].action == "resume"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import AuditEntry
-from runs import agents, creation, inbox
+from runs.actions import agent_definitions
+from runs.lifecycle import creation, inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.runs.commands.conftest import DEFINITION, Command
@@ -41,7 +42,7 @@ def test_all_paused_runs_go_on_and_the_others_are_named(make_run: Callable[..., 
 def test_a_project_may_be_named(make_run: Callable[..., AgentRun], command: Command, refused: Any) -> None:
     mine = make_run(P)
     beta = create_project("beta", "Beta", actor=SYSTEM)
-    other = creation.create(beta, agents.apply(beta, DEFINITION, by="test")[0], "Hello", by="test")
+    other = creation.create(beta, agent_definitions.apply(beta, DEFINITION, by="test")[0], "Hello", by="test")
     inbox.pause(other.pk, by="test")
 
     assert list(lines(command("agent", "resume", "--all", "--project", "beta"))) == [str(other.pk)]

@@ -17,14 +17,15 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import create_project
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
-from runs import agents, creation, inbox
-from runs.engine.worker import Worker
+from runs.actions import agent_definitions
 from runs.fixtures import library
-from runs.management import starting
+from runs.lifecycle import creation, inbox
+from runs.management.agent import start_commands
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from timeline import log
 
 MakeRun = Callable[..., AgentRun]
@@ -59,7 +60,7 @@ def fixture_agent(project: Project, tmp_path: Path, settings: Any) -> Callable[.
             "model": f"{tmp_path.name}-{slug}",
             "tools": ["recorded"],
         }
-        return agents.apply(project, definition, by="system")[0]
+        return agent_definitions.apply(project, definition, by="system")[0]
 
     yield make
     library.load.cache_clear()
@@ -249,7 +250,7 @@ def test_ctrl_c_ends_the_waiting_only(agent: Agent, command: Command, monkeypatc
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(starting.time, "sleep", interrupt)
+    monkeypatch.setattr(start_commands.time, "sleep", interrupt)
     with pytest.raises(SystemExit) as ended:
         command("agent", "run", "player", "--project", "alpha", "--wait")
 
@@ -271,7 +272,9 @@ def test_ls_shows_the_newest_first(make_run: MakeRun, command: Command) -> None:
 def test_ls_filters(make_run: MakeRun, command: Command, refused: Any) -> None:
     paused, stopped, queued = make_run(RunStatus.PAUSED), make_run(RunStatus.STOPPED), make_run()
     other = create_project("beta", "Beta", actor=SYSTEM)
-    agent, _ = agents.apply(other, {"agent_id": "x", "provider": "fixture", "model": "claude-code-5c"}, by="system")
+    agent, _ = agent_definitions.apply(
+        other, {"agent_id": "x", "provider": "fixture", "model": "claude-code-5c"}, by="system"
+    )
     theirs = creation.create(other, agent, "Hi", by="test")
 
     def listed(*words: str) -> list[str]:
@@ -369,7 +372,7 @@ def test_a_terminal_gets_columns(make_run: MakeRun) -> None:
 
 
 def test_who_acts_is_read_off_the_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs.management.references import operator
+    from runs.management.agent.references import operator
 
     monkeypatch.setenv("USER", "mallory")
     monkeypatch.setenv("LOGNAME", "mallory")

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from django.db import connections
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
 from timeline import log
@@ -260,6 +260,6 @@ def test_a_resumed_run_takes_no_commands(make_run: MakeRun, command: Command, re
 def test_a_claim_between_look_up_and_command_is_seen(make_run: MakeRun, command: Command) -> None:
     """The command decides by the row under its lock, not by what was looked up before."""
     run = make_run()
-    lifecycle.claim(run.pk, "a worker")
+    transitions.claim(run.pk, "a worker")
 
     assert "running" in command("agent", "pause", str(run.pk))

@@ -14,9 +14,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
-from runs import lifecycle
-from runs.engine import resume as resuming
-from runs.management import tailing
+from runs.actions import resume as resuming
+from runs.lifecycle import transitions
+from runs.management.agent import tail
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.make import drive
@@ -146,9 +146,9 @@ def test_it_follows_until_the_last_word(make_run: MakeRun, monkeypatch: pytest.M
         if now in (1, 2):
             append(run, Entry(LlmTextDelta(text=f"word {now}")))
         if now == 3:
-            lifecycle.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
+            transitions.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
 
-    monkeypatch.setattr(tailing.time, "sleep", meanwhile)
+    monkeypatch.setattr(tail.time, "sleep", meanwhile)
     out = io.StringIO()
     assert tail_of(out, str(run.pk)) == (0, "")
 
@@ -159,9 +159,9 @@ def test_it_follows_until_the_last_word(make_run: MakeRun, monkeypatch: pytest.M
 
 def test_more_events_than_it_reads_at_once(make_run: MakeRun, command: Command) -> None:
     run = make_run()
-    append(run, *[Entry(LlmTextDelta(text=str(n))) for n in range(2 * tailing.BATCH)])
+    append(run, *[Entry(LlmTextDelta(text=str(n))) for n in range(2 * tail.BATCH)])
 
-    assert seqs(command("agent", "tail", str(run.pk), "--no-follow")) == list(range(1, 2 * tailing.BATCH + 3))
+    assert seqs(command("agent", "tail", str(run.pk), "--no-follow")) == list(range(1, 2 * tail.BATCH + 3))
 
 
 @pytest.mark.parametrize("status", [RunStatus.PAUSED, RunStatus.STOPPED])
@@ -176,7 +176,7 @@ def test_an_end_that_is_no_completion_is_exit_1(make_run: MakeRun, status: RunSt
 def test_a_failure_is_said(make_run: MakeRun) -> None:
     run = make_run(RunStatus.RUNNING)
     failed = RunFailed(error_type="boom")
-    lifecycle.move(run, RunStatus.FAILED, failed, source=Source.WORKER, reason="boom", error_message="no\x1b way")
+    transitions.move(run, RunStatus.FAILED, failed, source=Source.WORKER, reason="boom", error_message="no\x1b way")
 
     assert tail_of(io.StringIO(), str(run.pk)) == (1, "the run is failed (boom): no\N{REPLACEMENT CHARACTER} way")
 
@@ -202,7 +202,7 @@ def test_ctrl_c_ends_it(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> N
 
     run = make_run()
     append(run, Entry(LlmTextDelta(text="half a")))
-    monkeypatch.setattr(tailing.time, "sleep", interrupt)
+    monkeypatch.setattr(tail.time, "sleep", interrupt)
     out = Terminal()
     with pytest.raises(SystemExit) as ended:
         call_command("agent", "tail", str(run.pk), stdout=out)
@@ -239,6 +239,6 @@ def test_another_process_sees_them_come(process_env: dict[str, str], make_run: M
         assert tail.stdout.readline().split("\t")[4] == "now\n"
         # It looks four times a second; the rest is for a busy machine.
         assert time.monotonic() - appended < 5
-        lifecycle.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
+        transitions.move(run, RunStatus.COMPLETED, RunCompleted(), source=Source.WORKER)
         assert tail.stdout.readline().split("\t")[3] == "run.completed"
         assert tail.wait(20) == 0

@@ -44,7 +44,7 @@ def test_the_version() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["agentops.projects.management.commands.key", "runs.management.commands.agent", "runs.management.run_rows"],
+    ["agentops.projects.management.commands.key", "runs.management.commands.agent", "runs.management.agent.run_table"],
 )
 def test_commands_that_need_no_model_library_load_none(module: str, process_env: dict[str, str]) -> None:
     """Set-up and the command's module, in a process of their own. Completion, `--help` and `agent ls` live on this."""

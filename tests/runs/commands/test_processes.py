@@ -16,7 +16,8 @@ from uuid import UUID
 
 import pytest
 
-from runs import agents, creation
+from runs.actions import agent_definitions
+from runs.lifecycle import creation
 from runs.models import Agent, AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.runs.commands.conftest import DEFINITION, MANAGE
@@ -120,7 +121,7 @@ def test_ctrl_c_ends_it_too(no_broker: dict[str, str], tmp_path: Path) -> None:
 def slow(agent: Agent) -> list[AgentRun]:
     """Four runs whose first answer takes minutes."""
     definition = {**DEFINITION, "agent_id": "slow", "settings": {"pace": 0.01}}
-    player, _ = agents.apply(agent.project, definition, by="system")
+    player, _ = agent_definitions.apply(agent.project, definition, by="system")
     return [creation.create(agent.project, player, "Hi", by="test") for _ in range(4)]
 
 

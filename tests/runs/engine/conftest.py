@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from runs import chaos, suspicion, wake
-from runs.engine.worker import Worker
+from runs import chaos
+from runs.lifecycle import suspects, wake
 from runs.models import AgentRun
+from runs.worker.worker import Worker
 from tests.crash.scripted import PLAYS, Play
 from tests.make import make_agent, make_run
 
@@ -59,7 +60,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
             worker.drive(run.pk)
         except Died:
             if alone:
-                assert suspicion.note_death_alone(worker.owner)
+                assert suspects.note_death_alone(worker.owner)
             AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
             return True
         finally:

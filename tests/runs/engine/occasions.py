@@ -11,10 +11,10 @@ from django.db import connections
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 
-from runs.engine.worker import Worker
-from runs.folding import differences
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
+from runs.upkeep.replay_check import differences
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move, Play
 from tests.make import drive

@@ -13,11 +13,11 @@ from django.test import Client
 from pydantic_ai.exceptions import ModelHTTPError
 
 from agentops.projects.models import Role
-from runs import inbox, lifecycle
-from runs.engine.worker import Worker
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, TurnUsage
-from runs.pages import facts
+from runs.pages.run import facts
 from runs.providers.base import ModelCall
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import PIECE, Move
 from tests.make import drive
@@ -123,7 +123,7 @@ def test_a_call_that_was_killed_is_counted(scripted: MakeScripted, die_at: DieAt
     run = scripted(lambda _: [PIECE])
     assert die_at(run, "CP07")
     run.refresh_from_db()
-    lifecycle.fence(run, by="ann")
+    transitions.fence(run, by="ann")
     assert rows(run) == [(1, 0, "abandoned", False, 0)]
 
 

@@ -15,13 +15,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from runs import chaos, folding
+from runs import chaos
+from runs.actions.resume import resume
 from runs.engine import spending
-from runs.engine.resume import resume
 from runs.engine.spending import seconds_at_work
-from runs.engine.worker import Worker
 from runs.models import AgentRun, Attempt, TurnUsage
 from runs.statuses import RunStatus
+from runs.upkeep import replay_check
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events, transcript
 from tests.make import drive, make_agent, make_run
 from tests.runs.engine.conftest import MakeScripted
@@ -54,7 +55,7 @@ def test_tokens(scripted: MakeScripted, model_calls: ModelCalls) -> None:
     assert detail(run) == "550 of 500 tokens"
     assert warnings(run) == [(4, "tokens", "440")]
     assert model_calls() == [1, 2, 3, 4, 5]
-    assert folding.differences(run.pk) == []
+    assert replay_check.differences(run.pk) == []
     check(run)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from runs import inbox, lifecycle
-from runs.engine.fork import fork
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs.actions.fork import fork
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check
 from tests.crash.scripted import Move
 from tests.make import drive
@@ -107,7 +107,7 @@ def test_a_stop_of_a_paused_run_refuses_the_messages_that_wait_for_its_resume(sc
 
 def test_a_kill_supersedes_what_was_asked_before(scripted: MakeScripted) -> None:
     run = scripted(calls=CALLS)
-    assert lifecycle.claim(run.pk, "worker")
+    assert transitions.claim(run.pk, "worker")
     for wish in (pause, stop, send):
         wish(run)
 
@@ -146,9 +146,9 @@ def test_a_run_that_cannot_be_loaded_obeys_too(
     run = with_policies(scripted(calls=CALLS), **({"on_error": policy} if policy else {}))
     run.agent_config["tools"] = ["gone"]
     run.save(update_fields=["agent_config"])
-    assert lifecycle.claim(run.pk, "worker")
+    assert transitions.claim(run.pk, "worker")
     wish(run)
-    assert lifecycle.expire_leases("worker") == 1
+    assert transitions.expire_leases("worker") == 1
 
     run = drive(run, worker)
 

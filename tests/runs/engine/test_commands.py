@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelRequest, ToolCallPart, UserPromptPart
 
-from runs import chaos, inbox
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs import chaos
+from runs.actions.resume import resume
 from runs.errors import RunTerminal
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move
 from tests.make import drive

@@ -9,12 +9,13 @@ import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pytest_django import Settings
 
-from runs import folding, messages
-from runs.engine.worker import Worker
+from runs.conversation.transcript import merge, rows_of
 from runs.models import AgentRun, AgentRunMessage
+from runs.providers import messages
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from runs.transcript import merge, rows_of
+from runs.upkeep import replay_check
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move, Play
 from tests.make import drive
@@ -64,7 +65,7 @@ def test_old_turns_leave_the_request_and_the_rows_stay(scripted: MakeScripted) -
         assert [messages.dump(message) for message in merge(stay)] == request, f"request {number}"
     assert 0 < out < STEPS
     assert len(sent[-1]) < 2 * STEPS
-    assert folding.differences(run.pk) == []
+    assert replay_check.differences(run.pk) == []
     check(run)
 
 

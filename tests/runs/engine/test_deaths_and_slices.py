@@ -6,11 +6,11 @@ import pytest
 from pytest_django import Settings
 
 from agentops.projects.models import Notification
-from runs import inbox, suspicion
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, suspects
 from runs.models import Attempt
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events, transcript
 from tests.make import drive
 from tests.runs.engine.conftest import DieAt, MakeScripted
@@ -40,7 +40,7 @@ def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_a
         "Check what the tools of this step do, then resume the run or stop it."
     )
     resumed = resume(run.pk, by="user:ann").run
-    [suspect] = suspicion.candidates(5)
+    [suspect] = suspects.candidates(5)
     assert (suspect.run_id, suspect.deaths) == (resumed.pk, 3)
     assert drive(resumed).status == RunStatus.COMPLETED
 
@@ -51,7 +51,7 @@ def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, 
     run = scripted(calls=[["ledger_read"]])
     for deaths in range(1, 31):
         assert die_at(run, "CP07")
-        [suspect] = suspicion.candidates(5)
+        [suspect] = suspects.candidates(5)
         assert (suspect.lapsed, suspect.deaths) == (True, deaths)
 
     run = drive(run)

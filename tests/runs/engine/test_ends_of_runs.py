@@ -13,8 +13,8 @@ from django.db import connection
 from django.test import Client
 from pydantic_ai.messages import ToolCallPart
 
-from runs import inbox
-from runs.engine.resume import resume
+from runs.actions.resume import resume
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus

@@ -8,14 +8,15 @@ import pytest
 from pydantic_ai.messages import ModelMessage
 from pytest_django import Settings
 
-from runs import invariants, transcript
-from runs.engine.fork import fork
-from runs.engine.resume import resume
+from runs.actions.fork import fork
+from runs.actions.resume import resume
+from runs.conversation import transcript
+from runs.conversation.message_text import text_of
 from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, MessageEmpty, NoCheckpoint, RunNotFound
-from runs.folding import differences
-from runs.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage, Checkpoint
 from runs.statuses import RunStatus
+from runs.upkeep import invariants
+from runs.upkeep.replay_check import differences
 from tests.crash.rig import check, events
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
@@ -117,7 +118,7 @@ def test_a_fork_of_a_fork_and_the_resume_of_one(scripted: MakeScripted) -> None:
 
 
 def test_a_fork_that_was_paused_before_it_said_anything_is_resumed_in_its_conversation(scripted: MakeScripted) -> None:
-    from runs import inbox
+    from runs.lifecycle import inbox
 
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from runs import chaos, inbox, lifecycle
-from runs.engine.resume import Resumed, resume
-from runs.engine.worker import Worker
+from runs import chaos
+from runs.actions.resume import Resumed, resume
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
@@ -68,7 +69,7 @@ def test_a_worker_whose_run_was_killed_does_nothing_more(
 
 def test_what_was_asked_of_it_before_is_answered_by_the_kill(scripted: MakeScripted) -> None:
     run = scripted(calls=CALLS)
-    assert lifecycle.claim(run.pk, "worker")
+    assert transitions.claim(run.pk, "worker")
     for wish in (inbox.pause, inbox.stop):
         wish(run.pk, by="ann")
     inbox.send(run.pk, "Not lost.", by="ann")

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connections
 
-from runs import chaos, inbox
-from runs.engine.worker import Worker
+from runs import chaos
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import Effect, RunStatus, ToolStatus
 from runs.tools.base import ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events, eventually
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted

@@ -12,13 +12,13 @@ import pytest
 from django.contrib.auth.models import User
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.actions import add_member
+from agentops.projects.memberships import add_member
 from agentops.projects.models import Notification, Project, Role
 from agentops.projects.notifications import notify
-from runs.engine import tidying
-from runs.engine.worker import Worker
 from runs.models import AgentRun
 from runs.statuses import RunStatus
+from runs.worker import housekeeping
+from runs.worker.worker import Worker
 from tests.make import make_agent, make_project, make_run
 from tests.web.smtp import mail_server
 
@@ -28,7 +28,7 @@ PATIENCE_S = 30.0
 
 @pytest.fixture
 def project(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setattr(tidying, "MAIL_S", 0.05)
+    monkeypatch.setattr(housekeeping, "MAIL_S", 0.05)
     settings.AGENTOPS_SWEEP_S = 0.1
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_TIMEOUT = "127.0.0.1", 20

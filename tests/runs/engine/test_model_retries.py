@@ -15,12 +15,12 @@ from django.utils import timezone
 from pydantic_ai.exceptions import ModelHTTPError
 
 from agentops.projects.models import Notification
-from runs import inbox, lifecycle
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand, RunError, TurnUsage
 from runs.providers.base import ModelCall, ProviderUnusable
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import PIECE, Move, Play
 from tests.make import drive
@@ -60,7 +60,7 @@ def pauses(run: AgentRun) -> list[dict[str, Any]]:
 def over(run: AgentRun) -> AgentRun:
     """The time of its wait has come."""
     assert AgentRun.objects.filter(pk=run.pk, status="waiting").update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
-    assert lifecycle.end_waits() == 1
+    assert transitions.end_waits() == 1
     return run
 
 
@@ -246,10 +246,10 @@ def test_it_waits_without_a_worker_when_the_wait_is_long(
     assert run.not_before is not None
     assert timedelta(seconds=28) < run.not_before - before < timedelta(seconds=33)
     check(run)
-    assert lifecycle.end_waits() == 0
+    assert transitions.end_waits() == 0
     assert not worker.drive(run.pk)
     AgentRun.objects.filter(pk=run.pk).update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
-    assert lifecycle.end_waits() == 1
+    assert transitions.end_waits() == 1
     run = drive(run, worker)
     assert (run.status, run.not_before) == (RunStatus.COMPLETED, None)
     # The attempts go on where they were: they are counted per step, not per worker.

@@ -13,11 +13,12 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from pytest_django import Settings
 
-from runs import lifecycle, suspicion, tasks
-from runs.engine import worker as workers
-from runs.engine.worker import Worker
+from runs import tasks
+from runs.lifecycle import suspects, transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
+from runs.worker import worker as workers
+from runs.worker.worker import Worker
 from tests.crash.rig import check
 from tests.runs.engine.conftest import DieAt, MakeScripted
 
@@ -48,8 +49,8 @@ def claimed_in_order() -> list[UUID]:
 
 def dies_with_its_worker(*runs: AgentRun, owner: str = "dead:1:x") -> None:
     for run in runs:
-        assert lifecycle.claim(run.pk, owner)
-    assert lifecycle.expire_leases(owner) == len(runs)
+        assert transitions.claim(run.pk, owner)
+    assert transitions.expire_leases(owner) == len(runs)
 
 
 def test_a_hint_does_not_say_what_is_driven_next(
@@ -92,7 +93,7 @@ def test_a_dead_workers_run_comes_before_the_queue(scripted: MakeScripted, one_s
     AgentRun.objects.filter(pk=waiting.pk).update(queued_at=Now() - timedelta(seconds=1))
     AgentRun.objects.filter(pk=lost.pk).update(queued_at=Now() - timedelta(seconds=2))
 
-    assert [each.run_id for each in suspicion.candidates(5)] == [lost.pk, waiting.pk]
+    assert [each.run_id for each in suspects.candidates(5)] == [lost.pk, waiting.pk]
 
 
 def test_slices_are_shared_in_turns(scripted: MakeScripted, one_slot: Worker, settings: Settings) -> None:
@@ -160,7 +161,7 @@ def test_after_two_deaths_in_a_step_it_waits_before_it_is_tried_alone(
     assert worker.sweep_once(busy_pool) == 1  # given to the pool, which would start the process
     run.refresh_from_db()
     assert (run.status, run.status_reason) == (RunStatus.QUEUED, "retry_alone")
-    assert [suspicion.pause_s(deaths) for deaths in (1, 2, 3, 4, 5, 6)] == [0.0, 5.0, 10.0, 20.0, 40.0, 40.0]
+    assert [suspects.pause_s(deaths) for deaths in (1, 2, 3, 4, 5, 6)] == [0.0, 5.0, 10.0, 20.0, 40.0, 40.0]
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="the plan of the other database says nothing")

@@ -11,15 +11,16 @@ from django.db import connections
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.models import AuditEntry
-from runs import inbox
-from runs.engine import outcomes, steering, tool_turn
-from runs.engine.outcomes import Choice, resolve
+from runs.actions import run_actions, unknown_calls
+from runs.actions.unknown_calls import OutcomeChoice, resolve
+from runs.engine import tool_turn
 from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
-from runs.folding import differences
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.tools.base import OutcomeUnknown
+from runs.upkeep.replay_check import differences
 from tests.crash.rig import check, events
 from tests.make import drive, make_waiting
 from tests.runs.engine.conftest import DieAt, MakeScripted
@@ -68,7 +69,7 @@ def in_order(run: AgentRun) -> None:
 def test_it_was_done(waiting: AgentRun, effects: Effects) -> None:
     in_order(waiting)
 
-    done = resolve(waiting.pk, first(waiting).pk, Choice.DONE, by="ada", text="order 66 is placed")
+    done = resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada", text="order 66 is placed")
 
     assert (done.new, done.was, done.run.status, done.run.status_reason) == (
         True, RunStatus.WAITING, "queued", "outcome_resolved",
@@ -100,7 +101,7 @@ def test_the_model_is_given_what_was_said(scripted: MakeScripted) -> None:
         yield "All done."
 
     run = lost(scripted(play))
-    resolve(run.pk, first(run).pk, Choice.DONE, by="ada", text="42 rows")
+    resolve(run.pk, first(run).pk, OutcomeChoice.DONE, by="ada", text="42 rows")
 
     assert drive(run).status == RunStatus.COMPLETED
     assert seen == ["42 rows"]
@@ -109,7 +110,7 @@ def test_the_model_is_given_what_was_said(scripted: MakeScripted) -> None:
 
 @pytest.mark.parametrize("text", ["no such table", None])
 def test_it_failed(waiting: AgentRun, text: str | None) -> None:
-    resolve(waiting.pk, first(waiting).pk, Choice.FAILED, by="ada", text=text)
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.FAILED, by="ada", text=text)
 
     call = first(waiting)
     assert (call.status, result_of(call)["outcome"]) == (ToolStatus.ERROR, "failed")
@@ -122,7 +123,7 @@ def test_it_failed(waiting: AgentRun, text: str | None) -> None:
 
 def test_it_shall_run_again(waiting: AgentRun, effects: Effects) -> None:
     assert effects() == []
-    resolve(waiting.pk, first(waiting).pk, Choice.RETRY, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
 
     assert (first(waiting).status, first(waiting).result_message) == (ToolStatus.UNKNOWN, None)
     assert AgentRun.objects.get(pk=waiting.pk).status == "queued"
@@ -137,12 +138,12 @@ def test_it_shall_run_again(waiting: AgentRun, effects: Effects) -> None:
 def test_it_may_be_lost_again_and_run_again(waiting: AgentRun, effects: Effects) -> None:
     for starts in (1, 2, 3):
         assert (first(waiting).status, first(waiting).starts) == (ToolStatus.UNKNOWN, starts)
-        resolve(waiting.pk, first(waiting).pk, Choice.RETRY, by="ada")
+        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
         with pytest.raises(CallNotUnknown, match="has chosen retry"):
-            resolve(waiting.pk, first(waiting).pk, Choice.DONE, by="bob")
+            resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="bob")
         assert lost(waiting).status == RunStatus.WAITING
         in_order(waiting)
-    resolve(waiting.pk, first(waiting).pk, Choice.DONE, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada")
 
     assert drive(waiting).status == RunStatus.COMPLETED
     assert "call-1-0" not in effects()
@@ -156,14 +157,14 @@ def test_a_worker_dies_before_or_after_it_runs_it_again(
     waiting: AgentRun, die_at: DieAt, effects: Effects, point: str, again: bool
 ) -> None:
     """S-502: until it is started the word holds; once it is, nobody knows what came of it, and it waits again."""
-    resolve(waiting.pk, first(waiting).pk, Choice.RETRY, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
     assert die_at(waiting, point)
     assert differences(waiting.pk) == []
 
     assert drive(waiting).status == (RunStatus.WAITING if again else RunStatus.COMPLETED)
     in_order(waiting)
     if again:
-        resolve(waiting.pk, first(waiting).pk, Choice.DONE, by="ada")
+        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada")
         assert drive(waiting).status == RunStatus.COMPLETED
         in_order(waiting)
     assert effects().count("call-1-0") == (0 if point == "CP16" else 1)
@@ -175,10 +176,10 @@ def test_it_waits_until_every_call_was_told_of(waiting: AgentRun) -> None:
     AgentRunToolCall.objects.filter(run=waiting, starts=0).update(
         status="unknown", starts=1, started_at=started.started_at, finished_at=started.finished_at
     )
-    one, other = outcomes.unresolved(waiting)
+    one, other = unknown_calls.unresolved(waiting)
 
-    assert resolve(waiting.pk, other.pk, Choice.DONE, by="ada").run.status == "waiting"
-    assert resolve(waiting.pk, one.pk, Choice.DONE, by="ada").run.status == "queued"
+    assert resolve(waiting.pk, other.pk, OutcomeChoice.DONE, by="ada").run.status == "waiting"
+    assert resolve(waiting.pk, one.pk, OutcomeChoice.DONE, by="ada").run.status == "queued"
 
 
 # --- At the same moment ---------------------------------------------------------------------------------------------
@@ -204,26 +205,26 @@ def test_of_many_words_at_once_one_counts(waiting: AgentRun) -> None:
     call = first(waiting)
 
     def word(number: int) -> Callable[[], Any]:
-        choice = list(Choice)[number % 3]
+        choice = list(OutcomeChoice)[number % 3]
         return lambda: resolve(waiting.pk, call.pk, choice, by=f"person {number}")
 
     answers = at_once(*map(word, range(6)))
 
     [heard] = [number for number, answer in enumerate(answers) if not isinstance(answer, Exception)]
-    told = f"person {heard} has chosen {list(Choice)[heard % 3]} for this call"
+    told = f"person {heard} has chosen {list(OutcomeChoice)[heard % 3]} for this call"
     for number, answer in enumerate(answers):
         if number != heard:
             assert isinstance(answer, CallNotUnknown), answer
             assert str(answer) == told
-            assert answer.data["chosen"] == list(Choice)[heard % 3]
+            assert answer.data["chosen"] == list(OutcomeChoice)[heard % 3]
     assert [e.payload["by"] for e in events(waiting) if e.type == "tool.outcome_resolved"] == [f"person {heard}"]
     assert drive(waiting).status == RunStatus.COMPLETED
     in_order(waiting)
 
 
 @pytest.mark.parametrize("wish", [inbox.stop, inbox.pause])
-@pytest.mark.parametrize("choice", list(Choice))
-def test_a_word_and_a_stop_at_once(waiting: AgentRun, wish: Callable[..., Any], choice: Choice) -> None:
+@pytest.mark.parametrize("choice", list(OutcomeChoice))
+def test_a_word_and_a_stop_at_once(waiting: AgentRun, wish: Callable[..., Any], choice: OutcomeChoice) -> None:
     call = first(waiting)
 
     word, _ = at_once(lambda: resolve(waiting.pk, call.pk, choice, by="ada"), lambda: wish(waiting.pk, by="bob"))
@@ -241,14 +242,14 @@ def test_a_word_comes_too_late_for_a_run_that_was_stopped(waiting: AgentRun) -> 
     before = Event.objects.count()
 
     with pytest.raises(CallNotUnknown, match="its outcome stays unknown: the run is stopped") as refusal:
-        resolve(waiting.pk, first(waiting).pk, Choice.RETRY, by="ada")
+        resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
 
     assert refusal.value.data == {"call_status": "unknown", "run_status": "stopped", "chosen": None}
     assert Event.objects.count() == before
 
 
 def test_a_pause_before_the_call_runs_again_leaves_it_unknown(waiting: AgentRun, effects: Effects) -> None:
-    resolve(waiting.pk, first(waiting).pk, Choice.RETRY, by="ada")
+    resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
     inbox.pause(waiting.pk, by="bob")
 
     assert first(waiting).status == ToolStatus.UNKNOWN
@@ -257,8 +258,10 @@ def test_a_pause_before_the_call_runs_again_leaves_it_unknown(waiting: AgentRun,
     in_order(waiting)
 
 
-@pytest.mark.parametrize(("choice", "text"), [(Choice.RETRY, None), (Choice.DONE, "here"), (Choice.FAILED, "no")])
-def test_the_same_word_twice_is_said_once(waiting: AgentRun, choice: Choice, text: str | None) -> None:
+@pytest.mark.parametrize(
+    ("choice", "text"), [(OutcomeChoice.RETRY, None), (OutcomeChoice.DONE, "here"), (OutcomeChoice.FAILED, "no")]
+)
+def test_the_same_word_twice_is_said_once(waiting: AgentRun, choice: OutcomeChoice, text: str | None) -> None:
     call = first(waiting)
     assert resolve(waiting.pk, call.pk, choice, by="ada", text=text).new
     before = Event.objects.count()
@@ -266,7 +269,7 @@ def test_the_same_word_twice_is_said_once(waiting: AgentRun, choice: Choice, tex
     assert not resolve(waiting.pk, call.pk, choice, by="ada", text=text).new
 
     for by, other in (("bob", text), ("ada", "else")):
-        if choice is Choice.RETRY and by == "ada":
+        if choice is OutcomeChoice.RETRY and by == "ada":
             continue
         with pytest.raises(CallNotUnknown, match=f"ada has chosen {choice}"):
             resolve(waiting.pk, call.pk, choice, by=by, text=other)
@@ -281,17 +284,19 @@ def test_what_is_refused(waiting: AgentRun) -> None:
     before = Event.objects.count()
 
     with pytest.raises(RunNotFound):
-        resolve(call.pk, call.pk, Choice.DONE, by="ada")
+        resolve(call.pk, call.pk, OutcomeChoice.DONE, by="ada")
     with pytest.raises(ToolCallNotFound):
-        resolve(other_run.pk, call.pk, Choice.DONE, by="ada")
+        resolve(other_run.pk, call.pk, OutcomeChoice.DONE, by="ada")
     with pytest.raises(CallNotUnknown, match="this call is planned"):
-        resolve(waiting.pk, AgentRunToolCall.objects.get(run=waiting, status="planned").pk, Choice.DONE, by="ada")
+        resolve(
+            waiting.pk, AgentRunToolCall.objects.get(run=waiting, status="planned").pk, OutcomeChoice.DONE, by="ada"
+        )
     with pytest.raises(MessageEmpty):
-        resolve(waiting.pk, call.pk, Choice.FAILED, by="ada", text=" ")
+        resolve(waiting.pk, call.pk, OutcomeChoice.FAILED, by="ada", text=" ")
     with pytest.raises(InvalidInput):
-        resolve(waiting.pk, call.pk, Choice.DONE, by="ada", text="x" * 200_001)
+        resolve(waiting.pk, call.pk, OutcomeChoice.DONE, by="ada", text="x" * 200_001)
     with pytest.raises(InvalidInput):
-        resolve(waiting.pk, call.pk, Choice.RETRY, by="ada", text="x")
+        resolve(waiting.pk, call.pk, OutcomeChoice.RETRY, by="ada", text="x")
 
     assert Event.objects.count() == before
     assert AgentRun.objects.get(pk=waiting.pk).status == "waiting"
@@ -302,7 +307,7 @@ def test_what_was_said_is_cleaned_and_cut_as_an_output_is(scripted: MakeScripted
     run = lost(scripted(calls=[["ledger_once"]], tool_output_limit=100))
     secret = "ghp_" + "aB3dE5fG7h" * 3 + "aB3dE5"
 
-    resolve(run.pk, first(run).pk, Choice.DONE, by="ada", text=f"\x00{secret} " + "long " * 100)
+    resolve(run.pk, first(run).pk, OutcomeChoice.DONE, by="ada", text=f"\x00{secret} " + "long " * 100)
 
     call = first(run)
     assert len(str(call.output)) > 400 > len(result_of(call)["content"])
@@ -316,7 +321,7 @@ def test_what_was_said_is_cleaned_and_cut_as_an_output_is(scripted: MakeScripted
 def test_it_is_written_into_the_audit_trail_once() -> None:
     run = make_waiting()
     for _ in range(2):
-        steering.resolve_call("user:ada", run, first(run).pk, Choice.DONE, text="done")
+        run_actions.resolve_call("user:ada", run, first(run).pk, OutcomeChoice.DONE, text="done")
 
     [entry] = AuditEntry.objects.filter(action="run.call_resolved")
     assert (entry.actor, entry.object_id, entry.project_id) == ("user:ada", str(run.pk), run.project_id)

@@ -11,10 +11,10 @@ from django.apps import apps
 from django.db import connection
 from pydantic_ai.messages import ToolCallPart
 
-from runs import inbox
+from runs.conversation.repeats import WARN_AT
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
-from runs.repeats import WARN_AT
 from runs.statuses import Effect, ToolStatus
 from runs.tools.base import ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.catalogue import TOOLS

@@ -14,13 +14,15 @@ import pytest
 from django.db import OperationalError, connection, connections
 from pydantic_ai.messages import ToolCallPart
 
-from runs import chaos, inbox, transcript
-from runs.engine import commit, ending, model_turn, tool_turn
+from runs import chaos
+from runs.conversation import transcript
 from runs.engine import drive as drives
-from runs.engine.worker import Worker, close_after
+from runs.engine import ending, model_turn, safe_commit, tool_turn
+from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker, close_after
 from tests.crash.rig import check, events
 from tests.crash.rig import transcript as transcript_of
 from tests.crash.scripted import PIECE, Move
@@ -112,8 +114,8 @@ class Fault:
     def durably(self, write: Write, *, landed: Callable[[], bool], **rest: Any) -> Any:
         self.left -= 1
         if self.left:
-            return commit.durably(write, landed=landed, **rest)
-        return commit.durably(self._fault(write), landed=landed, **rest)
+            return safe_commit.durably(write, landed=landed, **rest)
+        return safe_commit.durably(self._fault(write), landed=landed, **rest)
 
 
 CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]
@@ -124,7 +126,7 @@ def test_a_commit_of_unknown_outcome_counts_once(
     scripted: MakeScripted, effects: Words, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Write], Write]
 ) -> None:
     """Every commit of a run goes wrong once: the rows, the log and the effects are as if none had."""
-    monkeypatch.setattr(commit, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(safe_commit, "FIRST_WAIT_S", 0.01)
     undisturbed = drive(scripted(calls=CALLS))
     expected, lines, done = transcript_of(undisturbed), types(undisturbed), effects()
     at = 0
@@ -167,7 +169,7 @@ def types(run: AgentRun) -> list[str]:
 
 
 def always_losing(write: Write, **rest: Any) -> Any:
-    return commit.durably(losing_the_answer(write), **rest)
+    return safe_commit.durably(losing_the_answer(write), **rest)
 
 
 def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,14 @@ from django.db import OperationalError
 from pytest_django import Settings
 
 from agentops.projects.models import Notification
-from runs import chaos, inbox
+from runs import chaos
+from runs.actions.resume import resume
+from runs.agents.policies import INVALID, PolicyAction, Trigger
 from runs.engine import policy_waits
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
-from runs.policies import INVALID, Action, Trigger
 from runs.statuses import RunStatus, ToolStatus
+from runs.worker.worker import Worker
 from tests.make import drive
 from tests.runs.engine.conftest import DieAt, MakeScripted
 from tests.runs.engine.occasions import (
@@ -85,8 +86,8 @@ def told_as(trigger: str, act: str, form: str) -> Any:
 def test_every_cell_of_the_table_is_met() -> None:
     acts = {"gate" if act in GATES else act for _, act in LEADS_TO}
     met = {(trigger, "gate" if act in GATES else act) for trigger, act in LEADS_TO}
-    assert acts == set(Action)
-    assert met == {(trigger, action) for trigger in Trigger for action in Action} - set(INVALID)
+    assert acts == set(PolicyAction)
+    assert met == {(trigger, action) for trigger in Trigger for action in PolicyAction} - set(INVALID)
 
 
 @pytest.mark.parametrize(

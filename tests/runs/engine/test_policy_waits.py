@@ -15,13 +15,15 @@ from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
 from agentops.projects.models import Notification
-from runs import inbox, lifecycle, policies, retries
+from runs.actions.resume import resume
+from runs.agents import policies
 from runs.engine import policy_waits
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
 from runs.errors import RunNotPaused
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage
+from runs.providers import retries
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
 from tests.runs.engine.occasions import (
@@ -66,7 +68,7 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     assert (told["reason"], told["until"][:19]) == ("on_error", f"{run.not_before:%Y-%m-%dT%H:%M:%S}")
     for _ in range(3):
         assert worker.sweep_once() == 0
-        assert lifecycle.end_waits() == 0
+        assert transitions.end_waits() == 0
     assert len(lineage(run)) == 1
     in_order(run)
 
@@ -74,7 +76,7 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
         current = lineage(run)[-1]
         assert applied(current)[0]["attempt"] == attempt
         time_has_come(current)
-        assert lifecycle.end_waits() == 0  # that is not its way
+        assert transitions.end_waits() == 0  # that is not its way
         assert worker.sweep_once() == 1  # resumed, and driven by the same sweep
         assert len(lineage(run)) == attempt + 1
         current.refresh_from_db()
@@ -136,7 +138,7 @@ def test_without_a_cooldown_it_goes_on_at_once(
 ) -> None:
     """By the same way; whoever sweeps is told to look."""
     told: list[Any] = []
-    monkeypatch.setattr("runs.wake._send", told.append)
+    monkeypatch.setattr("runs.lifecycle.wake._send", told.append)
     run = drive(with_policies(scripted(saying([http(500)], ["Better."])), on_error="resume"), worker)
     assert (run.status, told[-1]) == (RunStatus.WAITING, run.pk)
 
@@ -257,7 +259,7 @@ def test_somebody_pauses_it(limited: AgentRun) -> None:
     inbox.pause(limited.pk, by="user:ann")
     AgentRun.objects.filter(pk=limited.pk).update(not_before="2020-01-01T00:00:00Z")
 
-    assert policy_waits.end_waits() == lifecycle.end_waits() == 0
+    assert policy_waits.end_waits() == transitions.end_waits() == 0
 
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason) == (RunStatus.PAUSED, "operator")

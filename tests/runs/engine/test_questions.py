@@ -11,12 +11,12 @@ from django.core.management import call_command
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.models import Notification
-from runs import inbox, questions
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs.actions.resume import resume
 from runs.errors import RunTerminal
+from runs.lifecycle import inbox, questions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
+from runs.worker.worker import Worker
 from tests.make import drive
 from tests.runs.api.posting import program
 from tests.runs.engine.conftest import DieAt, MakeScripted

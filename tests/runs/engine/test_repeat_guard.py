@@ -8,13 +8,13 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
-from runs import folding
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
+from runs.actions.resume import resume
+from runs.conversation.repeats import STOP_AT, WARN_AT
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
-from runs.repeats import STOP_AT, WARN_AT
 from runs.statuses import RunStatus, ToolStatus
+from runs.upkeep import replay_check
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move
 from tests.make import drive
@@ -55,7 +55,7 @@ def assert_stopped(run: AgentRun) -> None:
     assert {call.status for call in ran} == {ToolStatus.COMPLETED}
     assert (last.status, last.starts) == (ToolStatus.DENIED, 0)
     assert "not run" in str(last.result_message and last.result_message.content)
-    assert folding.differences(run.pk) == []
+    assert replay_check.differences(run.pk) == []
     check(run)
 
 

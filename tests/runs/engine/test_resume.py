@@ -11,13 +11,14 @@ from django.db import connection, connections
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart
 from pytest_django import Settings
 
-from runs import inbox, messages
-from runs.engine.resume import Resumed, resume
-from runs.engine.worker import Worker
+from runs.actions.resume import Resumed, resume
 from runs.errors import InvalidMaxSteps, MaxTotalStepsExceeded, MessageEmpty, RunNotPaused
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
+from runs.providers import messages
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.crash.scripted import Move, Play
 from tests.make import drive, make_agent, make_run
@@ -202,7 +203,7 @@ def test_only_a_paused_run_can_be_resumed(scripted: MakeScripted) -> None:
 
 
 def test_the_new_run_and_the_old_one_change_together(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs import lifecycle
+    from runs.lifecycle import transitions
 
     run = drive(scripted(endless([]), max_steps=1))
 
@@ -210,7 +211,7 @@ def test_the_new_run_and_the_old_one_change_together(scripted: MakeScripted, mon
         raise RuntimeError("the process ends here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lifecycle, "move", refuse)
+        patch.setattr(transitions, "move", refuse)
         with pytest.raises(RuntimeError):
             resume(run.pk, by="ann")
 

@@ -10,13 +10,15 @@ import pytest
 from django.utils import timezone
 from pydantic_ai.messages import ToolReturnPart
 
-from runs import chaos, commits, inbox, transcript
+from runs import chaos
+from runs.conversation import transcript, writes
 from runs.engine.drive import LetGo
-from runs.engine.worker import Worker
-from runs.folding import differences
-from runs.invariants import check as violations
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, TurnUsage
 from runs.statuses import RunStatus, ToolStatus
+from runs.upkeep.invariants import check as violations
+from runs.upkeep.replay_check import differences
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive
 from tests.runs.engine.conftest import DieAt, MakeScripted
@@ -155,7 +157,7 @@ def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt
     second.status, second.attempts, second.finished_at = "completed", 1, timezone.now()
     part = ToolReturnPart(second.tool_name, "did it", second.call_id)
     row, _ = transcript.result_row(second, part, position=transcript.last_position(run.pk) + 1, epoch=1)
-    commits.write(transcript.result(second, row, believed="running", epoch=1))
+    writes.write(transcript.result(second, row, believed="running", epoch=1))
 
     run = drive(run)
 

@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 
-from runs import lifecycle
+from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, RunError
 from runs.providers.base import ModelCall
 from runs.statuses import Effect, RunStatus, ToolStatus
@@ -247,7 +247,7 @@ def test_of_many_workers_one_has_the_run() -> None:
         def claim(number: int, run: AgentRun = run, together: threading.Barrier = together) -> Any:
             try:
                 together.wait(20)
-                return lifecycle.claim(run.pk, f"worker {number}")
+                return transitions.claim(run.pk, f"worker {number}")
             finally:
                 connections.close_all()
 

@@ -16,10 +16,10 @@ from django.db.utils import InternalError
 from pytest_django import Settings
 
 from runs import chaos
-from runs.engine.storage import pass_others_on
-from runs.engine.worker import Worker, close_after
+from runs.engine.storage_errors import pass_others_on
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker, close_after
 from tests.crash.rig import check, events
 from tests.crash.rig import transcript as transcript_of
 from tests.make import drive

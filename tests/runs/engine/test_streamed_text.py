@@ -14,7 +14,7 @@ from tests.crash.rig import check, events
 from tests.crash.scripted import PIECE, Move
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
-from timeline.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

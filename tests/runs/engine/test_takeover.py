@@ -9,12 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from runs import chaos, inbox
-from runs import transcript as transcripts
-from runs.engine.worker import Worker
+from runs import chaos
+from runs.conversation import transcript as transcripts
+from runs.conversation.transcript import Conversation
+from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.statuses import RunStatus
-from runs.transcript import Conversation
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events, transcript
 from tests.make import drive
 from tests.runs.engine.conftest import Died, MakeScripted

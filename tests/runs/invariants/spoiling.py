@@ -11,11 +11,11 @@ from django.db import connection
 from django.utils import timezone
 from uuid_utils.compat import uuid7
 
-from runs import inbox, lifecycle
-from runs.engine.fork import fork
-from runs.engine.resume import resume
-from runs.invariants import check
+from runs.actions.fork import fork
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.upkeep.invariants import check
 from tests.make import drive, make_agent, make_run
 from timeline.maintenance import open_door
 from timeline.models import Event
@@ -27,7 +27,7 @@ def red(run_id: UUID | None = None) -> set[str]:
 
 def recovered(run: AgentRun) -> AgentRun:
     """The run, completed by a second worker after the first one died right after its claim."""
-    lifecycle.claim(run.pk, "dead")
+    transitions.claim(run.pk, "dead")
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
     return drive(run)
 
@@ -50,7 +50,7 @@ def make_world() -> World:
     out_of_steps = drive(make_run(make_agent(max_steps=1)))
     new = drive(resume(old.pk, by="test").run)
     running = make_run()
-    lifecycle.claim(running.pk, "test")
+    transitions.claim(running.pk, "test")
     inbox.pause(running.pk, by="test")
     elsewhere, paused = make_run(), make_run()
     inbox.pause(paused.pk, by="test")

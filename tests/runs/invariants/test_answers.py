@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from uuid_utils.compat import uuid7
 
-from runs.invariants import INVARIANTS, LISTED, Violation, check, checker, look, snapshot
 from runs.models import AgentRun
+from runs.upkeep.invariants import INVARIANTS, LISTED, Violation, check, checker, look, snapshot
 from tests.make import make_log, make_run
 from tests.runs.invariants.spoiling import (
     CALL,

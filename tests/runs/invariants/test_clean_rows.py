@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from runs import chaos, inbox, lifecycle, suspicion
+from runs import chaos
+from runs.actions.resume import resume
 from runs.engine.drive import LetGo
-from runs.engine.resume import resume
-from runs.engine.worker import Worker
 from runs.fixtures.library import find, load
-from runs.invariants import check
+from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
+from runs.upkeep.invariants import check
+from runs.worker.worker import Worker
 from tests.make import drive, make_agent, make_run
 from tests.runs.invariants.spoiling import (
     recovered,
@@ -111,8 +112,8 @@ class TestItIsQuietAbout:
     def test_a_run_that_kills_its_workers(self) -> None:
         run = make_run()
         for _ in range(3):
-            lifecycle.claim(run.pk, "dead")
-            assert suspicion.note_death_alone("dead")
+            transitions.claim(run.pk, "dead")
+            assert suspects.note_death_alone("dead")
 
         assert drive(run).status_reason == "poison_step"
         assert [violation for violation in check() if not violation.warning_only] == []

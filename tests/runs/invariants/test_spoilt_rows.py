@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from runs.invariants import INVARIANTS, check
+from runs.upkeep.invariants import INVARIANTS, check
 from tests.runs.invariants.spoiling import (
     CALL,
     EVENT,

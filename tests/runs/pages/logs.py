@@ -13,7 +13,7 @@ from django.db import transaction
 from django.template.loader import render_to_string
 
 from runs.models import AgentRun
-from runs.pages import live_rows, window
+from runs.pages.timeline import live_cards, window
 from tests.crash.scripted import PLAYS, Play
 from tests.make import make_agent, make_run
 from tests.runs.pages.dom import Page
@@ -75,7 +75,7 @@ def live(run: AgentRun, after: int, *, batch: int = 200) -> list[str]:
     """What a reader who has `after` is sent, a message per batch of events."""
     messages = []
     while events := log.read(run.pk, after=after, limit=batch):
-        pieces = live_rows.render(run.pk, events)
+        pieces = live_cards.render(run.pk, events)
         assert len(pieces) == len(events)
         messages.append("".join(piece.get("rows", "") for piece in pieces))
         after = events[-1].seq

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from agentops.projects.models import AuditEntry, Project, Role
-from runs import inbox, lifecycle
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from tests.make import drive, make_agent, make_project, make_run
 from tests.web.people import make_person
@@ -56,7 +56,7 @@ def now(run: AgentRun) -> AgentRun:
 
 def running(run: AgentRun) -> AgentRun:
     """A worker has it."""
-    assert lifecycle.claim(run.pk, "worker")
+    assert transitions.claim(run.pk, "worker")
     return now(run)
 
 

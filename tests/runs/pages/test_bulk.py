@@ -11,10 +11,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import AuditEntry, Project, Role
-from runs import inbox
-from runs.engine import steering
+from runs.actions import run_actions
+from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages import bulk
+from runs.pages.runs import bulk_resume
 from runs.statuses import RunStatus
 from tests.make import make_agent, make_project, make_run
 from tests.web.people import make_person
@@ -36,7 +36,7 @@ def client_of(project: Project, role: Role = Role.OPERATOR) -> Client:
 
 def paused(project: Project, title: str = "Paused", **fields: Any) -> AgentRun:
     run = make_run(make_agent(project), title=title)
-    steering.pause("test", run)
+    run_actions.pause("test", run)
     AgentRun.objects.filter(pk=run.pk).update(**fields)
     return AgentRun.objects.get(pk=run.pk)
 
@@ -77,7 +77,7 @@ def test_it_says_what_would_be_resumed_and_why_others_are_not(project: Project, 
     settings.AGENTOPS_MAX_TOTAL_STEPS = 60
     one, capped, live = paused(project, "One"), paused(project, "Capped", step_count=60), queued(project, "Live")
     gone_on = paused(project, "Gone on")
-    new = steering.resume("test", gone_on).run
+    new = run_actions.resume("test", gone_on).run
     before = AgentRun.objects.count()
     html = send(client_of(project), one, capped, live, gone_on)
 
@@ -156,7 +156,7 @@ def test_one_that_fails_stops_no_other(project: Project) -> None:
     one, ended, two = paused(project, "One"), paused(project, "Ended"), paused(project, "Two")
     client = client_of(project)
     preview = send(client, one, ended, two)
-    steering.stop("test", ended)
+    run_actions.stop("test", ended)
     html = confirmed(client, preview)
 
     assert heading(html) == "Resumed 2 runs"
@@ -168,7 +168,7 @@ def test_what_was_skipped_before_is_not_resumed_now(project: Project) -> None:
     one, late = paused(project, "One"), queued(project, "Late")
     client = client_of(project)
     preview = send(client, one, late)
-    steering.pause("test", late)
+    run_actions.pause("test", late)
     html = confirmed(client, preview)
 
     assert heading(html) == "Resumed 1 run"
@@ -224,7 +224,7 @@ def test_all_that_match_the_filters_are_the_paused_ones(project: Project) -> Non
     mine, other = paused(project, "Fix the bug"), paused(project, "Something else")
     queued(project, "Fix it later")
     done = queued(project, "Fixed")
-    steering.stop("test", done)
+    run_actions.stop("test", done)
     client = client_of(project, Role.ADMIN)
 
     html = client.post(URL, {"every": "1", "q": "fix"}).content.decode()
@@ -246,7 +246,7 @@ def test_all_that_match_are_for_admins(project: Project) -> None:
 
 
 def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "MOST", 2)
+    monkeypatch.setattr(bulk_resume, "MOST", 2)
     runs = [paused(project, str(number)) for number in range(3)]
     client = client_of(project, Role.ADMIN)
     html = client.post(URL, {"every": "1"}).content.decode()

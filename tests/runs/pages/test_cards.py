@@ -11,20 +11,20 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 
-from runs import transcript
+from runs.conversation import transcript
 from runs.fixtures.format import UNKNOWN_OUTCOME
-from runs.messages import request
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
-from runs.pages.cards import OTHER_BYTES, TEXT_BYTES
-from runs.pages.fold import Fold
-from runs.pages.texts import Texts
+from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
+from runs.pages.timeline.event_texts import EventTexts
+from runs.pages.timeline.fold import Fold
+from runs.providers.messages import request
 from runs.statuses import ToolStatus
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Element, Page
 from tests.runs.pages.logs import RECORDINGS, live, painted, recorded, stored, told
+from timeline.event_rows import CHUNKS
 from timeline.events import REGISTRY, EventType
 from timeline.models import Event
-from timeline.rows import CHUNKS
 from timeline.shown import clean
 
 HOSTILE = [
@@ -335,7 +335,7 @@ def test_any_field_may_stand_alone(run: AgentRun, type_: str) -> None:
     ]
     events += [Event(log_id=run.pk, seq=0, type=type_, ts=timezone.now(), payload=dict.fromkeys(fields, "all"))]
     for event in events:
-        fold = Fold(Texts(base="/runs/x"))
+        fold = Fold(EventTexts(base="/runs/x"))
         fold.take(event)
 
         assert render_to_string("timeline/_rows.html", {"items": fold.items}) or not fold.items

@@ -13,12 +13,12 @@ from django.test.utils import CaptureQueriesContext
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.models import Project, Role
-from runs.engine.fork import fork
-from runs.engine.resume import resume
+from runs.actions.fork import fork
+from runs.actions.resume import resume
 from runs.models import AgentRun
-from runs.pages import differences
-from runs.pages.compare import PAGE
-from runs.pages.differences import difference
+from runs.pages.compare import differences
+from runs.pages.compare.compare_page import PAGE
+from runs.pages.compare.differences import difference
 from runs.providers.base import ModelCall
 from tests.crash.scripted import PLAYS, Move
 from tests.make import drive, make_agent, make_project, make_run

@@ -16,10 +16,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agentops.projects.models import Role
-from runs import inbox, lifecycle, wake
-from runs.engine import resume as resuming
+from runs.actions import resume as resuming
+from runs.lifecycle import inbox, transitions, wake
 from runs.models import AgentRun, AgentRunToolCall, Attempt
-from runs.pages.window import ROWS
+from runs.pages.timeline.window import ROWS
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus, WaitReason
 from tests.make import drive, make_agent, make_project, make_run
 from tests.runs.pages.dom import Element, Page
@@ -68,12 +68,12 @@ def banners(run: AgentRun) -> list[str]:
 
 
 def moved(run: AgentRun, to: RunStatus, payload: Any, **changes: Any) -> AgentRun:
-    lifecycle.move(AgentRun.objects.get(pk=run.pk), to, payload, source=Source.WORKER, **changes)
+    transitions.move(AgentRun.objects.get(pk=run.pk), to, payload, source=Source.WORKER, **changes)
     return AgentRun.objects.get(pk=run.pk)
 
 
 def claimed(run: AgentRun) -> AgentRun:
-    assert lifecycle.claim(run.pk, "host:1:abc") is not None
+    assert transitions.claim(run.pk, "host:1:abc") is not None
     return AgentRun.objects.get(pk=run.pk)
 
 
@@ -389,7 +389,7 @@ def test_a_lost_worker_is_seen_before_anybody_has_taken_over(run: AgentRun) -> N
 def test_a_recovery_is_told_while_it_lasts(run: AgentRun) -> None:
     claimed(run)
     AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=3))
-    assert lifecycle.claim(run.pk, "host:2:def") is not None
+    assert transitions.claim(run.pk, "host:2:def") is not None
 
     [banner] = banners(run)
     assert "Continued by another worker (recovery 1)." in banner

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import TextPart, ThinkingPart
 
-from runs import wake
+from runs.lifecycle import wake
 from runs.models import AgentRun
-from runs.pages import live_rows, window
+from runs.pages.timeline import live_cards, window
 from runs.providers.base import ModelCall
 from tests.crash.scripted import PIECE, Move, Play
 from tests.make import drive
@@ -71,7 +71,7 @@ def in_chunks(_: ModelCall) -> Iterable[Move]:
 def test_an_answer_is_shown_once(answer: Play, told_as: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its text is in the log and in its row, and it is the result of its run; the card alone shows it, also where the
     page is filtered or loaded again."""
-    monkeypatch.setattr("runs.engine.stream.FLUSH_S", 0.01)
+    monkeypatch.setattr("runs.engine.model_stream.FLUSH_S", 0.01)
     run = drive(scripted(answer))
     assert told_as in {event.type for event in log.read(run.pk)}
     run.refresh_from_db()
@@ -90,7 +90,7 @@ def test_a_message_may_hold_the_pieces_of_several_batches_and_begin_within_one()
     """As timeline.live sends them: what follows a reader's cursor, whatever was rendered together."""
     run = drive(recorded("claude-code-5c"))
     events = log.read(run.pk)
-    pieces = [piece for start in range(0, len(events), 9) for piece in live_rows.render(run.pk, events[start:][:9])]
+    pieces = [piece for start in range(0, len(events), 9) for piece in live_cards.render(run.pk, events[start:][:9])]
     wanted = painted(run).seen()
 
     for cut in range(0, len(events), 3):
@@ -116,7 +116,7 @@ tries: list[int] = []
 
 
 def test_streams_that_break_off_are_told_the_same_from_any_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.engine.stream.FLUSH_S", 0.05)
+    monkeypatch.setattr("runs.engine.model_stream.FLUSH_S", 0.05)
     tries.clear()
     run = drive(scripted(broken))
     types = [event.type for event in log.read(run.pk)]
@@ -180,7 +180,7 @@ def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut() -
 def test_facts_come_once_with_a_batch_and_the_head_is_called_by_moves_of_the_run() -> None:
     run = drive(recorded("claude-code-5c"))
 
-    pieces = live_rows.render(run.pk, log.read(run.pk))
+    pieces = live_cards.render(run.pk, log.read(run.pk))
 
     assert sum('<dl id="facts"' in piece.get(ROWS, "") for piece in pieces) == 1
     assert '<dl id="facts" class="facts" hx-swap-oob="true">' in pieces[-1][ROWS]
@@ -193,6 +193,6 @@ def test_a_command_calls_for_the_head_too() -> None:
     run = recorded("claude-code-5c")
     told(run, "command.received", {"type": "pause", "by": "ada"})
 
-    [*_, piece] = live_rows.render(run.pk, log.read(run.pk))
+    [*_, piece] = live_cards.render(run.pk, log.read(run.pk))
 
     assert piece["status"] == "queued"

@@ -8,7 +8,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Role
-from runs import lifecycle, wake
+from runs.lifecycle import transitions, wake
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.make import drive, make_agent, make_run
@@ -43,7 +43,7 @@ def banners(run: AgentRun) -> list[str]:
 
 
 def claimed(run: AgentRun) -> AgentRun:
-    assert lifecycle.claim(run.pk, "host:1:abc") is not None
+    assert transitions.claim(run.pk, "host:1:abc") is not None
     return AgentRun.objects.get(pk=run.pk)
 
 
@@ -101,7 +101,7 @@ def test_calls_that_repeat_themselves_are_named() -> None:
     run = claimed(make_run(make_agent(), "Go."))
     text = "Run stopped: search was asked for 10 times in a row with the same arguments"
     payload = RunStopped(reason="repeated_calls", message=text)
-    lifecycle.move(run, RunStatus.STOPPED, payload, source=Source.WORKER, reason="repeated_calls")
+    transitions.move(run, RunStatus.STOPPED, payload, source=Source.WORKER, reason="repeated_calls")
 
     [banner] = banners(AgentRun.objects.get(pk=run.pk))
 

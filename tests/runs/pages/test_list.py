@@ -20,10 +20,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from agentops.projects.models import Project, Role
-from runs import agents, inbox
-from runs.engine import resume as resuming
+from runs.actions import agent_definitions
+from runs.actions import resume as resuming
+from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages.list_query import PAGE_SIZE, ListQuery, Place
+from runs.pages.runs.list_query import PAGE_SIZE, ListPlace, ListQuery
 from tests.make import drive, make_agent, make_project, make_run
 from tests.web.people import make_person
 from timeline.models import Log
@@ -232,7 +233,7 @@ def test_the_way_back_shows_the_same_runs(project: Project, viewer: Client) -> N
 def test_a_place_without_runs_leads_back(project: Project, viewer: Client) -> None:
     [run] = plant(project, 1)
 
-    page = viewer.get(f"/p/alpha/runs?before={Place.of(run)}").content.decode()
+    page = viewer.get(f"/p/alpha/runs?before={ListPlace.of(run)}").content.decode()
 
     assert "No runs on this page" in page
     assert 'href="/p/alpha/runs"' in page
@@ -267,7 +268,7 @@ def test_a_place_that_is_none_is_refused(name: str, value: str, project: Project
 
 def test_a_place_survives_its_address(project: Project) -> None:
     for run in plant(project, 3, at=datetime(2026, 1, 1, 0, 0, 0, 123_456, tzinfo=UTC)):
-        assert Place.parse(str(Place.of(run)), "before") == Place(run.created_at, run.pk)
+        assert ListPlace.parse(str(ListPlace.of(run)), "before") == ListPlace(run.created_at, run.pk)
 
 
 # --- Filters -----------------------------------------------------------------------------------------------------
@@ -369,7 +370,7 @@ def test_the_commands_of_an_empty_project_work(project: Project, viewer: Client)
         r"<code>echo '(.*?)' \| agentops agent apply - --project alpha</code>", html.unescape(page)
     )
 
-    agent, outcome = agents.apply(project, json.loads(definition), by="test")
+    agent, outcome = agent_definitions.apply(project, json.loads(definition), by="test")
 
     assert outcome == "created"
     assert f"agentops agent run {agent.slug} --project alpha" in html.unescape(page)
@@ -414,7 +415,7 @@ def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Proj
 
     assert len(many) == len(few) == 9
     ids = ",".join(str(run.pk) for run in runs[:PAGE_SIZE])
-    assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={Place.of(runs[0])}")) == 7
+    assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={ListPlace.of(runs[0])}")) == 7
 
 
 def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
@@ -430,7 +431,7 @@ def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
 
 def test_every_page_is_read_by_the_index(project: Project) -> None:
     plant(project, 3)
-    place = Place.now()
+    place = ListPlace.now()
     for query in ("", f"before={place}", f"after={place}"):
         with CaptureQueriesContext(connection) as captured:
             ListQuery.parse(QueryDict(query)).page(project)
@@ -453,7 +454,7 @@ def test_the_index_finds_the_first_row_of_any_page(project: Project) -> None:
     runs = plant(project, 2000)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE agent_runs")
-    middle = Place.of(runs[1000])
+    middle = ListPlace.of(runs[1000])
     for asked in (
         ListQuery.parse(QueryDict("")),
         ListQuery.parse(QueryDict(f"before={middle}")),

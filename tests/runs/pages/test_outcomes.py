@@ -9,9 +9,9 @@ from django.contrib.messages import get_messages
 from django.test import Client
 
 from agentops.projects.models import Role
-from runs import inbox, wake
+from runs.lifecycle import inbox, wake
 from runs.models import AgentRun, AgentRunToolCall
-from runs.pages import live_rows
+from runs.pages.timeline import live_cards
 from runs.statuses import Effect
 from tests.make import drive, make_waiting
 from tests.runs.pages.dom import Element, Page, parse
@@ -214,7 +214,7 @@ def test_the_card_changes_while_somebody_looks(run: AgentRun, operator: Client, 
     moves = [e.seq for e in log.events_of(run.pk) if e.type in ("run.waiting", "tool.outcome_resolved", "tool.end")]
     for seq in moves:
         page, after = painted(run, seq - 1), painted(run, seq)
-        for piece in live_rows.render(run.pk, log.read(run.pk, after=seq - 1, limit=1)):
+        for piece in live_cards.render(run.pk, log.read(run.pk, after=seq - 1, limit=1)):
             page.receive(str(piece.get("rows", "")))
         wanted = card_of(after.root, call)
         found = page._known[f"call-{call.pk}"][0]

@@ -9,10 +9,10 @@ from django.test import Client
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 
 from agentops.projects.models import Role
-from runs import transcript
-from runs.messages import ITEMS
+from runs.conversation import transcript
 from runs.models import AgentRun, AgentRunMessage
-from runs.pages.payloads import WHOLE_BYTES
+from runs.pages.run.payloads import WHOLE_BYTES
+from runs.providers.messages import ITEMS
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Element, parse
 from tests.runs.pages.logs import recorded, told

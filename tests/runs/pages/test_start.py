@@ -16,7 +16,7 @@ from django.urls import reverse
 from agentops.projects.models import Project, Role
 from runs.fixtures.library import load
 from runs.models import Agent, AgentRun, AgentRunMessage
-from runs.pages.once import KEPT
+from runs.pages.forms.single_use import KEPT
 from tests.make import drive, make_agent, make_project
 from tests.web.people import make_person
 

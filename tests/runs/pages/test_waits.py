@@ -15,12 +15,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Role
-from runs import lifecycle, retries, suspicion, wake
-from runs.engine.worker import Worker
+from runs.lifecycle import suspects, transitions, wake
 from runs.models import AgentRun, RunCommand
-from runs.pages import live_rows
+from runs.pages.timeline import live_cards
+from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
+from runs.worker.worker import Worker
 from tests.crash.scripted import PLAYS, Move, Play
 from tests.make import drive, make_agent, make_run
 from tests.runs.engine.occasions import TOOLS, asks, http, saying, with_policies
@@ -279,7 +280,7 @@ def test_open_pages_look_again_at_each_turn_of_it(settings: Any) -> None:
     client_of(run).post(f"/runs/{run.pk}/answer", {"message": "Go on."})
     drive(run)
     events = log.read(run.pk)
-    pieces = live_rows.render(run.pk, events)
+    pieces = live_cards.render(run.pk, events)
     told = [event.type for event, piece in zip(events, pieces, strict=True) if "status" in piece]
 
     assert [each for each in told if not each.startswith(("run.", "command."))] == [
@@ -303,16 +304,16 @@ def test_a_run_under_suspicion_says_that_it_is_retried_alone() -> None:
     """Queued behind other suspects, waiting for its next try, and in the end paused with what a person can do."""
     run = make_run()
     for wait_s in (0, 30):
-        assert lifecycle.claim(run.pk, "dead")
-        assert lifecycle.expire_leases("dead")
-        assert suspicion.set_aside(run.pk, "sweeper", wait_s=wait_s)
+        assert transitions.claim(run.pk, "dead")
+        assert transitions.expire_leases("dead")
+        assert suspects.set_aside(run.pk, "sweeper", wait_s=wait_s)
         [banner] = banners(run)
         assert banner.startswith("Being retried alone after a worker died")
         AgentRun.objects.filter(pk=run.pk).update(not_before=Now() - timedelta(seconds=1))
-        lifecycle.end_waits()
+        transitions.end_waits()
     for _ in range(3):
-        assert lifecycle.claim(run.pk, "alone")
-        assert suspicion.note_death_alone("alone")
+        assert transitions.claim(run.pk, "alone")
+        assert suspects.note_death_alone("alone")
 
     [banner] = banners(drive(run))
 

@@ -10,8 +10,8 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from runs.models import AgentRun
-from runs.pages import window
-from runs.pages.window import ROWS, Show
+from runs.pages.timeline import window
+from runs.pages.timeline.window import ROWS, Show
 from tests.make import drive, make_agent, make_run
 from tests.runs.pages.dom import Page
 from tests.runs.pages.logs import live, of_window, painted, recorded, told

@@ -14,11 +14,11 @@ from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 
-from runs.engine.stream import read
-from runs.engine.worker import Worker
+from runs.engine.model_stream import read
 from runs.models import RunError
 from runs.providers import base, llm
 from runs.providers.base import IncompleteAnswer, ModelCall
+from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive, make_agent, make_run
 from tests.runs.providers.vendor import MODELS, Answer, Framing, Recorded, Vendor, has_ended, streams

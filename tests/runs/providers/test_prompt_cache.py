@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from runs.engine.worker import Worker
 from runs.models import AgentRun, TurnUsage
 from runs.providers import base
 from runs.providers.base import ProviderUnusable
+from runs.worker.worker import Worker
 from tests.crash.rig import check
 from tests.make import drive, make_agent, make_run
 from tests.runs.providers.vendor import MODELS, Answer, Vendor

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from runs.tools.base import ToolContext
-from timeline.windows import mask
+from timeline.redaction.windows import mask
 
 MakeContext = Callable[..., ToolContext]
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from runs.tools.guarded_http import (
+from agentops.http.guarded_client import (
     HttpAnswer,
     HttpFailed,
     HttpPolicy,

@@ -7,8 +7,8 @@ import ipaddress
 
 import pytest
 
-from runs.tools.guarded_http import locate
-from runs.tools.http_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
+from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
+from agentops.http.guarded_client import locate
 
 PUBLIC = "93.184.216.34"
 ANY_HOST = HttpPolicy()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from runs.fixtures.recorded_tools import RecordedTools
 from runs.tools.base import Effect, OutcomeUnknown, ToolFailed, ToolResult
-from runs.tools.deadline import run_with_deadline
-from runs.tools.recorded import RecordedTools
+from runs.tools.timed_call import run_with_deadline
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 
 from runs.tools.base import BadArguments, ToolContext
 from runs.tools.catalogue import TOOLS
-from runs.tools.speaking import ASK_USER, DONE, Asked, asked_by
-from timeline.windows import mask
+from runs.tools.speaking import ASK_USER, DONE, Question, asked_by
+from timeline.redaction.windows import mask
 
 CONTEXT = ToolContext(
     run_id="r", call_id="c", tool_call_pk="p", idempotency_key="p", attempt=0, epoch=1, model_call=1, settings={},
@@ -33,11 +33,11 @@ def test_done_gives_its_result() -> None:
     "given", ['{"question": "Which?"}', {"question": "Which?"}, {"question": "Which?", "choices": None}]
 )
 def test_a_question_is_read(given: Any) -> None:
-    assert asked_by(ASK_USER, CONTEXT, given) == Asked("Which?", [])
+    assert asked_by(ASK_USER, CONTEXT, given) == Question("Which?", [])
 
 
 def test_choices_are_read() -> None:
-    assert asked_by(ASK_USER, CONTEXT, {"question": "Which?", "choices": ["a", "b"]}) == Asked("Which?", ["a", "b"])
+    assert asked_by(ASK_USER, CONTEXT, {"question": "Which?", "choices": ["a", "b"]}) == Question("Which?", ["a", "b"])
 
 
 @pytest.mark.parametrize(

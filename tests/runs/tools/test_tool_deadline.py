@@ -9,9 +9,10 @@ import time
 
 import pytest
 
+from agentops.http.deadline import DeadlineExceeded, within
 from runs.tools.base import Effect, Tool, ToolContext, ToolFailed, ToolResult
-from runs.tools.deadline import TimeIsUp, run_with_deadline, within
 from runs.tools.functions import tool
+from runs.tools.timed_call import run_with_deadline
 
 
 def quick(**options) -> Tool:
@@ -104,7 +105,7 @@ def test_an_inline_tool_runs_on_the_caller_s_thread(ctx):
 def test_within_says_when_time_is_up():
     let_go = threading.Event()
 
-    with pytest.raises(TimeIsUp):
+    with pytest.raises(DeadlineExceeded):
         within(0.05, lambda: let_go.wait(10), name="waiting")
 
     let_go.set()

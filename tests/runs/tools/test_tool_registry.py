@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from runs.fixtures.recorded_tools import RecordedTools
 from runs.tools.base import Tool
 from runs.tools.builtin import BUILTIN
-from runs.tools.recorded import RecordedTools
 from runs.tools.registry import RECORDED, DuplicateTool, Registry, UnknownTool
 
 

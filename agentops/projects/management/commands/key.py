@@ -1,7 +1,4 @@
-"""`agentops key`: create, list and revoke the API keys of a project.
-
-A door: may import Django and agentops.projects.
-"""
+"""`agentops key`: create, list and revoke the API keys of a project."""
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
-"""`agentops project`: create a project, list them all.
-
-A door: may import Django and agentops.projects.
-"""
+"""`agentops project`: create a project, list them all."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from agentops.projects.access import SYSTEM, projects_for
-from agentops.projects.actions import create_project
 from agentops.projects.management.base import AddSubcommand, OurCommand
+from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
 
 

@@ -1,0 +1,1 @@
+"""What the administration pages of every app build on: bounded lists, scopes, forms that act."""

@@ -1,0 +1,177 @@
+"""Where outbound HTTP may go: the reading of a URL and of the addresses its host has. Pure, opens nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import ssl
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import httpx
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+KIB = 1024
+MAX_URL_BYTES = 8 * KIB
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    return tuple(map(ipaddress.ip_network, texts))
+
+
+#: All that IPv6 addresses of the public internet can be. Mapped, translated, compatible and local forms lie outside.
+GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+# IANA's registries of special-purpose addresses, whatever they say of reachability, and multicast. `is_global` alone
+# is true for several of these, and differs between Python versions.
+SPECIAL_PURPOSE = _networks(
+    "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+    "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
+    "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+    "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+)  # fmt: skip
+#: Metadata services of clouds: one on a public address, one on a private one.
+METADATA = _networks("168.63.129.16/32", "fd00:ec2::254/128")
+# What `allow_private` opens, and no more: metadata services and multicast stay shut.
+PRIVATE_NETWORKS = _networks("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
+#: ISATAP: the lower half of an address that holds an IPv4 address.
+_ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
+
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+
+class UrlNotAllowed(Exception):
+    """The URL, or an address behind it, is outside the policy. Nothing was sent."""
+
+    code = "url_not_allowed"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class HttpPolicy:
+    #: Host names, or `*.example.com` for everything below it. None: any public host.
+    allowed_hosts: Sequence[str] | None = None
+    #: The deployment's own names; same patterns.
+    denied_hosts: Sequence[str] = ()
+    allow_http: bool = False
+    #: Loopback and private networks, for a service on the same machine.
+    allow_private: bool = False
+    #: Beside the scheme's own port.
+    extra_ports: Sequence[int] = ()
+    connect_timeout_s: float = 5
+    total_timeout_s: float = 10
+    max_bytes: int = 64 * KIB
+    #: None: the usual public authorities. Certificates are always verified.
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A URL that was read once: what was checked is what is requested."""
+
+    scheme: str
+    host: str
+    port: int
+    path: bytes
+    #: Set when the host is an address itself.
+    address: Address | None
+
+    @property
+    def host_header(self) -> bytes:
+        host = f"[{self.host}]" if isinstance(self.address, ipaddress.IPv6Address) else self.host
+        shown = host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return shown.encode("ascii")
+
+
+def check_url(url: str, policy: HttpPolicy) -> Target:
+    """All that can be said without asking DNS: when a URL is saved, and again before it is used."""
+    parsed = _parsed(url)
+    scheme = parsed.scheme
+    if scheme != "https" and not (scheme == "http" and policy.allow_http):
+        raise UrlNotAllowed(f"the scheme {scheme!r} is not allowed")
+    if parsed.userinfo:
+        raise UrlNotAllowed("a URL with a user name or password is not allowed")
+    port = parsed.port or DEFAULT_PORTS[scheme]
+    if parsed.port == 0 or (port != DEFAULT_PORTS[scheme] and port not in policy.extra_ports):
+        raise UrlNotAllowed(f"port {parsed.port} is not allowed")
+    host, address = _host(parsed)
+    if policy.allowed_hosts is not None and not _matches(host, policy.allowed_hosts):
+        raise UrlNotAllowed(f"the host {host!r} is not on the allow list")
+    if _matches(host, policy.denied_hosts):
+        raise UrlNotAllowed(f"the host {host!r} is one of this installation's own")
+    if address:
+        check_addresses([address], policy)
+    return Target(scheme, host, port, parsed.raw_path, address)
+
+
+def check_addresses(addresses: Sequence[Address], policy: HttpPolicy) -> None:
+    """One forbidden address spoils them all: a name that points inside and outside is up to no good."""
+    if not addresses:
+        raise UrlNotAllowed("the host has no address")
+    for address in addresses:
+        if not _reachable(address, policy):
+            raise UrlNotAllowed(f"the address {address} is not a public one")
+
+
+def _parsed(url: str) -> httpx.URL:
+    # Characters that parsers drop or turn are refused before any parser sees them.
+    if any(char <= " " or char in "\x7f\\" for char in url):
+        raise UrlNotAllowed("blanks, control characters and backslashes are not allowed")
+    try:
+        if len(url.encode()) > MAX_URL_BYTES:
+            raise UrlNotAllowed(f"the URL is longer than {MAX_URL_BYTES} bytes")
+        return httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise UrlNotAllowed(f"this is not a URL: {str(error)[:200]}") from error
+
+
+def _host(url: httpx.URL) -> tuple[str, Address | None]:
+    """The host in its one form: lower-case ASCII without the final dot, or an address spelled out in full."""
+    host = url.raw_host.decode("ascii").lower().removesuffix(".")
+    if ":" in host:
+        if "%" in host:
+            raise UrlNotAllowed("an address with a zone is not allowed")
+        address = ipaddress.IPv6Address(host)
+        return str(address), address
+    labels = host.split(".")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise UrlNotAllowed(f"{host[:300]!r} is not a host name")
+    if not _NUMBER.fullmatch(labels[-1]):
+        return host, None
+    # Resolvers read 127.1, 0x7f000001 and 0177.0.0.1 as addresses: only the plain dotted form is one here.
+    try:
+        return host, ipaddress.IPv4Address(host)
+    except ValueError:
+        raise UrlNotAllowed(f"{host!r} is a number, not a host name") from None
+
+
+def _matches(host: str, patterns: Sequence[str]) -> bool:
+    for pattern in patterns:
+        wanted = pattern.lower().removesuffix(".")
+        if host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:])):
+            return True
+    return False
+
+
+def _reachable(address: Address, policy: HttpPolicy) -> bool:
+    if _in(address, METADATA):
+        return False
+    return _is_public(address) or (policy.allow_private and _in(address, PRIVATE_NETWORKS))
+
+
+def _is_public(address: Address) -> bool:
+    """Allowed is what is known to be public; all else is not."""
+    if not address.is_global or _in(address, SPECIAL_PURPOSE):
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return True
+    return address in GLOBAL_UNICAST and (int(address) >> 32) & 0xFFFF_FFFF not in _ISATAP
+
+
+def _in(address: Address, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    return any(address in network for network in networks)

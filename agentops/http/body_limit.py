@@ -1,0 +1,132 @@
+"""Bodies of requests: read whole before a thread is taken, within limits of size, time and memory.
+
+http.threaded reads with it; its middleware, named by settings, answers for bodies that were refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from agentops.http.error_pages import answer
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+#: The longest body that a view reads. Of a longer one, one byte more is kept, by which the view knows.
+MAX_BYTES = 5 * 1024 * 1024
+#: What one body may hold before it counts against the memory that all bodies of a process share.
+FREE_BYTES = 64 * 1024
+SHARED_BYTES = 128 * 1024 * 1024
+#: The key in the scope of a request whose body was refused: one of REFUSALS.
+REFUSED = "agentops.refused"
+LATE, FULL = "request_timeout", "too_many_bodies"
+RETRY_AFTER_S = 5
+#: Code → status and text.
+REFUSALS = {
+    LATE: (408, "The body did not arrive in time. Send it again, faster."),
+    FULL: (503, "The server is reading too many large bodies. Try again in a few seconds."),
+}
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+@dataclass
+class Bodies:
+    """The bodies that one process is reading. Used on its event loop only."""
+
+    shared_bytes: int = SHARED_BYTES
+    _held: int = field(default=0, init=False)
+
+    async def read(self, scope: Message, receive: Receive) -> RequestBody:
+        """Return the whole body. Raises ClientGone.
+
+        A body that takes longer than AGENTOPS_BODY_TIMEOUT_S, or for which there is no memory, is dropped and
+        `scope` says so. One whose Content-Length is too long is not read: the view sees the header.
+        """
+        body = RequestBody(self)
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"")
+        is_empty = not length and b"transfer-encoding" not in headers
+        if is_empty or (length.isdigit() and (len(length) > 18 or int(length) > MAX_BYTES)):
+            return body
+        try:
+            async with asyncio.timeout(settings.AGENTOPS_BODY_TIMEOUT_S):
+                while body.take(await receive()):
+                    pass
+        except TimeoutError:
+            body.refuse(scope, LATE)
+        except MemoryError:
+            body.refuse(scope, FULL)
+        except BaseException:
+            body.release()
+            raise
+        return body
+
+    def reserve(self, count: int) -> None:
+        """Raises MemoryError where all bodies together would hold too much."""
+        if self._held + count > self.shared_bytes:
+            raise MemoryError
+        self._held += count
+
+    def give_back(self, count: int) -> None:
+        self._held -= count
+
+
+class RequestBody:
+    """One request's body; `release` gives its memory back."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._reserved = 0
+        self._content = bytearray()
+
+    def take(self, message: Message) -> bool:
+        """Keep a piece; return whether to read on."""
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece = message.get("body", b"")[: MAX_BYTES + 1 - len(self._content)]
+        beyond = max(0, len(self._content) + len(piece) - FREE_BYTES) - self._reserved
+        if beyond > 0:
+            self._bodies.reserve(beyond)
+            self._reserved += beyond
+        self._content += piece
+        return bool(message.get("more_body", False)) and len(self._content) <= MAX_BYTES
+
+    def refuse(self, scope: Message, code: str) -> None:
+        scope[REFUSED] = code
+        self.release()
+
+    def stream(self) -> BytesIO:
+        return BytesIO(self._content)
+
+    def release(self) -> None:
+        self._bodies.give_back(self._reserved)
+        self._reserved = 0
+        self._content = bytearray()
+
+
+class RefusedBodies:
+    """Answers 408 or 503 for a request whose body was dropped: no view sees half of it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        code = getattr(request, "scope", {}).get(REFUSED)
+        if code is None:
+            return self.get_response(request)
+        status, text = REFUSALS[code]
+        response = answer(request, status, code, text)
+        if status == 503:
+            response.headers["Retry-After"] = str(RETRY_AFTER_S)
+        return response

@@ -1,0 +1,87 @@
+"""Waiting no longer than allowed for a call that cannot be interrupted."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+#: How often a waiting caller looks whether it should still wait.
+WATCH_S = 0.25
+
+
+class DeadlineExceeded(Exception):
+    """The call goes on in its own thread; what it comes to is no answer any more."""
+
+
+@dataclass(frozen=True)
+class _Returned(Generic[T]):
+    value: T
+
+
+def within(
+    seconds: float | None,
+    function: Callable[[], T],
+    *,
+    name: str,
+    watch: Callable[[], None] | None = None,
+    late: Callable[[T], None] | None = None,
+) -> T:
+    """What the function returns or raises, or TimeIsUp. A fresh daemon thread, as hung calls would fill a pool."""
+    answer: SimpleQueue[_Returned[T] | BaseException] = SimpleQueue()
+    left = threading.Event()
+
+    def work() -> None:
+        try:
+            answer.put(_Returned(function()))
+        except BaseException as error:
+            answer.put(error)
+        if left.is_set():
+            _tell(answer, late)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+    try:
+        result = _awaited(answer, None if seconds is None else time.monotonic() + seconds, watch)
+    except BaseException:
+        left.set()
+        _tell(answer, late)
+        raise
+    if isinstance(result, _Returned):
+        return result.value
+    raise result
+
+
+def _awaited(
+    answer: SimpleQueue[_Returned[T] | BaseException], until: float | None, watch: Callable[[], None] | None
+) -> _Returned[T] | BaseException:
+    while True:
+        try:
+            return answer.get(timeout=_wait_s(until, watch))
+        except Empty:
+            if until is not None and time.monotonic() >= until:
+                raise DeadlineExceeded from None
+        if watch is not None:
+            watch()
+
+
+def _tell(answer: SimpleQueue[_Returned[T] | BaseException], late: Callable[[T], None] | None) -> None:
+    """An answer that nobody waits for. Both threads look, for it may come at the moment of leaving: one finds it."""
+    try:
+        result = answer.get_nowait()
+    except Empty:
+        return
+    if late is not None and isinstance(result, _Returned):
+        late(result.value)
+
+
+def _wait_s(until: float | None, watch: Callable[[], None] | None) -> float | None:
+    left = None if until is None else max(until - time.monotonic(), 0.0)
+    if watch is None:
+        return left
+    return WATCH_S if left is None else min(left, WATCH_S)

@@ -1,0 +1,76 @@
+"""Where a request came from: headers of proxies that were configured are believed, those of anyone else are not.
+
+asgi wraps the application with it, in place of what each server has for the purpose.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_network
+from typing import Any
+
+from agentops.http.client_addresses import parse_address
+
+Scope = dict[str, Any]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+#: In FORWARDED_ALLOW_IPS: whoever connects is a proxy.
+EVERYONE = "*"
+
+
+class Proxies:
+    """The proxies that FORWARDED_ALLOW_IPS names: addresses, networks, or everyone who connects."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._are_all = EVERYONE in names
+        self._networks = [ip_network(name, strict=False) for name in names if name != EVERYONE]
+
+    def __contains__(self, host: str) -> bool:
+        return self._are_all or self.are_named(host)
+
+    def are_named(self, host: str) -> bool:
+        address = parse_address(host)
+        return address is not None and any(address in network for network in self._networks)
+
+    def client_of(self, forwarded_for: str) -> str | None:
+        """Return the client's address from the right end of X-Forwarded-For, which the proxies themselves wrote.
+
+        What stands left of the first address that is not a named proxy's was sent by the client.
+        """
+        client = None
+        for part in reversed(forwarded_for.split(",")):
+            address = parse_address(part.strip())
+            if address is None:
+                break
+            client = str(address)
+            if not self.are_named(client):
+                break
+        return client
+
+
+@functools.cache
+def configured_proxies(names: tuple[str, ...]) -> Proxies:
+    return Proxies(names)
+
+
+class ForwardedClient:
+    """Sets the client's address and the scheme as a believed proxy tells them."""
+
+    def __init__(self, application: Application, proxies: list[str]) -> None:
+        self._application = application
+        self._proxies = configured_proxies(tuple(proxies))
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            self._read_headers(scope)
+        await self._application(scope, receive, send)
+
+    def _read_headers(self, scope: Scope) -> None:
+        host = (scope.get("client") or ("", 0))[0]
+        if host not in self._proxies:
+            # Django would take a request for one that came over HTTPS.
+            scope["headers"] = [header for header in scope["headers"] if header[0] != b"x-forwarded-proto"]
+            return
+        values = [value.decode("latin1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        if values and (client := self._proxies.client_of(",".join(values))) is not None:
+            scope["client"] = (client, 0)

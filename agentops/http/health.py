@@ -1,0 +1,172 @@
+"""`/healthz`: this process is alive. `/readyz`: it can do its work.
+
+What is wrong in detail is told to loopback and to whoever has AGENTOPS_HEALTH_TOKEN, the rest of the world gets a word.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TimedOut
+from dataclasses import dataclass
+
+import redis
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+
+log = logging.getLogger(__name__)
+LOOPBACK = {"127.0.0.1", "::1"}
+PATHS = ("/healthz", "/readyz")
+METHODS = ("GET", "HEAD")
+PLAIN = "text/plain; charset=utf-8"
+#: A database that takes longer serves nobody.
+WITHIN_S = 2.0
+MIN_FREE = 0.05
+#: What was found is told again for so long.
+FRESH_S = 1.0
+#: Name of a check → what it found.
+Findings = dict[str, dict[str, object]]
+
+
+class NotReady(Exception):
+    """What keeps this process from its work, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that is needed. Without a `vital` one nothing works; without another it works more slowly."""
+
+    name: str
+    look: Callable[[], None]
+    vital: bool = True
+
+
+class Health:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path_info not in PATHS:
+            return self.get_response(request)
+        if request.method not in METHODS:
+            return HttpResponseNotAllowed(METHODS, b"method not allowed\n", content_type=PLAIN)
+        return _word("ok") if request.path_info == "/healthz" else readyz(request)
+
+
+def readyz(request: HttpRequest) -> HttpResponse:
+    found = _looked()
+    ready = all(found[check.name]["ok"] for check in CHECKS if check.vital)
+    status = 200 if ready else 503
+    if not _may_know(request):
+        return _word("ready" if ready else "unavailable", status)
+    return JsonResponse({"ready": ready, "checks": found}, status=status)
+
+
+def database() -> None:
+    """A row can be written and read. It is taken back, so nothing grows by being looked at."""
+    with transaction.atomic():
+        row = Session.objects.create(session_key="readyz", session_data="", expire_date=timezone.now())
+        row.refresh_from_db()
+        transaction.set_rollback(True)
+
+
+_migrated = False
+
+
+def migrations() -> None:
+    """The schema is the code's. Asked until it is so; a later update is another process."""
+    global _migrated
+    if _migrated:
+        return
+    executor = MigrationExecutor(connection)
+    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if missing:
+        raise NotReady(f"{len(missing)} migrations are missing")
+    _migrated = True
+
+
+def broker() -> None:
+    if settings.REDIS_URL:
+        with redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1, socket_connect_timeout=1) as server:
+            server.ping()
+
+
+def disk() -> None:
+    if connection.vendor != "sqlite":
+        return
+    space = shutil.disk_usage(settings.AGENTOPS_HOME)
+    if space.free < space.total * MIN_FREE:
+        raise NotReady(f"{space.free // 2**20} MiB of disk are left")
+
+
+CHECKS = [
+    Check("database", database),
+    Check("migrations", migrations),
+    Check("disk", disk),
+    Check("broker", broker, vital=False),
+]
+# One thread: while a look hangs, the next ones wait for it and fail in time, and no thread is added.
+_looking = ThreadPoolExecutor(1, thread_name_prefix="readyz")
+_one_looks = threading.Lock()
+_seen: tuple[float, Findings] = (float("-inf"), {})
+
+
+def _looked() -> Findings:
+    """What was found within the last second: anyone may ask, and no crowd of them shall keep the database busy, nor
+    make those who watch us wait until they take us for dead."""
+    global _seen
+    with _one_looks:
+        if time.monotonic() - _seen[0] >= FRESH_S:
+            found = {check.name: _found(check) for check in CHECKS}
+            _seen = (time.monotonic(), found)
+        return _seen[1]
+
+
+def _found(check: Check) -> dict[str, object]:
+    begun = time.monotonic()
+    future: Future[None] = _looking.submit(_and_close, check.look)
+    problem = ""
+    try:
+        future.result(WITHIN_S)
+    except TimedOut:
+        future.cancel()
+        problem = f"no answer within {WITHIN_S:g} s"
+    except NotReady as error:
+        problem = str(error)
+    except Exception as error:
+        # Its text may hold an address or a name.
+        problem = type(error).__name__
+        log.warning("not ready: %s: %s", check.name, error)
+    took = round((time.monotonic() - begun) * 1000)
+    return {"ok": not problem, "ms": took, **({"problem": problem} if problem else {})}
+
+
+def _and_close(look: Callable[[], None]) -> None:
+    try:
+        look()
+    finally:
+        connection.close()
+
+
+def _may_know(request: HttpRequest) -> bool:
+    token = settings.AGENTOPS_HEALTH_TOKEN
+    sent = request.headers.get("Authorization", "")
+    if token and hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
+        return True
+    # A proxy on this machine calls from loopback too, for others.
+    forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
+    return request.META.get("REMOTE_ADDR") in LOOPBACK and not forwarded
+
+
+def _word(word: str, status: int = 200) -> HttpResponse:
+    return HttpResponse(f"{word}\n", status=status, content_type=PLAIN)

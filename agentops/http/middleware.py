@@ -1,0 +1,188 @@
+"""The site's own middleware: static files, headers that every answer has, and refusals as pages.
+
+All of it is synchronous, as the views are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.log import log_response
+from django_htmx.middleware import HtmxDetails
+from whitenoise.middleware import WhiteNoiseMiddleware
+
+from agentops.http.error_pages import API, answer
+from agentops.http.storage_faults import StorageFault, fault_of
+
+log = logging.getLogger(__name__)
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+#: What no page of ours uses; a page that is broken into cannot either.
+UNUSED_FEATURES = (
+    *("accelerometer", "autoplay", "camera", "display-capture", "encrypted-media", "fullscreen", "geolocation"),
+    *("gyroscope", "magnetometer", "microphone", "midi", "payment", "picture-in-picture", "publickey-credentials-get"),
+    *("screen-wake-lock", "usb", "xr-spatial-tracking"),
+)
+PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
+RETRY_AFTER_S = 5
+#: Asked by probes under any name (agentops.http.health).
+PROBES = {"/healthz", "/readyz"}
+#: Of pages that are not ours, such as the administration's.
+METHODS = ("GET", "HEAD", "POST")
+MAX_HOST = 100
+
+
+class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
+    """WhiteNoise, answering with a file's bytes: under ASGI Django would warn of its open files, and read them
+    whole anyway. Ours are small."""
+
+    @staticmethod
+    def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
+        found = static_file.get_response(request.method, request.META)
+        content = b""
+        if found.file is not None:
+            with found.file as file:
+                content = file.read()
+        response = HttpResponse(content, status=int(found.status))
+        del response.headers["Content-Type"]
+        for name, value in found.headers:
+            response.headers[name] = value
+        if found.file is not None:
+            # WhiteNoise measured the file when it started; one that was replaced since has another length.
+            response.headers["Content-Length"] = str(len(content))
+        return response
+
+
+class SecureHeaders:
+    """What Django's SecurityMiddleware and django-csp leave to us."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        response.headers["Permissions-Policy"] = PERMISSIONS_POLICY
+        # Nearly every page shows data; static files say themselves how long they may be kept.
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+
+class KnownHosts:
+    """Refuses requests for other sites. Django would, too, with a traceback in the log for each of them."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if request.path_info not in PROBES:
+            try:
+                request.get_host()
+            except DisallowedHost:
+                return self._refused(request)
+        return self.get_response(request)
+
+    def _refused(self, request: HttpRequest) -> HttpResponse:
+        response = answer(request, 400, "invalid_host", "This site is not served under the name in the Host header.")
+        host = str(request.META.get("HTTP_HOST", ""))
+        # It is then logged: Django adds no line of its own.
+        log_response("host refused: %s", ascii(host[:MAX_HOST]), response=response, request=request, logger=log)
+        return response
+
+
+class Methods:
+    """Refuses methods that a page does not have, before a token or a right is asked for. The API does so itself."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        allowed = methods_of(view)
+        if request.method in allowed or (request.path_info.startswith(API) and hasattr(view, "view_class")):
+            return None
+        names = ", ".join(allowed)
+        response = answer(request, 405, "method_not_allowed", f"This address takes {names} only.")
+        response.headers["Allow"] = names
+        return response
+
+
+def methods_of(view: Any) -> tuple[str, ...]:
+    """As agentops.http.methods, or the class of a view, says."""
+    cls = getattr(view, "view_class", None)
+    if cls is None:
+        return tuple(getattr(view, "methods", METHODS))
+    has_get = hasattr(cls, "get")
+    return tuple(name.upper() for name in cls.http_method_names if hasattr(cls, name) or (name == "head" and has_get))
+
+
+class Refusals:
+    """Turn refusals (exceptions with a `code` and a `status`) into answers, for all views."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if (fault := fault_of(exception)) is not None:
+            log.error("the database cannot be used: %s", fault.short, exc_info=exception)
+            return _unavailable(request, fault)
+        code, status = getattr(exception, "code", None), getattr(exception, "status", None)
+        if not isinstance(code, str) or not isinstance(status, int) or not 400 <= status < 500:
+            return None
+        if status == 401 and not request.path_info.startswith(API):
+            return _to_login(request)
+        response = answer(request, status, code, str(exception), also=_details(exception))
+        for name, value in getattr(exception, "headers", {}).items():
+            response.headers[name] = value
+        return response
+
+
+def _details(refusal: Exception) -> dict[str, Any]:
+    """What a refusal says to programs beyond its code: facts of its own, and what of the request is at fault."""
+    facts = dict(getattr(refusal, "data", {}))
+    errors = getattr(refusal, "errors", [])
+    if (pointer := facts.pop("pointer", None)) is not None:
+        errors = [{"pointer": pointer, "code": getattr(refusal, "code", ""), "detail": str(refusal)}]
+    return facts | {"errors": errors}
+
+
+def _unavailable(request: HttpRequest, fault: StorageFault) -> HttpResponse:
+    response = answer(request, 503, "storage_unavailable", fault.advice, also={"reason": fault.reason})
+    response.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
+def _to_login(request: HttpRequest) -> HttpResponse:
+    """Pages are sent to the login; what a script asks for cannot be, and says so to it."""
+    htmx = HtmxDetails(request)
+    if "text/event-stream" in request.headers.get("Accept", ""):
+        return answer(request, 401, "auth_required", "Your session has ended: log in again.")
+    came_from = _path_of(request, htmx.current_url if htmx else request.headers.get("Referer"))
+    wanted = request.get_full_path() if request.method in {"GET", "HEAD"} and not htmx else came_from
+    login = f"{reverse('login')}?{urlencode({'next': wanted})}"
+    if htmx:
+        return HttpResponse(status=401, headers={"HX-Redirect": login})
+    return HttpResponseRedirect(login)
+
+
+def _path_of(request: HttpRequest, url: str | None) -> str:
+    """The path of a page of this site; the home page's for any other."""
+    if not url or not url_has_allowed_host_and_scheme(url, {request.get_host()}):
+        return "/"
+    parts = urlsplit(url)
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path

@@ -1,0 +1,64 @@
+"""What keeps the database from storing anything, in words: a full disk, one that is read-only, or no answer at all."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+from django.db import Error, InterfaceError, InternalError, OperationalError
+
+#: SQLSTATEs of PostgreSQL. It counts a standby, or a server that was told to write nothing, among internal errors.
+PG_DISK_FULL, PG_READ_ONLY = "53100", "25006"
+#: Less than SQLite needs to write a page and its journal: what it then calls an I/O error is a full disk.
+NO_ROOM = 64 * 1024
+
+
+@dataclass(frozen=True)
+class StorageFault:
+    """`reason` is for programs, `short` follows "the database cannot be used:"."""
+
+    reason: str
+    short: str
+    advice: str
+
+
+DISK_FULL = StorageFault(
+    "disk_full", "its disk is full", "The disk of the database is full. Nothing was changed; make room, then try again."
+)
+READ_ONLY = StorageFault(
+    "read_only", "it is read-only", "The database is read-only at the moment. Nothing was changed; try again later."
+)
+NO_ANSWER = StorageFault(
+    "no_answer",
+    "it does not answer",
+    "The database does not answer. Nothing was changed; try again in a few seconds.",
+)
+
+
+def fault_of(error: BaseException) -> StorageFault | None:
+    """What the error says of the storage; None where it is about something else."""
+    if not isinstance(error, Error):
+        return None
+    cause = error.__cause__
+    state = getattr(cause, "sqlstate", None)
+    if state == PG_DISK_FULL:
+        return DISK_FULL
+    if state == PG_READ_ONLY:
+        return READ_ONLY
+    if isinstance(error, InternalError) or not isinstance(error, OperationalError | InterfaceError):
+        return None
+    # Extended codes have the primary one in their lowest byte.
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and not _has_room()):
+        return DISK_FULL
+    return READ_ONLY if code == sqlite3.SQLITE_READONLY else NO_ANSWER
+
+
+def _has_room() -> bool:
+    try:
+        return shutil.disk_usage(Path(settings.DATABASES["default"]["NAME"]).parent).free >= NO_ROOM
+    except OSError:
+        return True

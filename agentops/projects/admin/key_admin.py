@@ -1,0 +1,127 @@
+"""API keys in the administration: made (and shown once), looked at, revoked."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, yes_filter
+from agentops.admin_base.forms import ReauthenticatedForm
+from agentops.admin_base.pages import ScopedAdmin
+from agentops.admin_base.scope import scope_of
+from agentops.projects import keys
+from agentops.projects.access import Action, project_for
+from agentops.projects.errors import AccessError
+from agentops.projects.models import ApiKey, Scope
+
+
+class KeyForm(ReauthenticatedForm):
+    scopes = forms.MultipleChoiceField(
+        choices=Scope.choices, widget=forms.CheckboxSelectMultiple, help_text="Write does not include ingest."
+    )
+    expires_at = forms.DateTimeField(
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+        help_text="In UTC; empty never expires.",
+    )
+    fields_of: ClassVar[dict[str, str]] = {
+        "invalid_name": "name",
+        "invalid_scopes": "scopes",
+        "invalid_expiry": "expires_at",
+    }
+
+    class Meta:
+        model = ApiKey
+        fields = ("project", "name", "scopes", "expires_at")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "project" in self.fields:
+            field: Any = self.fields["project"]
+            field.queryset = self.scope.where(Action.MANAGE)
+
+    def act(self, given: dict[str, Any]) -> ApiKey:
+        project = project_for(self.principal, given["project"].pk, Action.MANAGE)
+        made = keys.create_key(
+            project,
+            name=given["name"],
+            scopes=given["scopes"],
+            expires_at=given["expires_at"],
+            actor=self.principal,
+        )
+        # Handed to the one answer that shows it, by the row's object: it is stored nowhere.
+        made.key.__dict__["plain"] = made.plain
+        return made.key
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ScopedAdmin):
+    names = ("API key", "API keys")
+    form = KeyForm
+    text_fields = ("prefix", "name")
+    loaded = (
+        *("name", "prefix", "scopes", "created_at", "expires_at", "revoked_at", "last_used_at"),
+        *("project_id", "project__slug"),
+    )
+    list_display = (
+        cells.words("prefix"),
+        cells.words("name"),
+        cells.link("project_id", "projects_project", "project", text="project__slug"),
+        cells.made("scopes", "scopes", lambda key: ", ".join(key.scopes)),
+        cells.made("state", "state", lambda key: key.state(timezone.now()).value),
+        cells.moment("last_used_at", "last used"),
+        cells.moment("expires_at", "expires"),
+        cells.moment("created_at", "created"),
+    )
+    list_filter = (ProjectFilter, yes_filter("revoked", "revoked_at"))
+    search_help_text = "An id or its beginning, or a part of the key's prefix or name."
+    facts = ((None, (*list_display, cells.plain("id"), cells.moment("revoked_at", "revoked"))),)
+    add_fields = ("project", "name", "scopes", "expires_at", "password")
+    change_action = Action.MANAGE
+    audited = True
+    actions = ("revoke",)
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return super().for_list(rows.select_related("project"))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """A key is what it was made as; it can be revoked."""
+        return False
+
+    def name_of(self, obj: ApiKey) -> str:
+        return f"{cells.line(obj.prefix)} {cells.line(obj.name)}"
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
+        """Shown by this one answer, and by no other ever again."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "The new key",
+            "opts": self.opts,
+            "key": obj,
+            "plain": obj.plain,
+            "shown_name": self.name_of(obj),
+        }
+        return TemplateResponse(request, "admin/projects/apikey/made.html", context)
+
+    @admin.action(description="Revoke")
+    def revoke(self, request: HttpRequest, rows: QuerySet[ApiKey]) -> None:
+        principal = scope_of(request).principal
+        done = 0
+        for key in rows.select_related("project"):
+            try:
+                project_for(principal, key.project_id, Action.MANAGE)
+                if key.revoked_at is not None:
+                    messages.warning(request, f"Skipped {key.prefix}: it is revoked already.")
+                    continue
+                keys.revoke(key, actor=principal)
+                done += 1
+            except AccessError as refusal:
+                messages.warning(request, f"Skipped {key.prefix}: {refusal}.")
+        messages.success(request, f"Revoked: {done}.")

@@ -1,0 +1,97 @@
+"""Members of projects in the administration: the rules are those of agentops.projects.memberships."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth import get_user_model
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter, choice_filter
+from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.pages import ScopedAdmin
+from agentops.admin_base.scope import scope_of
+from agentops.projects import memberships
+from agentops.projects.access import Action, project_for
+from agentops.projects.errors import Conflict, MemberNotFound
+from agentops.projects.models import Membership, Project, Role
+
+
+class MemberForm(ActingForm):
+    #: Typed, not chosen: whoever manages one project need not see the names of everyone.
+    user_name = forms.CharField(max_length=150)
+    fields_of: ClassVar[dict[str, str]] = {
+        "already_member": "user_name",
+        "member_not_found": "user_name",
+        "invalid_role": "role",
+        "last_admin": "role",
+    }
+
+    class Meta:
+        model = Membership
+        fields = ("project", "role")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.instance._state.adding:
+            self.fields.pop("user_name", None)
+        if "project" in self.fields:
+            field: Any = self.fields["project"]
+            field.queryset = self.scope.where(Action.MANAGE)
+
+    def act(self, given: dict[str, Any]) -> Membership:
+        if not self.instance._state.adding:
+            project = project_for(self.principal, self.instance.project_id, Action.MANAGE)
+            return memberships.change_role(project, self.instance.user, given["role"], actor=self.principal)
+        project = project_for(self.principal, given["project"].pk, Action.MANAGE)
+        user = get_user_model().objects.filter(username=given["user_name"]).first()
+        if user is None:
+            raise MemberNotFound("nobody has this user name")
+        return memberships.add_member(project, user, given["role"], actor=self.principal)
+
+
+@admin.register(Membership)
+class MembershipAdmin(ScopedAdmin):
+    form = MemberForm
+    id_fields = ()
+    text_fields = ("user__username",)
+    loaded = ("role", "created_at", "project__slug", "user__username")
+    list_display = (
+        cells.words("user__username", "user"),
+        cells.link("project_id", "projects_project", "project", text="project__slug"),
+        cells.plain("role"),
+        cells.moment("created_at", "since"),
+    )
+    list_filter = (ProjectFilter, choice_filter("role", Role.values))
+    search_help_text = "A part of the user name."
+    facts = ((None, list_display),)
+    add_fields = ("project", "user_name", "role")
+    edit_fields = ("role",)
+    change_action = Action.MANAGE
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return super().for_list(rows.select_related("project", "user"))
+
+    def name_of(self, obj: Membership) -> str:
+        return cells.line(f"{obj.user.get_username()}, {obj.role} of {obj.project.slug}")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return admin.ModelAdmin.has_delete_permission(self, request, obj) and self._has_role(request, obj)
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        try:
+            return super().delete_view(request, object_id, extra_context)
+        except Conflict as refusal:
+            messages.error(request, f"Not removed: {refusal}.")
+            return HttpResponseRedirect(self.address({}))
+
+    def delete_model(self, request: HttpRequest, obj: Membership) -> None:
+        principal = scope_of(request).principal
+        project: Project = project_for(principal, obj.project_id, Action.MANAGE)
+        memberships.remove_member(project, obj.user, actor=principal)

@@ -1,0 +1,58 @@
+"""The pages of the identity floor: login, logout, the way into a project."""
+
+from __future__ import annotations
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from agentops.http.methods import require_safe
+from agentops.projects.access import projects_for
+from agentops.projects.audit import AuditAction, record
+from agentops.projects.errors import RoleRequired
+from agentops.projects.login.form import LoginForm
+from agentops.projects.login.known_browsers import remember_browser
+from agentops.projects.requests import principal_of
+
+
+class LoginPage(LoginView):
+    """Django's view: it follows local `next` addresses only, and gives the session a new key."""
+
+    http_method_names = ["get", "head", "post", "options"]
+    template_name = "login.html"
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        response = super().form_valid(form)
+        record(principal_of(self.request), AuditAction.LOGIN, project=None, obj=form.get_user())
+        remember_browser(response, form.cleaned_data["username"].casefold())
+        return response
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        too_long = form.has_error("password", "max_length")
+        return self.render_to_response(self.get_context_data(form=form), status=400 if too_long else 422)
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """To the runs of the newest project that they may see."""
+    newest = projects_for(principal_of(request)).order_by("-created_at", "-pk").first()
+    if newest is None:
+        return render(request, "no_project.html")
+    return redirect("runs:list", newest.slug)
+
+
+@require_safe
+def admin_login(request: HttpRequest) -> HttpResponse:
+    """In the place of the admin's own login, which knows of no throttle: there is one login.
+
+    Whoever is signed in and still comes here lacks the right, and would be sent round in circles.
+    """
+    principal_of(request)
+    if not (request.user.is_active and request.user.is_staff):
+        raise RoleRequired("only staff may use the administration")
+    wanted = request.GET.get("next", "")
+    return redirect(wanted if url_has_allowed_host_and_scheme(wanted, {request.get_host()}) else "admin:index")

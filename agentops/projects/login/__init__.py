@@ -1,0 +1,1 @@
+"""Signing in: the form, its throttle, known browsers and sessions."""

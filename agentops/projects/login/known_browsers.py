@@ -1,0 +1,36 @@
+"""Browsers in which a user has signed in before, known by a signed cookie.
+
+A cookie proves nothing but that: it signs nobody in, and tries in a known browser are counted.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+
+SALT = "agentops.projects.login.known_browsers"
+KNOWN_FOR_S = 180 * 24 * 3600
+
+
+def cookie_name() -> str:
+    return "__Host-browser" if settings.AGENTOPS_HTTPS else "browser"
+
+
+def known_browser(request: HttpRequest, name: str) -> str | None:
+    """Return the id of the browser if the user of this name (case-folded) has signed in with it."""
+    try:
+        known = signing.loads(request.COOKIES.get(cookie_name(), ""), salt=SALT, max_age=KNOWN_FOR_S)
+    except signing.BadSignature:
+        return None
+    return known["id"] if known["name"] == name else None
+
+
+def remember_browser(response: HttpResponse, name: str) -> None:
+    """Set the cookie, after the user has signed in. Each sign-in makes a new id."""
+    value = signing.dumps({"name": name, "id": secrets.token_urlsafe(16)}, salt=SALT)
+    response.set_cookie(
+        cookie_name(), value, max_age=KNOWN_FOR_S, secure=settings.AGENTOPS_HTTPS, httponly=True, samesite="Lax"
+    )

@@ -1,0 +1,105 @@
+"""How long somebody stays signed in: twelve hours after their last request, seven days at most, or until it is ended.
+
+Both times stand in the session itself; Django's own expiry is the longest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.signals import user_logged_in
+from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+
+from agentops.projects.audit import Actor, AuditAction, record
+
+BEGAN, SEEN = "began", "seen"
+IDLE_S = 12 * 3600
+LONGEST_S = 7 * 24 * 3600
+#: A request is noted so often only: each note is a write.
+NOTED_EVERY_S = 10 * 60
+#: Rows that are read, and deleted, at a time.
+CHUNK = 500
+
+
+def is_over(session: SessionBase | dict[str, Any]) -> bool:
+    now = time.time()
+    began = session.get(BEGAN, now)
+    return bool(now - began > LONGEST_S or now - session.get(SEEN, began) > IDLE_S)
+
+
+def signed_in_by(session_keys: Collection[str]) -> dict[str, int]:
+    """Of these sessions, those that are good for another request, with the id of whose they are.
+
+    What Django asks at each request (the session is there, the person is active, the password is still the same) and
+    `is_over`, for all of them in two queries a chunk.
+    """
+    return {key: user_id for some in _chunks(sorted(session_keys)) for key, user_id in _signed_in(some)}
+
+
+def _signed_in(session_keys: list[str]) -> Iterator[tuple[str, int]]:
+    rows = Session.objects.filter(pk__in=session_keys, expire_date__gt=timezone.now())
+    opened = {row.session_key: row.get_decoded() for row in rows}
+    people = {str(one.pk): one for one in get_user_model().objects.filter(pk__in=_user_ids(opened), is_active=True)}
+    hashes = {pk: [one.get_session_auth_hash(), *one.get_session_auth_fallback_hash()] for pk, one in people.items()}
+    for key, session in opened.items():
+        user_id, given = str(session.get(SESSION_KEY)), session.get(HASH_SESSION_KEY, "")
+        known = user_id in people and session.get(BACKEND_SESSION_KEY) in settings.AUTHENTICATION_BACKENDS
+        if known and not is_over(session) and any(constant_time_compare(given, one) for one in hashes[user_id]):
+            yield key, people[user_id].pk
+
+
+def _user_ids(opened: dict[str, dict[str, Any]]) -> set[int]:
+    return {int(user_id) for session in opened.values() if (user_id := session.get(SESSION_KEY)) is not None}
+
+
+def _chunks(values: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(values), CHUNK):
+        yield values[start : start + CHUNK]
+
+
+def note(session: SessionBase) -> None:
+    """Somebody is there. Written apart from the request's own session, and under the row's lock: what another request
+    writes into it at the same time stays."""
+    now = int(time.time())
+    if now - session.get(SEEN, 0) < NOTED_EVERY_S:
+        return
+    with transaction.atomic():
+        if Session.objects.select_for_update().filter(pk=session.session_key).first() is None:
+            return  # logged out meanwhile
+        fresh = type(session)(session.session_key)
+        fresh[SEEN] = now
+        fresh.setdefault(BEGAN, now)
+        fresh.save()
+
+
+def end_sessions(user: AbstractBaseUser, *, actor: Actor) -> int:
+    """End all of a person's sessions; how many there were. Pages refuse their next request, open streams end at
+    once (agentops.projects.revocation). One look through the open sessions: a row does not say whose it is."""
+    open_now = Session.objects.filter(expire_date__gt=timezone.now())
+    with transaction.atomic():
+        theirs = [
+            session.session_key
+            for session in open_now.iterator(chunk_size=CHUNK)
+            if session.get_decoded().get(SESSION_KEY) == str(user.pk)
+        ]
+        for some in _chunks(theirs):
+            Session.objects.filter(session_key__in=some).delete()
+        record(actor, AuditAction.SESSIONS_ENDED, project=None, obj=user, after={"ended": len(theirs)})
+    return len(theirs)
+
+
+def _begin(sender: object, request: HttpRequest, **_: Any) -> None:
+    request.session[BEGAN] = request.session[SEEN] = int(time.time())
+
+
+user_logged_in.connect(_begin, dispatch_uid="agentops.sessions")

@@ -1,0 +1,1 @@
+"""Rate limits of the API, for each key, user and address."""

@@ -1,0 +1,20 @@
+"""The middleware that states the remaining rate limit in every answer of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from agentops.projects.rate_limits import limits
+
+
+class RateLimitHeaders:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        limits.describe(request, response)
+        return response

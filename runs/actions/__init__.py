@@ -1,0 +1,1 @@
+"""Decisions about runs by people, programs and policies: one audited function per verb, for every door."""

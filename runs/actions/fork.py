@@ -1,0 +1,108 @@
+"""Fork: another run goes on from a checkpoint, with other words or another agent. One function for every door.
+
+Everything is checked before anything is written; what was said up to
+the checkpoint is referred to and not copied (runs.conversation.ancestry).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from runs.actions import agent_definitions
+from runs.actions.resume import check_message
+from runs.conversation import ancestry, message_text
+from runs.errors import InvalidAgent, InvalidInput, MaxTotalStepsExceeded, NoCheckpoint, RunNotFound
+from runs.lifecycle import creation
+from runs.lifecycle.creation import Opening, Origin
+from runs.models import AgentRun, AgentRunMessage, Checkpoint
+
+#: What a fork's agent may have otherwise than the one of the run that it is forked from.
+EDITABLE = ("model", "instructions", "max_steps", "settings")
+
+
+def fork(
+    run_id: UUID,
+    *,
+    by: str,
+    step: int | None = None,
+    checkpoint_id: UUID | None = None,
+    message: str | None = None,
+    agent: Mapping[str, Any] | None = None,
+) -> AgentRun:
+    """A new run that goes on from one checkpoint of the conversation of a run, whatever that has come to since.
+
+    It is the root of a lineage of its own; its steps count on from the checkpoint's, with a budget of its own, up to
+    the cap. `forked_from` is the run that made the checkpoint: of a resumed one that may be an earlier attempt. The
+    model sees what was said up to the checkpoint and then `message`. Without one it goes on from its tools' results;
+    after an answer that ended the work it is told to continue. `agent`: members of a definition, see EDITABLE; its
+    instructions stand in place of the earlier ones. Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or
+    `InvalidAgent`, and then nothing was written.
+    """
+    check_message(message)
+    with transaction.atomic():
+        run = AgentRun.objects.filter(pk=run_id).first()
+        if run is None:
+            raise RunNotFound(f"no run {run_id}")
+        place = _place(run, step, checkpoint_id)
+        origin = _locked(place.run_id)
+        place.run = origin
+        opening = Opening(
+            config=_config(origin, agent or {}),
+            turns=_turns(place, message),
+            max_steps=None if "max_steps" in (agent or {}) else origin.max_steps,
+            title=origin.title,
+            labels=origin.labels,
+            by=by,
+            message=message,
+        )
+        return creation.open_run(origin.project, origin.agent, opening, Origin(forked_at=place))
+
+
+def _place(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> Checkpoint:
+    if (step is None) == (checkpoint_id is None):
+        raise InvalidInput("say where to fork: by a step or by a checkpoint", pointer="/step")
+    place = ancestry.checkpoint_of(run, step=step, checkpoint_id=checkpoint_id)
+    if place is None:
+        named, pointer = (f"step {step}", "/step") if step is not None else ("this id", "/checkpoint")
+        raise NoCheckpoint(f"the conversation of this run has no checkpoint of {named}", pointer=pointer)
+    cap = settings.AGENTOPS_MAX_TOTAL_STEPS
+    if place.step_number >= cap:
+        text = f"the maximum total steps of {cap} are used up at this checkpoint"
+        raise MaxTotalStepsExceeded(text, steps=place.step_number)
+    return place
+
+
+def _locked(run_id: UUID) -> AgentRun:
+    """Against a removal that hides the run at this moment: it locks the same row, and looks again."""
+    rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project", "agent")
+    run = rows.filter(pk=run_id).first()
+    if run is None:
+        raise RunNotFound(f"no run {run_id}")
+    return run
+
+
+def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The frozen agent with the changes; what is wrong with it is told as a member of `agent`."""
+    if unknown := sorted(changes.keys() - set(EDITABLE)):
+        raise InvalidAgent(f"a fork cannot change the {unknown[0]!r} of an agent", pointer=f"/agent/{unknown[0]}")
+    if origin.agent_config.get("instructions") and changes.get("instructions") == "":
+        text = "the instructions of a conversation cannot be taken away, only replaced"
+        raise InvalidAgent(text, pointer="/agent/instructions")
+    try:
+        return agent_definitions.edited(origin.project, origin.agent_config, changes)
+    except InvalidAgent as error:
+        error.data["pointer"] = f"/agent{error.data.get('pointer', '')}"
+        raise
+
+
+def _turns(place: Checkpoint, message: str | None) -> list[creation.UserTurn]:
+    if message is not None:
+        return [message]
+    last = AgentRunMessage.objects.filter(run=place.run_id, position=place.last_message_position)
+    answered = last.filter(role=AgentRunMessage.Role.ASSISTANT).exists()
+    return [message_text.CONTINUE] if answered else []

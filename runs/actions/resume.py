@@ -1,0 +1,118 @@
+"""Resume: a paused run goes on as a new one. One function for every door.
+
+Everything is checked before anything is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+
+from runs import chaos
+from runs.actions import resume_plan
+from runs.actions.resume_plan import Earlier, Mode, ResumePlan
+from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunNotFound, RunNotPaused
+from runs.lifecycle import creation, inbox, transitions
+from runs.lifecycle.command_outcomes import mark_applied
+from runs.lifecycle.creation import Opening, Origin
+from runs.models import AgentRun, AgentRunMessage
+from runs.statuses import LIVE, RunStatus
+from timeline.events.run import RunResumed
+from timeline.models import Source
+
+Type = inbox.Type
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The run that goes on, whether it did so before this call, and what the old one was when it was found."""
+
+    run: AgentRun
+    already: bool
+    was: RunStatus
+
+
+def resume(
+    run_id: UUID,
+    *,
+    by: str,
+    message: str | None = None,
+    append: bool = True,
+    max_steps: int | None = None,
+    kill: bool = False,
+    source: Source = Source.WEB,
+    reason: str = "",
+) -> Resumed:
+    """Continue a paused run as a new one with a fresh step budget; steps and the cap count on.
+
+    Any number of calls at once make one new run: they wait for the lock of the old one's row, and find it
+    resumed. A `message` is recorded as a command of the new run. `kill`: a live run is taken away from its worker and
+    paused first. `reason`: what made a policy resume
+    it, by which its attempts are counted. Raises `RunNotPaused`,
+    `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then nothing was written.
+    """
+    check_message(message)
+    with transaction.atomic():
+        # NO KEY, as for a command: see runs.lifecycle.inbox.
+        old = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
+        if old is None:
+            raise RunNotFound(f"no run {run_id}")
+        if old.state is RunStatus.RESUMED:
+            return Resumed(AgentRun.objects.get(resumed_from=old), already=True, was=old.state)
+        was = old.state
+        if kill and was in LIVE:
+            transitions.fence(old, by=by)
+        _check_resumable(old)
+        # The cap may have been lowered since: its old budget is then none that a run may have.
+        budget = creation.checked_max_steps(max_steps, default=min(old.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))
+        opening = Opening(
+            config=old.agent_config, max_steps=budget, title=old.title, labels=old.labels, by=by, message=message
+        )
+        new = _go_on(old, _plan(old, message, append=append), opening)
+        payload = RunResumed(run_id=str(new.pk), by=by or None, reason=reason or None)
+        transitions.move(old, RunStatus.RESUMED, payload, source=source, reason=reason)
+        chaos.point("CP29")
+    return Resumed(new, already=False, was=was)
+
+
+def check_message(message: str | None) -> None:
+    if message is not None and not message.strip():
+        raise MessageEmpty("an empty message says nothing: leave it out", pointer="/message")
+    if message is not None and len(message) > inbox.MAX_MESSAGE:
+        raise InvalidInput(f"a message has at most {inbox.MAX_MESSAGE} characters", pointer="/message")
+
+
+def _check_resumable(run: AgentRun) -> None:
+    if run.state is not RunStatus.PAUSED:
+        text = f"only paused runs can be resumed; this one is {run.status}"
+        raise RunNotPaused(text, run_status=run.status)
+    cap = settings.AGENTOPS_MAX_TOTAL_STEPS
+    if run.source == AgentRun.Source.NATIVE and run.step_count >= cap:
+        text = f"the maximum total steps of {cap} are used up"
+        raise MaxTotalStepsExceeded(text, steps=run.step_count)
+
+
+def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[AgentRun]:
+    """Ask the pure decision, with the attempts of the lineage from the newest back."""
+    attempts: list[Earlier[AgentRun]] = []
+    current: AgentRun | None = run
+    while current is not None and not any(a.has_session for a in attempts):
+        said = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
+        # A fork has one before it says anything: that of the run that it was forked from.
+        has_session = current.forked_from_id is not None or said.exists()
+        attempts.append(Earlier(current, has_session))
+        current = current.resumed_from
+    prompt = creation.text_of_turn(run.root_run.prompt) if run.root_run.prompt is not None else ""
+    return resume_plan.plan(message, append=append, attempts=attempts, prompt=prompt)
+
+
+def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:
+    """Open the new run; what was typed while the old one was paused comes first."""
+    waiting = [c for c in inbox.pending(old.pk) if c.type in (Type.SEND, Type.REPLY)]
+    mark_applied(waiting)
+    opening = replace(opening, turns=[*(c.payload["message"] for c in waiting), *plan.turns])
+    origin = Origin(resumed_from=old, parent_run=old.parent_run, starts_fresh=plan.mode is Mode.FRESH)
+    return creation.open_run(old.project, old.agent, opening, origin)

@@ -1,0 +1,55 @@
+"""What a resume means: one decision over the message, its mode and the attempts so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+from runs.conversation.message_text import CONTINUE
+
+T = TypeVar("T")
+
+
+class Mode(Enum):
+    #: Go on in the conversation of an earlier attempt.
+    RESUME = auto()
+    #: Begin a new conversation.
+    FRESH = auto()
+
+
+@dataclass(frozen=True)
+class Earlier(Generic[T]):
+    """An earlier attempt of the lineage, and whether it has a session: a conversation to go on in."""
+
+    run: T
+    has_session: bool
+
+
+@dataclass(frozen=True)
+class ResumePlan(Generic[T]):
+    mode: Mode
+    #: The attempt whose session goes on; None for a fresh start.
+    session: T | None
+    #: The user turns that the new run begins with.
+    turns: list[str]
+
+
+def plan(message: str | None, *, append: bool, attempts: Sequence[Earlier[T]], prompt: str) -> ResumePlan[T]:
+    """Decide. `attempts` is newest first; `prompt` is what the lineage was started with.
+
+    | message | mode    | a session | what happens                                             |
+    |---------|---------|-----------|----------------------------------------------------------|
+    | none    | any     | yes       | resume with "continue"                                   |
+    | given   | append  | yes       | resume, the message as a new user turn                   |
+    | given   | replace | any       | fresh start with the message as its prompt               |
+    | none    | any     | no        | fresh start with the prompt                              |
+    | given   | append  | no        | fresh start with the prompt, the message after it        |
+    """
+    if message is not None and not append:
+        return ResumePlan(Mode.FRESH, None, [message])
+    newest = next((attempt.run for attempt in attempts if attempt.has_session), None)
+    if newest is not None:
+        return ResumePlan(Mode.RESUME, newest, [message if message is not None else CONTINUE])
+    return ResumePlan(Mode.FRESH, None, [turn for turn in (prompt, message) if turn])

@@ -1,0 +1,191 @@
+"""What people and programs do to runs: create, resume, fork, pause, stop, say something. The one call of every door.
+
+What begins or ends a run is written into the audit trail
+here, in the same transaction. Who may do it is the door's question.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from agentops.projects.audit import Actor, record
+from agentops.projects.models import Project
+from runs.actions import agent_definitions, unknown_calls
+from runs.actions import fork as forking
+from runs.actions import resume as resuming
+from runs.actions.resume import Resumed
+from runs.actions.unknown_calls import OutcomeChoice, Resolved
+from runs.errors import InvalidInput, MessageEmpty, RunRefusal
+from runs.lifecycle import creation, inbox
+from runs.lifecycle.creation import UserTurn
+from runs.lifecycle.inbox import Posted
+from runs.models import Agent, AgentRun
+from runs.statuses import LIVE, RunStatus
+
+
+class RunAuditAction(enum.StrEnum):
+    RUN_CREATED = "run.created"
+    RUN_RESUMED = "run.resumed"
+    RUN_FORKED = "run.forked"
+    RUN_KILLED = "run.killed"
+    RUN_STOPPED = "run.stopped"
+    CALL_RESOLVED = "run.call_resolved"
+
+
+@dataclass(frozen=True)
+class BulkOutcome:
+    """What became of one run of many: `code` is empty where it was resumed."""
+
+    run_id: UUID
+    #: The run that it went on as; None where it was left alone, and where this was only a question.
+    resumed_as: UUID | None = None
+    code: str = ""
+    reason: str = ""
+
+
+def create(
+    actor: Actor,
+    project: Project,
+    agent: Agent,
+    prompt: UserTurn | None,
+    *,
+    parent_id: UUID | None = None,
+    **options: Any,
+) -> AgentRun:
+    """A new run, queued. Without a prompt it begins as the agent's recording does."""
+    turn = agent_definitions.recorded_prompt(agent) if prompt is None else prompt
+    if turn is None:
+        raise MessageEmpty("this agent needs a prompt", pointer="/prompt")
+    with transaction.atomic():
+        run = creation.create(project, agent, turn, by=_name(actor), parent_id=parent_id, **options)
+        after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
+        if parent_id is not None:
+            after["parent_run_id"] = str(parent_id)
+        record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
+    return run
+
+
+def resume(
+    actor: Actor,
+    run: AgentRun,
+    *,
+    message: str | None = None,
+    append: bool = True,
+    max_steps: int | None = None,
+    kill: bool = False,
+) -> Resumed:
+    """Go on with a paused run as a new one; see `engine.resume`."""
+    with transaction.atomic():
+        done = resuming.resume(run.pk, by=_name(actor), message=message, append=append, max_steps=max_steps, kill=kill)
+        if done.already:
+            return done
+        paused = {"status": RunStatus.PAUSED.value}
+        if done.was in LIVE:
+            record(
+                actor, RunAuditAction.RUN_KILLED, project=run.project, obj=run, before=_status(done.was), after=paused
+            )
+        after = {"status": RunStatus.RESUMED.value, "resumed_as": str(done.run.pk)}
+        record(actor, RunAuditAction.RUN_RESUMED, project=run.project, obj=run, before=paused, after=after)
+    return done
+
+
+def fork(
+    actor: Actor,
+    run: AgentRun,
+    *,
+    step: int | None = None,
+    checkpoint_id: UUID | None = None,
+    message: str | None = None,
+    agent: Mapping[str, Any] | None = None,
+) -> AgentRun:
+    """Begin another run at a checkpoint of this one; see `engine.fork`."""
+    with transaction.atomic():
+        new = forking.fork(
+            run.pk, by=_name(actor), step=step, checkpoint_id=checkpoint_id, message=message, agent=agent
+        )
+        after = {
+            "status": new.status,
+            "forked_from": str(new.forked_from_id),
+            "forked_at_step": new.forked_at_step,
+            "edited": sorted(agent or {}),
+        }
+        record(actor, RunAuditAction.RUN_FORKED, project=run.project, obj=new, after=after)
+    return new
+
+
+def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False, **options: Any) -> list[BulkOutcome]:
+    """Resume each by itself, in one order for everybody, and say what became of it; refusals of one stop no other.
+
+    Raises InvalidInput for a message or a budget that no run could have.
+    """
+    return [_one_of_many(actor, run, options, dry_run=dry_run) for run in sorted(runs, key=lambda run: run.pk)]
+
+
+def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_run: bool) -> BulkOutcome:
+    try:
+        with transaction.atomic():
+            done = resume(actor, run, **options)
+            if dry_run:
+                # All was done to find out whether it can be, and nothing of it shall stay.
+                transaction.set_rollback(True)
+    except InvalidInput:
+        raise
+    except RunRefusal as refusal:
+        return BulkOutcome(run.pk, code=refusal.code, reason=str(refusal))
+    if done.already:
+        return BulkOutcome(run.pk, done.run.pk, "already_resumed", f"it went on as {done.run.pk}")
+    return BulkOutcome(run.pk, None if dry_run else done.run.pk)
+
+
+def pause(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
+    """Pause it after the tools of its turn."""
+    return inbox.pause(run.pk, by=_name(actor), key=key)
+
+
+def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
+    """End it."""
+    with transaction.atomic():
+        posted = inbox.stop(run.pk, by=_name(actor), key=key)
+        if posted.new:
+            after = {"status": posted.run.status, "asked": "stop"}
+            record(
+                actor, RunAuditAction.RUN_STOPPED, project=run.project, obj=run, before=_status(posted.was), after=after
+            )
+    return posted
+
+
+def send(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> Posted:
+    """Say something to it, before its next model call."""
+    return inbox.send(run.pk, message, by=_name(actor), key=key)
+
+
+def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> Posted:
+    """Answer what it asked."""
+    return inbox.reply(run.pk, message, by=_name(actor), key=key)
+
+
+def resolve_call(
+    actor: Actor, run: AgentRun, call_id: UUID, choice: OutcomeChoice, *, text: str | None = None
+) -> Resolved:
+    """Say what came of a call whose outcome is unknown; see `engine.outcomes`."""
+    with transaction.atomic():
+        done = unknown_calls.resolve(run.pk, call_id, choice, by=_name(actor), text=text)
+        if done.new:
+            after = {"call": str(call_id), "tool_name": done.call.tool_name, "choice": choice.value}
+            before = _status(done.was) | {"call_status": "unknown"}
+            record(actor, RunAuditAction.CALL_RESOLVED, project=run.project, obj=run, before=before, after=after)
+    return done
+
+
+def _name(actor: Actor) -> str:
+    return actor if isinstance(actor, str) else actor.actor
+
+
+def _status(status: RunStatus) -> dict[str, str]:
+    return {"status": status.value}

@@ -1,0 +1,164 @@
+"""What somebody says came of a tool call whose outcome is unknown: it was done, it failed, or it shall run again.
+
+One transaction: the call, its result, the events that tell of it, and the
+run's way back to the queue. A call that shall run again stays `unknown` until it is started: that nobody knows what
+came of its earlier start stays true. It is told from the others by having no `finished_at`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+from pydantic_ai.messages import ToolReturnPart
+
+from runs import chaos
+from runs.conversation import transcript, writes
+from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
+from runs.lifecycle import inbox, transitions
+from runs.models import AgentRun, AgentRunToolCall
+from runs.statuses import RunStatus, ToolStatus, WaitReason
+from runs.tools.output import MODEL_LIMIT, cut_for_model
+from timeline import log
+from timeline.events import EventType
+from timeline.events.run import RunPhase
+from timeline.events.tool import ToolOutcomeResolved
+from timeline.log import Entry
+from timeline.models import Source
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: Events of what somebody declared; older logs have the second one.
+DECLARED = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
+#: Why such a run stands in the queue again.
+REASON = "outcome_resolved"
+
+
+class OutcomeChoice(enum.StrEnum):
+    RETRY = "retry"  # it shall run again
+    DONE = "done"  # it took effect, and this is its output
+    FAILED = "failed"  # it did not
+
+
+#: What the model is told where nobody says more.
+_SAID = {
+    OutcomeChoice.DONE: "It was done. Its output is not known.",
+    OutcomeChoice.FAILED: "It failed. Nothing more is known about it.",
+}
+_STATUSES = {OutcomeChoice.DONE: ToolStatus.COMPLETED, OutcomeChoice.FAILED: ToolStatus.ERROR}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What became of a word about a call. `new`: whether it is this one that counted."""
+
+    run: AgentRun
+    call: AgentRunToolCall
+    was: RunStatus
+    new: bool = True
+
+
+def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
+    """The calls of a run that somebody has to say something about, in the order in which the model asked."""
+    open_calls = AgentRunToolCall.objects.filter(run=run, status=ToolStatus.UNKNOWN, result_message=None)
+    return open_calls.exclude(finished_at=None).order_by("step_number", "id")
+
+
+def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolved:
+    """Say what came of a call. `text`: its output, or what went wrong.
+
+    Of any number of people who say something at once, the first is heard; the others are told what it said
+    (`CallNotUnknown`). The same person who says the same twice has said it once. Where no other call is left to be
+    told of, the run goes back to the queue.
+    """
+    said = _checked(choice, text)
+    with transaction.atomic():
+        # NO KEY, as for a command: see runs.lifecycle.inbox.
+        run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
+        if run is None:
+            raise RunNotFound(f"no run {run_id}")
+        call = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id).first()
+        if call is None:
+            raise ToolCallNotFound("no such tool call in this run")
+        was = run.state
+        if not _waits_for_word(run, call):
+            return _heard_before(run, call, choice, said, by)
+        call.resolved_by, call.resolved_at = by, timezone.now()
+        declared = ToolOutcomeResolved(
+            call_id=call.call_id, tool_name=call.tool_name, decision=choice, by=by or None, at=call.resolved_at
+        )
+        told = Entry(declared, step=call.step_number, ref_id=call.pk)
+        if choice is OutcomeChoice.RETRY:
+            _let_run_again(call, told)
+        else:
+            _close(run, call, _STATUSES[choice], said, told)
+        if not unresolved(run).exists():
+            over = RunPhase(status=RunStatus.QUEUED, reason=REASON)
+            transitions.move(run, RunStatus.QUEUED, over, source=Source.WEB, reason=REASON)
+        chaos.point("CP29")
+    return Resolved(run, call, was)
+
+
+def _checked(choice: OutcomeChoice, text: str | None) -> str:
+    """The text that counts; empty for a retry, which has none."""
+    if choice is OutcomeChoice.RETRY:
+        if text is not None:
+            raise InvalidInput("a call that shall run again has no output and no message yet", pointer="/choice")
+        return ""
+    if text is None:
+        return _SAID[choice]
+    pointer = "/output" if choice is OutcomeChoice.DONE else "/message"
+    if choice is OutcomeChoice.FAILED and not text.strip():
+        raise MessageEmpty("what went wrong needs some text; leave it out if nothing is known", pointer=pointer)
+    if len(text) > inbox.MAX_MESSAGE:
+        raise InvalidInput(f"the text has at most {inbox.MAX_MESSAGE} characters", pointer=pointer)
+    return text
+
+
+def _waits_for_word(run: AgentRun, call: AgentRunToolCall) -> bool:
+    waits = run.state is RunStatus.WAITING and run.status_reason == WaitReason.UNKNOWN_TOOL
+    is_open = call.status == ToolStatus.UNKNOWN and call.result_message_id is None
+    return waits and is_open and call.finished_at is not None
+
+
+def _let_run_again(call: AgentRunToolCall, told: Entry) -> None:
+    call.finished_at = None
+    call.save(update_fields=["finished_at"])
+    log.append(call.run_id, [told], source=Source.WEB)
+
+
+def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, said: str, told: Entry) -> None:
+    """Give the call its result, as a worker would have."""
+    believed, call.status = call.status, status.value
+    call.attempts, call.finished_at = max(call.attempts, 1), transcript.end_of(call)
+    limit = (run.agent_config.get("settings") or {}).get("tool_output_limit", MODEL_LIMIT)
+    shown, cut = cut_for_model(said, limit)
+    if cut:
+        call.output = transcript.stored_output(said)
+    part = ToolReturnPart(
+        call.tool_name, shown, call.call_id, outcome="success" if status is ToolStatus.COMPLETED else "failed"
+    )
+    row, _ = transcript.result_row(call, part, position=transcript.last_position(run.pk) + 1, epoch=None)
+    commit = transcript.result(call, row, believed=believed, epoch=None, source=Source.WEB)
+    writes.write(replace(commit, events=[told, *commit.events]))
+    call.save(update_fields=["resolved_by", "resolved_at"])
+
+
+def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, said: str, by: str) -> Resolved:
+    """The answer to a word that comes too late; one that was only repeated is no refusal."""
+    words = log.events_of(run.pk).filter(type__in=DECLARED, ref_id=call.pk, payload__decision__in=list(OutcomeChoice))
+    last = words.order_by("-seq").first()
+    chosen = last.payload if last is not None else {}
+    # As the log has it: the name of an API key looks like a secret, and was replaced at its door.
+    same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
+    if same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(said)[0]):
+        return Resolved(run, call, run.state, new=False)
+    facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
+    if chosen:
+        raise CallNotUnknown(f"{chosen.get('by') or 'somebody'} has chosen {chosen['decision']} for this call", **facts)
+    if call.status == ToolStatus.UNKNOWN:
+        raise CallNotUnknown(f"its outcome stays unknown: the run is {run.status}", **facts)
+    raise CallNotUnknown(f"this call is {call.status}: its outcome is not unknown", **facts)

@@ -1,0 +1,140 @@
+"""Agents in the administration: made and changed by runs.actions.agent_definitions.apply, as on the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+
+from agentops.admin_base import cells
+from agentops.admin_base.filters import ProjectFilter
+from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.pages import ScopedAdmin
+from agentops.http import strict_json
+from agentops.projects.access import Action, project_for
+from runs.actions import agent_definitions
+from runs.errors import InvalidAgent
+from runs.models import Agent
+from timeline.redaction.redact import BARE
+
+#: Keys of a definition → fields of the form, where they have other names.
+FIELDS = {"agent_id": "slug"}
+DEFINITION = ("provider", "model", "instructions", "tools", "max_steps", "settings", "policies")
+
+
+class JsonField(forms.CharField):
+    """By the strict parser that every door has; shown indented, as people write it."""
+
+    def __init__(self, *, empty: Any, **options: Any) -> None:
+        self.empty = empty
+        # Not stripped, and refused by the parser alone: what it says of a place in the text must be true of the text.
+        super().__init__(
+            required=False,
+            strip=False,
+            initial=empty,
+            widget=forms.Textarea({"rows": 4, "spellcheck": "false"}),
+            **options,
+        )
+
+    def prepare_value(self, value: Any) -> Any:
+        return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "")
+        if not text.strip():
+            return self.empty
+        try:
+            return strict_json.parse(text)
+        except strict_json.NotJson as fault:
+            raise forms.ValidationError(cells.line(f"This is no JSON: {fault}", 300)) from None
+
+    def validate(self, value: Any) -> None:
+        """The definition's own check says what it must be."""
+
+    def run_validators(self, value: Any) -> None:
+        """See `validate`: the validators of texts are for texts."""
+
+
+class AgentForm(ActingForm):
+    tools = JsonField(empty=[], help_text='Names of tools, as a JSON list: ["http_fetch", "read_file"].')
+    settings = JsonField(empty={}, help_text="A JSON object.")
+    policies = JsonField(empty={}, help_text="A JSON object.")
+
+    class Meta:
+        model = Agent
+        fields = ("project", "slug", *DEFINITION)
+        help_texts = {"slug": "Its name outside, never changed: lower-case letters, digits and dashes."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "project" in self.fields:
+            field: Any = self.fields["project"]
+            field.queryset = self.scope.where(Action.CONFIGURE)
+
+    def act(self, given: dict[str, Any]) -> Agent:
+        adding = self.instance._state.adding
+        project_id = given["project"].pk if adding else self.instance.project_id
+        project = project_for(self.principal, project_id, Action.CONFIGURE)
+        definition = {name: given[name] for name in DEFINITION}
+        # As a browser sends line breaks, and as nobody wrote them.
+        definition["instructions"] = BARE.clean_text(given["instructions"].replace("\r\n", "\n"))[0]
+        slug = given["slug"] if adding else self.instance.slug
+        if adding and Agent.objects.filter(project=project, slug=slug).exists():
+            raise AgentTaken(f"the project has an agent {slug!r} already: change that one")
+        agent, _ = agent_definitions.apply(project, {"agent_id": slug, **definition}, by=self.principal)
+        return agent
+
+    def place_of(self, refusal: Exception, code: str) -> str | None:
+        """A pointer into the definition begins with the field's name."""
+        if isinstance(refusal, AgentTaken):
+            return "slug"
+        pointer = getattr(refusal, "data", {}).get("pointer", "")
+        name = str(pointer).partition("/")[2].partition("/")[0]
+        field = FIELDS.get(name, name)
+        return field if field in self.fields else None
+
+
+class AgentTaken(InvalidAgent):
+    """Whoever asks for a new agent does not mean to change another."""
+
+
+@admin.register(Agent)
+class AgentAdmin(ScopedAdmin):
+    form = AgentForm
+    text_fields = ("slug", "model")
+    loaded = ("slug", "provider", "model", "max_steps", "version", "updated_at", "project_id", "project__slug")
+    list_display = (
+        cells.words("slug", "agent"),
+        cells.link("project_id", "projects_project", "project", text="project__slug"),
+        cells.words("provider"),
+        cells.words("model", limit=60),
+        cells.plain("max_steps"),
+        cells.plain("version"),
+        cells.moment("updated_at", "changed"),
+    )
+    list_filter = (ProjectFilter,)
+    search_help_text = "An id or its beginning, or a part of the name or the model."
+    facts: ClassVar[Any] = (
+        ("Facts", (*list_display, cells.moment("created_at", "created"), cells.plain("id"))),
+        (
+            "Definition",
+            tuple(cells.payload(name) for name in ("instructions", "tools", "settings", "policies")),
+        ),
+    )
+    add_fields = ("project", "slug", *DEFINITION)
+    edit_fields = DEFINITION
+    change_action = Action.CONFIGURE
+    audited = True
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return super().for_list(rows.select_related("project"))
+
+    def tools(self, request: HttpRequest, obj: Agent) -> list[tuple[str, str]]:
+        if not request.user.has_perm("runs.view_agentrun"):
+            return []
+        return [("Its runs", f"{reverse('admin:runs_agentrun_changelist')}?project={obj.project_id}&agent={obj.pk}")]

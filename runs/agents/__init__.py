@@ -1,0 +1,1 @@
+"""What an agent is and may spend: its definition, policies, budgets and retry limits."""

@@ -1,0 +1,313 @@
+"""What can be done to runs: create them, resume, fork, pause and stop them, and say something to them.
+
+A door: authorises, parses, and makes one call of runs.actions.run_actions. All of it is a POST, and with an
+Idempotency-Key it happens once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from agentops.projects.access import Action, project_for
+from agentops.projects.models import Project
+from runs.access import require_edits
+from runs.actions import agent_definitions, run_actions
+from runs.actions.agent_definitions import AgentNotFound
+from runs.actions.resume import Resumed
+from runs.actions.run_actions import BulkOutcome
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.api.base_views import ApiView
+from runs.api.problems import Fault, Problem, RunMismatch, echo
+from runs.api.requests.bodies import checked, document_of
+from runs.api.requests.idempotency import once
+from runs.api.requests.inputs import (
+    MAX_IDS,
+    NAMED_RUNS,
+    CallOutcome,
+    NewCommand,
+    NewFork,
+    NewRun,
+    Nothing,
+    ResumeRun,
+    ResumeRuns,
+)
+from runs.api.run_views import RunList
+from runs.api.schema.answers import COMMAND, OUTCOMES, RESUMED_RUN
+from runs.lifecycle.inbox import Posted
+from runs.models import Agent, AgentRun
+from runs.queries.json_lists import Where, id_param
+from runs.queries.record_columns import TOOL_CALL
+from runs.queries.run_columns import RUN, runs_of, with_id
+from runs.statuses import LIVE, RunStatus
+
+#: In front of the keys of commands that come this way: pages and recordings have keys of their own.
+KEYS = "api:"
+#: What a filter names, and the column that has it.
+FILTERS = {name: name for name in ("status_reason", "parent_run_id", "root_run_id")} | {"agent_id": "agent__slug"}
+
+Act = Callable[[dict[str, Any]], HttpResponse]
+
+
+class Acting(ApiView):
+    """A POST: a body, and one act in a project."""
+
+    def once(self, project: Project, act: Act, *, optional: bool = False) -> HttpResponse:
+        """Do it with the body that was sent. `optional`: where nothing is sent, `{}` is meant."""
+        document = document_of(self.request, optional=optional)
+        sent = checked(document, self.takes["post"])
+        self._require_same_run(project, sent.pop(NAMED_RUNS, set()))
+        return once(self.request, self.principal, project, document, partial(act, sent))
+
+    def _require_same_run(self, project: Project, named: set[str]) -> None:
+        """A body may name the run of the address, by its id or by its runner's own, and no other."""
+        run_id = self.kwargs.get("run_id")
+        others = {name for name in named if name.lower() != str(run_id)}
+        if others and others != {
+            AgentRun.objects.values_list("external_id", flat=True).get(project=project, pk=run_id)
+        }:
+            raise RunMismatch(f"the body names run {echo(min(others))}, the address run {run_id}")
+
+    def run_answer(self, run: AgentRun, status: int, **also: Any) -> HttpResponse:
+        """A run as its own address shows it; where it is a new one, with that address."""
+        shown = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
+        headers = {"Location": self._address(run.pk)} if status == 201 else {}
+        return self.answer({**shown, **also}, status, headers)
+
+    def resumed_answer(self, done: Resumed) -> HttpResponse:
+        return self.run_answer(done.run, 200 if done.already else 201, already_resumed=done.already)
+
+    def require_kill(self, project: Project, *, asked: bool) -> None:
+        if asked:
+            project_for(self.principal, project.pk, Action.KILL)
+
+    def _address(self, run_id: UUID) -> str:
+        return reverse("api:run", args=[self.kwargs["project"], run_id])
+
+
+class Runs(Acting, RunList):
+    """The runs of a project, newest first; and new ones."""
+
+    takes: ClassVar = {"post": NewRun}
+    answers: ClassVar = RunList.answers | {"post": RUN.schema()}
+    statuses: ClassVar = {"post": {201: "The new run, queued."}}
+    summaries: ClassVar = {"get": "The runs of a project, newest first.", "post": "Start a run of an agent."}
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        project = self.get_project(Action.OPERATE)
+        return self.once(project, partial(self._create, project))
+
+    def _create(self, project: Project, sent: dict[str, Any]) -> HttpResponse:
+        run = run_actions.create(
+            self.principal,
+            project,
+            _agent(project, sent["agent_id"]),
+            sent["prompt"],
+            parent_id=sent["parent_run_id"],
+            title=sent["title"],
+            labels=list(dict.fromkeys(sent["labels"])),
+            max_steps=sent["max_steps"],
+        )
+        return self.run_answer(run, 201)
+
+
+class Resume(Acting):
+    """Go on with a paused run, as a new one."""
+
+    takes: ClassVar = {"post": ResumeRun}
+    answers: ClassVar = {"post": RESUMED_RUN}
+    statuses: ClassVar = {"post": {201: "The run that goes on.", 200: "The run that it went on as before this call."}}
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self._resume, run), optional=True)
+
+    def _resume(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+        self.require_kill(run.project, asked=sent["kill"])
+        return self.resumed_answer(run_actions.resume(self.principal, run, **sent))
+
+
+class ResumeMany(Acting):
+    """Go on with many runs, each by itself."""
+
+    takes: ClassVar = {"post": ResumeRuns}
+    answers: ClassVar = {"post": OUTCOMES}
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        project = self.get_project(Action.OPERATE)
+        return self.once(project, partial(self._resume, project), optional=True)
+
+    def _resume(self, project: Project, sent: dict[str, Any]) -> HttpResponse:
+        ids, wanted, _ = sent.pop("ids"), sent.pop("filter"), sent.pop("all")
+        self.require_kill(project, asked=ids is None or sent["kill"])
+        runs = _named(project, ids) if ids is not None else _unended(project, wanted or {})
+        found = {run.pk for run in runs}
+        unknown = [
+            BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one not in found
+        ]
+        return self.answer(_told([*run_actions.resume_many(self.principal, runs, **sent), *unknown]))
+
+
+class Fork(Acting):
+    """Begin another run at a checkpoint of this one.
+
+    It counts its steps on from there, and refers to the messages before: nothing is said twice. The run itself stays
+    as it is, whatever its status.
+    """
+
+    takes: ClassVar = {"post": NewFork}
+    answers: ClassVar = {"post": RUN.schema()}
+    statuses: ClassVar = {"post": {201: "The new run, queued."}}
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self._fork, run))
+
+    def _fork(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+        require_edits(self.principal, run, sent["agent"] or {})
+        checkpoint_id = sent.pop("checkpoint")
+        return self.run_answer(run_actions.fork(self.principal, run, checkpoint_id=checkpoint_id, **sent), 201)
+
+
+class PauseView(Acting):
+    """Pause a run after the tools of its turn."""
+
+    takes: ClassVar = {"post": Nothing}
+    answers: ClassVar = {"post": RUN.schema()}
+    statuses: ClassVar = {"post": {200: "It is paused.", 202: "It will be, after the tools of its turn."}}
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self._pause, run), optional=True)
+
+    def _pause(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+        now = run_actions.pause(self.principal, run).run
+        return self.run_answer(now, 200 if now.state is RunStatus.PAUSED else 202)
+
+
+class Stop(Acting):
+    """End a run."""
+
+    takes: ClassVar = {"post": Nothing}
+    answers: ClassVar = {"post": RUN.schema()}
+    statuses: ClassVar = {"post": {200: "It has ended.", 202: "Its worker will end it."}}
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self._stop, run), optional=True)
+
+    def _stop(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+        now = run_actions.stop(self.principal, run).run
+        return self.run_answer(now, 200 if now.state is RunStatus.STOPPED else 202)
+
+
+class ResolveCall(Acting):
+    """Say what came of a tool call whose outcome is unknown.
+
+    The run waits for it: `retry` runs the call again, `done` gives it an output, `failed` an error. The first word
+    counts; a later one is refused with `call_not_unknown`, which says what was `chosen`.
+    """
+
+    takes: ClassVar = {"post": CallOutcome}
+    answers: ClassVar = {"post": TOOL_CALL.schema()}
+    statuses: ClassVar = {"post": {200: "The call, with its result; one that shall run again is still `unknown`."}}
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self._resolve, run))
+
+    def _resolve(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+        choice = OutcomeChoice(sent["choice"])
+        text = sent["message"] if choice is OutcomeChoice.FAILED else sent["output"]
+        run_actions.resolve_call(self.principal, run, self.kwargs["call_id"], choice, text=text)
+        of_run = Where(("t.run_id = %s",), (id_param(run.pk),))
+        return self.answer(json.loads(TOOL_CALL.one(with_id(of_run, "t.id", self.kwargs["call_id"])) or "{}"))
+
+
+class Commands(Acting):
+    """Put a command into a run's inbox."""
+
+    takes: ClassVar = {"post": NewCommand}
+    answers: ClassVar = {"post": {"anyOf": [COMMAND, RESUMED_RUN]}}
+    statuses: ClassVar = {
+        "post": {202: "It was recorded.", 201: "The run that goes on.", 200: "Nothing was left to record."}
+    }
+
+    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self._command, run))
+
+    def _command(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+        who, message = self.principal, sent["message"]
+        key = None if sent["key"] is None else KEYS + sent["key"]
+        match sent["type"]:
+            case "resume":
+                return self.resumed_answer(run_actions.resume(who, run, message=message))
+            case "send":
+                posted = run_actions.send(who, run, message, key=key)
+            case "reply":
+                posted = run_actions.reply(who, run, message, key=key)
+            case "pause":
+                posted = run_actions.pause(who, run, key=key)
+            case _:
+                posted = run_actions.stop(who, run, key=key)
+        return self.answer(_command_json(posted, sent["type"]), 202 if posted.new else 200)
+
+
+def _agent(project: Project, agent_id: str) -> Agent:
+    """The agent that a body names: what is wrong is the body, and not the address."""
+    try:
+        return agent_definitions.find(project, agent_id)
+    except AgentNotFound as error:
+        fault = Fault("/agent_id", error.code, str(error))
+        raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None
+
+
+def _named(project: Project, ids: list[UUID]) -> list[AgentRun]:
+    return list(AgentRun.objects.select_related("project").filter(project=project, pk__in=ids))
+
+
+def _unended(project: Project, wanted: dict[str, Any]) -> list[AgentRun]:
+    """The paused ones, and after them the live ones, as many as go at once."""
+    columns = {FILTERS[name]: value for name, value in wanted.items()}
+    runs = AgentRun.objects.select_related("project").filter(project=project, **columns)
+    unended = runs.unended().order_by("pk")
+    paused = list(unended.filter(status=RunStatus.PAUSED)[:MAX_IDS])
+    return [*paused, *unended.filter(status__in=LIVE)[: MAX_IDS - len(paused)]]
+
+
+def _told(outcomes: list[BulkOutcome]) -> dict[str, list[dict[str, Any]]]:
+    resumed = [{"id": one.run_id, "resumed_as": one.resumed_as} for one in outcomes if not one.code]
+    skipped = [{"id": one.run_id, "code": one.code, "reason": one.reason} for one in outcomes if one.code]
+    return {"resumed": resumed, "skipped": skipped}
+
+
+def _command_json(posted: Posted, kind: str) -> dict[str, Any]:
+    """The command; without an id where it was granted before anyone wished it."""
+    shown: dict[str, Any] = {"run_id": posted.run.pk, "run_status": posted.run.status, "type": kind}
+    if posted.command is None:
+        return {"id": None, **shown}
+    command = posted.command
+    command.refresh_from_db(fields=["applied_at", "outcome"])
+    return {
+        "id": command.pk,
+        **shown,
+        "key": None if command.key is None else command.key.removeprefix(KEYS),
+        "payload": command.payload,
+        "created_by": command.created_by,
+        "received_at": _moment(command.received_at),
+        "applied_at": _moment(command.applied_at),
+        "outcome": command.outcome,
+    }
+
+
+def _moment(when: datetime | None) -> str | None:
+    """As lists say it."""
+    return None if when is None else when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,1 @@
+"""What a request may carry: bodies, query parameters, cursors and idempotency keys."""

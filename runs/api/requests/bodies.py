@@ -1,0 +1,213 @@
+"""Bodies of requests: read with every limit, parsed strictly, and checked against what a resource takes."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.core.validators import RegexValidator
+from django.http import HttpRequest, UnreadablePostError
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail, ValidationError
+
+from agentops.http import strict_json
+from agentops.projects.management.base import printable
+from agentops.projects.names import UUID_PATTERN
+from runs.api.problems import MAX_ECHO, Problem, echo
+from timeline.redaction.redact import BARE
+
+JSON = "application/json"
+UNKNOWN = "unknown_field"
+#: Of a body as it is sent, and of the same without its encoding.
+MAX_BYTES = 5 * 1024 * 1024
+GZIP = 16 + zlib.MAX_WBITS
+GZIP_MAGIC = b"\x1f\x8b"
+MIB = MAX_BYTES // (1024 * 1024)
+
+
+class BodySerializer(serializers.Serializer):  # type: ignore[misc]
+    """What a resource takes: its fields, each strictly of its type, and no other."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            self.fail("invalid", datatype=type(data).__name__)
+        known = ", ".join(self.fields) or "none"
+        unknown = {
+            name[:MAX_ECHO]: [ErrorDetail(f"there is no field {echo(name)} here; known are {known}", UNKNOWN)]
+            for name in data
+            if name not in self.fields
+        }
+        try:
+            found = super().to_internal_value(data)
+        except ValidationError as error:
+            raise ValidationError(unknown | error.detail) from None
+        if unknown:
+            raise ValidationError(unknown)
+        return found
+
+
+class StringField(serializers.CharField):  # type: ignore[misc]
+    """A JSON string as it is. What no database holds of it (NUL, lone surrogates) is replaced where it is stored."""
+
+    default_error_messages = {"invalid": "this must be a string"}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_blank": True, "trim_whitespace": False} | options)
+        # The limits of its length stay; what refuses single characters goes.
+        self.validators: list[Any] = [one for one in self.validators if hasattr(one, "limit_value")]
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return str(data)
+
+
+class LineField(StringField):
+    """One line of text, without what steers a terminal."""
+
+    def to_internal_value(self, data: Any) -> str:
+        return printable(BARE.clean_text(super().to_internal_value(data))[0]).strip()
+
+
+class Identifier(StringField):
+    """A name that a program gives to something of its own."""
+
+    def __init__(self, max_length: int, **options: Any) -> None:
+        super().__init__(min_length=1, max_length=max_length, allow_blank=False, **options)
+        text = "this has letters, digits and . _ : - only"
+        self.validators.append(RegexValidator(r"\A[A-Za-z0-9._:-]+\Z", text, code="invalid_identifier"))
+
+
+class WholeField(serializers.IntegerField):  # type: ignore[misc]
+    """A JSON number without a point. Neither a string of digits nor true is one."""
+
+    default_error_messages = {"invalid": "this must be a whole number"}
+
+    def to_internal_value(self, data: Any) -> int:
+        if isinstance(data, bool) or not isinstance(data, int):
+            self.fail("invalid")
+        return int(data)
+
+
+class Flag(serializers.BooleanField):  # type: ignore[misc]
+    """true or false; neither 1 nor "yes"."""
+
+    default_error_messages = {"invalid": "this must be true or false"}
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid")
+        return bool(data)
+
+
+class IdField(serializers.UUIDField):  # type: ignore[misc]
+    """A UUID in its usual spelling."""
+
+    default_error_messages = {"invalid": "this must be an id: 32 hexadecimal digits and four dashes"}
+
+    def to_internal_value(self, data: Any) -> UUID:
+        if not isinstance(data, str) or not re.match(UUID_PATTERN, data):
+            self.fail("invalid")
+        return UUID(data)
+
+
+def document_of(request: HttpRequest, *, optional: bool = False) -> dict[str, Any]:
+    """The JSON object that was sent. `optional`: where nothing is sent, an empty one is meant.
+
+    Raises Problem (400, 413, 415) or NotJson (400, 413, 422).
+    """
+    raw = _inflated(request, _read(request, optional=optional))
+    document: Any = strict_json.parse(raw) if raw or not optional else {}
+    if not isinstance(document, dict):
+        raise Problem("the body must be a JSON object", code="object_expected")
+    return document
+
+
+def checked(document: Mapping[str, Any], kind: type[BodySerializer]) -> dict[str, Any]:
+    """The document as `kind` wants it, with its defaults; raises DRF's ValidationError, a 422, with every fault."""
+    found: dict[str, Any] = kind(data=document).run_validation(document)
+    return found
+
+
+def _read(request: HttpRequest, *, optional: bool) -> bytes:
+    """The bytes as they were sent. Where their type and length are told, not one is read before those are ours."""
+    length = _length(request)
+    if length:
+        _check_type(request)
+    if length is not None and length > MAX_BYTES:
+        raise _too_large()
+    try:
+        raw: bytes = request.read(MAX_BYTES + 1)
+    except UnreadablePostError:
+        raise _incomplete() from None
+    if len(raw) > MAX_BYTES:
+        raise _too_large()
+    if length is not None and len(raw) < length:
+        raise _incomplete()
+    if raw and length is None:
+        _check_type(request)
+    if not raw and not optional:
+        raise Problem("the body is empty: send a JSON object", code="empty_body")
+    return raw
+
+
+def _length(request: HttpRequest) -> int | None:
+    """As the header says; None where it says nothing, as with a chunked body."""
+    given = request.META.get("CONTENT_LENGTH") or ""
+    if not given:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) < 20):
+        raise Problem(f"{echo(given)} is no length of a body", code="bad_length")
+    return int(given)
+
+
+def _check_type(request: HttpRequest) -> None:
+    if (request.content_type or "").lower() != JSON:
+        text = f"the body must be {JSON}, not {echo(request.content_type or '')}"
+        headers = {"Accept-Post": JSON}
+        raise Problem(text, code="unsupported_media_type", status=415, headers=headers)
+    charset = (request.content_params or {}).get("charset", "utf-8")
+    if charset.lower() not in ("utf-8", "utf8"):
+        raise Problem(f"JSON is sent in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
+
+
+def _inflated(request: HttpRequest, raw: bytes) -> bytes:
+    """The body without its Content-Encoding; never more of it than a body may have."""
+    coding = request.headers.get("Content-Encoding", "").strip().lower()
+    if not raw or coding in ("", "identity"):
+        return raw
+    if coding.replace(" ", "") in ("gzip,gzip", "x-gzip,x-gzip"):
+        raise _bad_encoding("it is encoded twice")
+    if coding not in ("gzip", "x-gzip"):
+        text = f"a body may be encoded as gzip, not as {echo(coding)}"
+        raise Problem(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "gzip, identity"})
+    stream = zlib.decompressobj(GZIP)
+    try:
+        plain = stream.decompress(raw, MAX_BYTES + 1)
+    except zlib.error:
+        raise _bad_encoding("it is not gzip") from None
+    if len(plain) > MAX_BYTES:
+        text = f"the body has more than {MIB} MiB when it is inflated"
+        raise Problem(text, code="decompressed_too_large", status=413)
+    if not stream.eof:
+        raise _bad_encoding("it is cut off")
+    if stream.unused_data:
+        raise _bad_encoding("something follows after its end")
+    if plain.startswith(GZIP_MAGIC):
+        raise _bad_encoding("it is encoded twice")
+    return plain
+
+
+def _bad_encoding(why: str) -> Problem:
+    return Problem(f"the gzip encoding of the body cannot be used: {why}", code="bad_encoding")
+
+
+def _too_large() -> Problem:
+    return Problem(f"the body has more than {MIB} MiB", code="body_too_large", status=413)
+
+
+def _incomplete() -> Problem:
+    return Problem("the body is shorter than its Content-Length says", code="incomplete_body")

@@ -1,0 +1,207 @@
+"""What the API takes about runs: a body for each POST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.validators import RegexValidator
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.agents.definition import MAX_TEXT
+from runs.api.requests.bodies import BodySerializer, Flag, Identifier, IdField, LineField, StringField, WholeField
+from runs.errors import InvalidMaxSteps
+from runs.lifecycle import creation, inbox, title_limits
+
+#: A command's key, as it is sent; it is kept with a word in front of it.
+MAX_KEY = 120
+MAX_IDS = 200
+#: Names of a run's id in a body; where they are gathered, for `Acting.once` to look at.
+RUN_NAMES, NAMED_RUNS = ("run_id", "runId"), "named runs"
+MAX_RUN_NAME = 255
+
+
+class Label(LineField):
+    """A word or two; spaces around it are not part of it."""
+
+    default_error_messages = {"blank": "a label has at least one character"}
+
+    def __init__(self) -> None:
+        super().__init__(min_length=1, max_length=title_limits.MAX_LABEL, allow_blank=False)
+
+    def to_internal_value(self, data: Any) -> str:
+        label = super().to_internal_value(data)
+        if not label:
+            self.fail("blank")
+        return label
+
+
+class MaxSteps(WholeField):
+    """A budget of steps; what is one is the domain's to say."""
+
+    def __init__(self) -> None:
+        text = "How many steps it may make. Null: as many as the agent says, or the run before."
+        bounds = {"min_value": 1, "max_value": settings.AGENTOPS_MAX_TOTAL_STEPS}
+        super().__init__(required=False, allow_null=True, default=None, help_text=text, **bounds)
+        # The bounds are told to readers of the document; it is not these that refuse.
+        self.validators: list[Any] = []
+
+    def to_internal_value(self, data: Any) -> int:
+        try:
+            return creation.checked_max_steps(data, default=0)
+        except InvalidMaxSteps as error:
+            raise ValidationError(str(error), error.code) from None
+
+
+class MessageField(StringField):
+    def __init__(self, help_text: str = "") -> None:
+        bounds = {"max_length": inbox.MAX_MESSAGE, "help_text": help_text}
+        super().__init__(required=False, allow_null=True, default=None, **bounds)
+
+
+class AgentId(StringField):
+    """An agent's name in a project. What can be none is refused as that, and not looked for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=63, allow_blank=False, **options)
+        # A slug's, whose length is the field's to say.
+        text = "this has lower-case letters, digits and dashes, and does not begin with a dash"
+        self.validators.append(RegexValidator(r"\A[a-z0-9][a-z0-9-]*\Z", text, code="invalid_identifier"))
+
+
+class OfRun(BodySerializer):
+    """About the run of the address. A body may name it too; one that names another is refused (`run_mismatch`)."""
+
+    run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="The run of the address, or nothing.")
+    runId = StringField(required=False, max_length=MAX_RUN_NAME, help_text="The same.")
+
+    def to_internal_value(self, data: Any) -> Any:
+        found = super().to_internal_value(data)
+        found[NAMED_RUNS] = {found.pop(name) for name in RUN_NAMES if name in found}
+        return found
+
+
+class NewRun(BodySerializer):
+    agent_id = AgentId(help_text="The agent's name in the project.")
+    prompt = MessageField("The first user turn. An agent that plays a recording may do without.")
+    title = LineField(
+        required=False, default="", max_length=title_limits.MAX_TITLE, help_text="Else the prompt's first line."
+    )
+    labels = serializers.ListField(child=Label(), required=False, default=list, max_length=title_limits.MAX_LABELS)
+    max_steps = MaxSteps()
+    parent_run_id = IdField(required=False, allow_null=True, default=None, help_text="A run of the same project.")
+
+
+class ResumeRun(OfRun):
+    message = MessageField('The next user turn. Left out, it is "continue".')
+    append = Flag(required=False, default=True, help_text="False begins anew, with the message as the prompt.")
+    max_steps = MaxSteps()
+    kill = Flag(required=False, default=False, help_text="Take a live run from its worker first; for admins only.")
+
+
+class AgentChanges(BodySerializer):
+    """What the fork's agent has otherwise than that of the run; what is left out stays."""
+
+    model = StringField(required=False, max_length=200)
+    instructions = StringField(required=False, max_length=MAX_TEXT, help_text="They replace the earlier ones.")
+    max_steps = WholeField(required=False, min_value=1, help_text="How many steps the fork may make.")
+    settings = serializers.DictField(required=False, help_text="All of them: they replace the earlier ones.")
+
+
+class NewFork(OfRun):
+    """Where to fork: exactly one of `step` and `checkpoint`."""
+
+    step = WholeField(
+        required=False, allow_null=True, default=None, min_value=1, help_text="After this step of the conversation."
+    )
+    checkpoint = IdField(required=False, allow_null=True, default=None, help_text="A checkpoint's id.")
+    message = MessageField("The next user turn. Left out, the fork goes on from what its tools gave.")
+    agent = AgentChanges(required=False)
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if (sent["step"] is None) == (sent["checkpoint"] is None):
+            raise ValidationError("say where to fork, by one of step and checkpoint", "where_to_fork")
+        return {**sent, "agent": sent.get("agent", {})}
+
+
+class Which(BodySerializer):
+    """Paused runs that are all of this; with `kill` live ones too."""
+
+    agent_id = AgentId(required=False, help_text="Runs of the agent with this name.")
+    status_reason = LineField(required=False, max_length=64, help_text="Why they are paused, such as max_steps.")
+    parent_run_id = IdField(required=False, help_text="Runs that this one spawned.")
+    root_run_id = IdField(required=False, help_text="The run with this id and all that continue it.")
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if not sent:
+            raise ValidationError("a filter that lets everything through is `all`", "empty_filter")
+        return sent
+
+
+class ResumeRuns(BodySerializer):
+    """Which runs: exactly one of `ids`, `filter` and `all`; the last two for admins only."""
+
+    ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
+    filter = Which(required=False, allow_null=True, default=None)
+    all = Flag(required=False, default=False, help_text="Every paused run of the project.")
+    message = MessageField('The next user turn of each. Left out, it is "continue".')
+    append = Flag(required=False, default=True)
+    max_steps = MaxSteps()
+    kill = Flag(required=False, default=False, help_text="Also the live ones, taken from their workers; admins only.")
+    dry_run = Flag(required=False, default=False, help_text="Only say what would be done.")
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if [sent["ids"] is not None, sent["filter"] is not None, sent["all"]].count(True) != 1:
+            raise ValidationError("say which runs, by one of ids, filter and all", "which_runs")
+        return sent
+
+
+class Nothing(OfRun):
+    """Nothing to say."""
+
+
+class CallOutcome(OfRun):
+    choice = serializers.ChoiceField(choices=[choice.value for choice in OutcomeChoice])
+    output = MessageField("Of `done`: what the tool came to. Left out, the model is told that it was done.")
+    message = MessageField("Of `failed`: what went wrong. Left out, the model is told that it failed.")
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        for name, choice in (("output", OutcomeChoice.DONE), ("message", OutcomeChoice.FAILED)):
+            if sent[name] is not None and sent["choice"] != choice:
+                raise ValidationError({name: f"only {choice} has one"}, "unknown_field")
+        return sent
+
+
+class MessageBody(OfRun):
+    message = MessageField()
+
+
+class NewCommand(OfRun):
+    type = serializers.ChoiceField(choices=["send", "reply", "pause", "stop", "resume"])
+    message = MessageField(
+        "What to send, to reply or to resume with. To a run that waits for an answer, send and reply are the answer."
+    )
+    payload = MessageBody(required=False, help_text="The message may stand in here as well.")
+    key = Identifier(
+        MAX_KEY,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="The same key again is the same command: it is recorded once.",
+    )
+
+    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+        payload = sent.pop("payload", {})
+        said = payload.get("message")
+        sent[NAMED_RUNS] |= payload.get(NAMED_RUNS, set())
+        if said is not None and sent["message"] is not None:
+            raise ValidationError({"payload": "the message stands outside of it already"}, "repeated")
+        sent["message"] = sent["message"] if said is None else said
+        speaks = sent["type"] in ("send", "reply")
+        if speaks and sent["message"] is None:
+            raise ValidationError({"message": f"a {sent['type']} needs a message"}, "required")
+        if sent["type"] in ("pause", "stop") and sent["message"] is not None:
+            raise ValidationError({"message": f"a {sent['type']} has no message"}, "unknown_field")
+        return sent

@@ -1,0 +1,181 @@
+"""The commits of a step, the hottest writes of the house: a turn, or a tool's result, with all that belongs to it.
+
+On Postgres a commit is one call of the function in
+migrations/0002; the portable form below is the same in statements, and what SQLite runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, models, transaction
+from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
+
+from runs import chaos
+from runs.errors import MoveRefused
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
+from timeline import log
+from timeline.events.llm import LlmTurnAbandoned
+from timeline.fast_insert import insert
+from timeline.log import Entry
+from timeline.models import Source
+
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+#: Why a model call was abandoned, where a worker was lost and another asks again.
+LOST_BY = frozenset({"worker_lost"})
+#: What a result changes in its call's row.
+FINISHED = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """Rows and events that come into the world together."""
+
+    run_id: UUID
+    #: The fencing token; None for a door, which holds no lease.
+    epoch: int | None
+    source: Source = Source.WORKER
+    events: Sequence[Entry]
+    messages: Sequence[AgentRunMessage] = ()
+    #: A turn's usage is counted into its run too.
+    usage: TurnUsage | None = None
+    calls: Sequence[AgentRunToolCall] = ()
+    commands: Sequence[RunCommand] = ()
+    checkpoint: Checkpoint | None = None
+    #: A call that has ended, and the status that its row is believed to have.
+    finished: AgentRunToolCall | None = None
+    believed: str = ""
+    #: An event that joins them only where the inbox is empty: the next turn's start.
+    then: Entry | None = None
+
+
+def write(commit: Commit) -> bool:
+    """Commit it; whether `then` joined. Raises `LeaseLost`, and writes nothing, where the run was taken over."""
+    if connection.vendor == "postgresql":
+        return _write_postgres(commit)
+    return _write_portable(commit)
+
+
+def _write_postgres(commit: Commit) -> bool:
+    rows: dict[str, Any] = {
+        "messages": [_document(row) for row in commit.messages],
+        "usage": _document(commit.usage) if commit.usage else None,
+        "calls": [_document(row) for row in commit.calls],
+        "commands": [_document(row) for row in commit.commands],
+        "checkpoint": _document(commit.checkpoint) if commit.checkpoint else None,
+        "finished": _document(commit.finished) | {"believed": commit.believed} if commit.finished else None,
+    }
+    call = "SELECT last_seq, followed FROM runs_commit(%s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb)"
+    values = [
+        commit.run_id,
+        commit.epoch,
+        commit.source.value,
+        json.dumps({name: value for name, value in rows.items() if value}, default=_json, separators=(",", ":")),
+        log.document(commit.events),
+        log.document([commit.then]) if commit.then else None,
+    ]
+    chaos.point("CP10" if commit.usage else "CP19")
+    # Outside of a transaction the one statement is its own: begun, done and committed in one round trip.
+    with log.named_errors(), connection.cursor() as cursor:
+        cursor.execute(call, values)
+        last_seq, followed = cursor.fetchone()
+    log.announce(commit.run_id, last_seq)
+    return bool(followed)
+
+
+def _write_portable(commit: Commit) -> bool:
+    with transaction.atomic(), connection.cursor() as cursor:
+        if commit.epoch is not None:
+            # Before the rows: a worker that was taken over must hear that, not of a position that is taken.
+            log.require_epoch(commit.run_id, commit.epoch)
+        if commit.usage is not None and commit.epoch is not None:
+            _count(commit.usage, commit.epoch, step_count=commit.usage.step_number)
+            insert(cursor, [commit.usage])
+        insert(cursor, commit.messages)
+        insert(cursor, commit.calls)
+        insert(cursor, commit.commands)
+        if commit.finished is not None:
+            _finish(commit.finished, commit.believed)
+        if commit.checkpoint is not None:
+            insert(cursor, [commit.checkpoint])
+        followed = commit.then is not None and not _has_commands(cursor, commit.run_id)
+        chaos.point("CP10" if commit.usage else "CP19")
+        events = [*commit.events, commit.then] if followed and commit.then else commit.events
+        log.append(commit.run_id, events, source=commit.source, epoch=commit.epoch)
+    return followed
+
+
+def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
+    """Count the model calls that `entries` abandon, in the transaction that appends them and before that: the run's
+    row is locked before its log's."""
+    for entry in entries:
+        told = entry.payload
+        if not isinstance(told, LlmTurnAbandoned) or not told.usage:
+            continue
+        # Appended again after a commit of unknown outcome, it is counted already.
+        if entry.event_id is None or not log.has_event(run_id, entry.event_id):
+            used = _abandoned_usage(run_id, told, entry.step or 0)
+            _count(used, epoch)
+            used.save(force_insert=True)
+
+
+def _abandoned_usage(run_id: UUID, told: LlmTurnAbandoned, step: int) -> TurnUsage:
+    lost = told.reason in LOST_BY
+    return TurnUsage(
+        run_id=run_id, step_number=step, attempt=told.attempt or 0, model=(told.model or "")[:200],
+        **{name: getattr(told, name) or 0 for name in TOKENS},
+        cost_usd=Decimal(told.cost_usd) if told.cost_usd is not None else None, usage_complete=False,
+        outcome=TurnUsage.Outcome.LOST if lost else TurnUsage.Outcome.ABANDONED,
+        duration_ms=told.duration_ms, created_at=timezone.now(),
+    )  # fmt: skip
+
+
+def _count(used: TurnUsage, epoch: int, **changes: Any) -> None:
+    """A run that was taken over is counted nothing: the append that follows raises and rolls back."""
+    counted: dict[str, Any] = {name: models.F(name) + getattr(used, name) for name in TOKENS}
+    if used.cost_usd is not None:
+        priced = models.functions.Coalesce("cost_usd", Decimal(0), output_field=models.DecimalField())
+        counted |= {"cost_usd": priced + used.cost_usd, "cost_source": AgentRun.CostSource.COMPUTED}
+    mine = AgentRun.objects.filter(pk=used.run_id, lease_epoch=epoch, status="running")
+    mine.update(**counted, **changes)
+
+
+def _finish(call: AgentRunToolCall, believed: str) -> None:
+    mine = AgentRunToolCall.objects.filter(pk=call.pk, status=believed)
+    if not mine.update(**{name: getattr(call, name) for name in FINISHED}):
+        raise MoveRefused(f"call {call.pk} is not {believed} any more")
+
+
+def _has_commands(cursor: CursorWrapper, run_id: UUID) -> bool:
+    key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
+    cursor.execute("SELECT 1 FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL LIMIT 1", [key])
+    return cursor.fetchone() is not None
+
+
+def _document(row: models.Model) -> dict[str, Any]:
+    """A row as JSON, by its columns' names; jsonb_populate_record reads it back by the table's types."""
+    return {column: value for column, name in _columns(type(row)) if (value := getattr(row, name)) is not None}
+
+
+@cache
+def _columns(model: type[models.Model]) -> list[tuple[str, str]]:
+    return [(str(field.column), field.attname) for field in model._meta.concrete_fields]
+
+
+def _json(value: object) -> str:
+    match value:
+        case UUID() | Decimal():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+        case bytes() | memoryview():
+            return "\\x" + bytes(value).hex()
+    raise TypeError(f"{type(value).__name__} has no place in a row")

@@ -1,0 +1,103 @@
+"""Leases: who holds which run in this process, and the thread that keeps them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from uuid import UUID
+
+from django.conf import settings
+from django.db import Error, connection
+
+from runs.lifecycle import transitions
+from timeline.errors import LeaseLost
+
+log = logging.getLogger(__name__)
+
+
+def clock() -> float:
+    """Seconds that go on while the process, or the whole machine, is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(eq=False)
+class Lease:
+    """A worker's hold of a run. `lost` is set once it is certain, or possible, that someone else has it."""
+
+    run_id: UUID
+    epoch: int
+    valid_until: float
+    lost: threading.Event = field(default_factory=threading.Event)
+    #: Numbers for the ids of events: unique within the epoch.
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    #: Called once a step of this hold is committed: the run has got past where it stood.
+    on_progress: Callable[[], None] = lambda: None
+    #: Whether the worker before died, and nothing was decided about that yet. Decided once: a run that goes on and is
+    #: loaded again has not died again.
+    after_death: bool = False
+
+    def check(self) -> None:
+        """Raise `LeaseLost` where this process must not act any more."""
+        if self.lost.is_set() or clock() > self.valid_until:
+            self.lost.set()
+            raise LeaseLost(f"the lease of run {self.run_id} at epoch {self.epoch} is lost")
+
+
+class Keeper:
+    """Renews all leases of the process from one thread, with one database connection."""
+
+    def __init__(self) -> None:
+        self._held: set[Lease] = set()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def keep(self, run_id: UUID, epoch: int, claimed_at: float) -> Iterator[Lease]:
+        """Keep a lease that was claimed at `claimed_at` of `clock()` (taken before the claim) for the block."""
+        lease = Lease(run_id, epoch, claimed_at + settings.AGENTOPS_LEASE_S)
+        with self._lock:
+            self._held.add(lease)
+        try:
+            yield lease
+        finally:
+            with self._lock:
+                self._held.discard(lease)
+
+    def held(self) -> int:
+        with self._lock:
+            return len(self._held)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        while not self._ended.wait(settings.AGENTOPS_RENEW_S):
+            with self._lock:
+                leases = list(self._held)
+            for lease in leases:
+                self._renew(lease)
+        connection.close()
+
+    def _renew(self, lease: Lease) -> None:
+        """Renew, on a fresh connection where the old one is broken; a lease that is not ours any more is lost."""
+        for last in (False, True):
+            began = clock()
+            try:
+                if transitions.renew(lease.run_id, lease.epoch):
+                    lease.valid_until = began + settings.AGENTOPS_LEASE_S
+                else:
+                    lease.lost.set()
+                return
+            except Error as error:
+                connection.close()
+                # Not lost yet: it stands in the database until its end, and so long nobody else may have it.
+                if last:
+                    log.warning("cannot renew: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})

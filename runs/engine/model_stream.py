@@ -1,0 +1,188 @@
+"""Reading a model's stream: it is read on the loop, and its text is put together here for the log.
+
+Nothing is written here: the caller commits what is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from copy import copy
+from dataclasses import dataclass, field
+
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartEndEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+)
+from pydantic_ai.models import StreamedResponse
+
+from runs.providers.base import IncompleteAnswer
+from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingDelta
+from timeline.log import Entry
+from timeline.redaction.redact import Stream
+
+#: Seconds without a sign from the model after which the call has failed.
+IDLE_S = 60.0
+#: The first text is shown at once; the pause tells an answer that streams from one that came whole.
+FIRST_PAUSE_S = 0.025
+FLUSH_S = 0.25
+FLUSH_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """The next text of a block of the answer; `ends` where it was the last."""
+
+    kind: str
+    index: int
+    text: str
+    ends: bool = False
+
+
+@dataclass
+class ModelCallState:
+    """A model call, as far as it has come: what is known of it should it be abandoned."""
+
+    stream: StreamedResponse | None = None
+    #: Whether the provider counts nothing for it.
+    refused: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    def usage(self) -> ModelResponse | None:
+        """What the provider has told so far, without the parts; None where it told nothing."""
+        stream = self.stream
+        if stream is None or not (stream.usage.input_tokens or stream.usage.output_tokens):
+            return None
+        return ModelResponse(
+            parts=[], usage=copy(stream.usage), model_name=stream.model_name, timestamp=stream.timestamp,
+            provider_name=stream.provider_name, provider_url=stream.provider_url,
+        )  # fmt: skip
+
+
+async def read(
+    request: AbstractAsyncContextManager[StreamedResponse],
+    put: Callable[[TextChunk], None],
+    idle_s: float = IDLE_S,
+    asked: ModelCallState | None = None,
+) -> ModelResponse:
+    """The whole answer; its text goes to `put` as it comes, and what it is to cost to `asked`."""
+    loop, asked, events = asyncio.get_running_loop(), asked or ModelCallState(), 0
+    try:
+        async with asyncio.timeout(idle_s) as limit, request as stream:
+            asked.stream = stream
+            async for event in stream:
+                events += 1
+                limit.reschedule(loop.time() + idle_s)
+                chunk = _chunk(event)
+                if chunk is not None and (chunk.text or chunk.ends):
+                    put(chunk)
+            return stream.get()
+    except Exception as error:
+        unanswered = asked.stream is None and not isinstance(error, TimeoutError | IncompleteAnswer)
+        asked.refused = unanswered or (isinstance(error, ModelHTTPError) and not events)
+        raise
+
+
+def _chunk(event: ModelResponseStreamEvent) -> TextChunk | None:
+    match event:
+        case PartStartEvent(part=TextPart(content=text)):
+            return TextChunk("text", event.index, text)
+        case PartStartEvent(part=ThinkingPart(content=text)):
+            return TextChunk("thinking", event.index, text)
+        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+            return TextChunk("text", event.index, text)
+        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
+            return TextChunk("thinking", event.index, text or "")
+        case PartEndEvent(part=TextPart()):
+            return TextChunk("text", event.index, "", ends=True)
+        case PartEndEvent(part=ThinkingPart()):
+            return TextChunk("thinking", event.index, "", ends=True)
+    return None
+
+
+@dataclass
+class _Block:
+    """A text or a thought of the answer, on its way through the redactor."""
+
+    stream: Stream = field(default_factory=Stream)
+    #: Clean text that is not in the log yet.
+    ready: list[str] = field(default_factory=list)
+    is_shown: bool = False
+
+
+@dataclass
+class Deltas:
+    """Puts chunks together: the first goes out at once, then at most every 250 ms or 4 KiB.
+
+    Text leaves through a redactor, which holds back what could still become a secret until the block ends. The deltas
+    of a block, joined, are the block.
+    """
+
+    step: int
+    flushed: int = 0
+    _blocks: dict[tuple[str, int], _Block] = field(default_factory=dict)
+    _size: int = 0
+    _since: float = 0.0
+
+    def add(self, chunk: TextChunk) -> None:
+        block = self._blocks.setdefault((chunk.kind, chunk.index), _Block())
+        clean = block.stream.feed(chunk.text) if chunk.text else ""
+        if chunk.ends:
+            clean += block.stream.flush()
+        if clean:
+            if not self.is_ready and not self.flushed:
+                self._since = time.monotonic()
+            block.ready.append(clean)
+            self._size += len(clean)
+
+    def wait_s(self) -> float:
+        """How long to wait for the next chunk before what is ready should go out."""
+        if not self.is_ready:
+            return FLUSH_S
+        pause = FLUSH_S if self.flushed else FIRST_PAUSE_S
+        return max(self._since + pause - time.monotonic(), 0.0)
+
+    @property
+    def is_ready(self) -> bool:
+        return self._size > 0
+
+    def due(self) -> bool:
+        full = self.flushed > 0 and self._size >= FLUSH_BYTES
+        return self.is_ready and (full or self.wait_s() == 0.0)
+
+    def take(self) -> list[Entry]:
+        """What is ready, as deltas. What the redactor holds back stays there: cut in two, a secret is none."""
+        entries = [self._delta(part, block) for part, block in self._blocks.items() if block.ready]
+        self._size, self._since = 0, time.monotonic()
+        self.flushed += 1
+        return entries
+
+    def rest(self) -> list[Entry]:
+        """At the end of the answer: the last delta of each block that was streamed, and the others whole."""
+        for block in self._blocks.values():
+            block.ready.append(block.stream.flush())
+        in_order = sorted(self._blocks.items(), key=lambda item: item[0][1])
+        left = [(part, block) for part, block in in_order if any(block.ready)]
+        return [(self._delta if block.is_shown else self._whole)(part, block) for part, block in left]
+
+    def _delta(self, part: tuple[str, int], block: _Block) -> Entry:
+        text, block.ready, block.is_shown = "".join(block.ready), [], True
+        kind, index = part
+        delta = LlmTextDelta if kind == "text" else LlmThinkingDelta
+        # Redacted as one text: looked through again piece by piece, it could become another one.
+        return Entry(delta(text=text, index=index), step=self.step, clean=True)
+
+    def _whole(self, part: tuple[str, int], block: _Block) -> Entry:
+        kind, index = part
+        whole = LlmText if kind == "text" else LlmThinking
+        return Entry(whole(text="".join(block.ready), index=index), step=self.step, clean=True)

@@ -1,0 +1,1 @@
+"""The only writer of a run's status: transitions, creation, the inbox, questions, and the wake-up of workers."""

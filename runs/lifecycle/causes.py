@@ -1,0 +1,54 @@
+"""The `error` event of a run that fails, or that stops or pauses because of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runs.models import AgentRun
+from runs.statuses import PauseReason, RunStatus
+from timeline import log
+from timeline.events import EventType, Payload
+from timeline.events.notice import Error
+from timeline.events.run import RunFailed
+from timeline.log import Entry
+from timeline.preview import preview
+
+#: The error type of a run at its step limit; agent SDKs call it so.
+MAX_TURNS = "error_max_turns"
+#: The status reason of a run that the repeat guard has stopped.
+REPEATED_CALLS = "repeated_calls"
+#: Pauses that somebody, or a limit other than the run's steps, has asked for.
+_NO_ERROR = frozenset({PauseReason.OPERATOR, PauseReason.ESCALATED, PauseReason.BUDGET, PauseReason.LOG_LIMIT})
+TEXT_BYTES = 500
+
+
+def before(
+    run: AgentRun, to: RunStatus, payload: Payload, *, reason: str, told: Sequence[Entry], changes: Mapping[str, Any]
+) -> list[Entry]:
+    """Return the `error` event to append before the move; empty if no error caused it or `told` holds one already."""
+    if any(isinstance(entry.payload, Error) for entry in told):
+        return []
+    if to is RunStatus.FAILED:
+        failed = payload if isinstance(payload, RunFailed) else None
+        return entry(run, failed.error_type if failed else reason, (failed and failed.error) or "")
+    if to is RunStatus.STOPPED and reason == REPEATED_CALLS:
+        return entry(run, REPEATED_CALLS, payload.message or "")
+    if to is RunStatus.PAUSED and reason not in _NO_ERROR:
+        word = changes.get("error_type") or run.error_type or reason
+        word = MAX_TURNS if reason == PauseReason.MAX_STEPS else word
+        return entry(run, word, changes.get("error_message") or getattr(payload, "detail", None) or "")
+    return []
+
+
+def entry(run: AgentRun, error_type: str, text: str) -> list[Entry]:
+    """Return the event of an error that ends or pauses `run`; empty where the log's last error says the same."""
+    last = log.events_of(run.pk).filter(type=EventType.ERROR).order_by("-seq").first()
+    step = run.step_count + 1
+    if last is not None and last.step == step and last.payload.get("error_type") == error_type:
+        # That of a tool is another error, even under the same name.
+        is_of_tool = str(last.payload.get("context") or "").startswith("tool:")
+        if not is_of_tool:
+            return []
+    shown, _ = preview(text, TEXT_BYTES)
+    return [Entry(Error(error_type=error_type[:64], error=shown or None), step=step)]

@@ -1,0 +1,37 @@
+"""How commands end: applied, superseded or refused. Every accepted one does, at the latest with its run.
+
+Called in the transaction of what ends them, by whoever holds the run's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from django.db.models import Case, Value, When
+from django.db.models.functions import Now
+
+from runs.models import RunCommand
+from runs.statuses import RunStatus
+
+Outcome = RunCommand.Outcome
+ASKED = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)
+
+
+def mark_applied(commands: Iterable[RunCommand]) -> None:
+    """Mark commands as applied. A command that has ended already keeps its outcome."""
+    ended = RunCommand.objects.filter(pk__in=[c.pk for c in commands], applied_at=None)
+    ended.update(applied_at=Now(), outcome=Outcome.APPLIED)
+
+
+def close(run_id: UUID, to: RunStatus) -> None:
+    """End what is open of a run that has just become `to`, which is over or paused.
+
+    A pause or stop that something else forestalled is superseded; a message that nobody hears any more is refused.
+    Messages to a paused run stay open: the run that continues it hears them.
+    """
+    unread = RunCommand.objects.filter(run_id=run_id, applied_at=None)
+    if not to.terminal:
+        unread = unread.filter(type__in=ASKED)
+    outcome = Case(When(type__in=ASKED, then=Value(Outcome.SUPERSEDED)), default=Value(Outcome.REFUSED))
+    unread.update(applied_at=Now(), outcome=outcome)

@@ -1,0 +1,228 @@
+"""Opening runs: the log, the row, the first messages and the first event, in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
+
+from agentops.projects.models import Project
+from runs.agents import budgets
+from runs.conversation import transcript, trimming
+from runs.conversation.message_text import text_of
+from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
+from runs.lifecycle import command_outcomes, inbox
+from runs.lifecycle.wake import wake
+from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
+from runs.providers import base as providers
+from runs.providers.messages import canonical, content_of, request
+from runs.providers.retry_limits import retry_limits
+from runs.tools import roots
+from runs.tools.catalogue import TOOLS
+from timeline import log
+from timeline.events.run import RunCreated
+from timeline.log import Entry
+from timeline.models import Log, Phase, RunKind, Source
+from timeline.preview import preview
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+Role = AgentRunMessage.Role
+UserTurn = str | list[Any]
+
+#: How many runs may stand above a run, and how many below it. A resumed child is not another one.
+MAX_DEPTH = 2
+MAX_CHILDREN = 20
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Which runs a new one comes from, and what it inherits."""
+
+    resumed_from: AgentRun | None = None
+    parent_run: AgentRun | None = None
+    starts_fresh: bool = False
+    #: Forks: the point that they begin at, of the run that they refer to.
+    forked_at: Checkpoint | None = None
+
+    @property
+    def steps(self) -> int:
+        """Of the conversation before the new run."""
+        if self.forked_at is not None:
+            return self.forked_at.step_number
+        return self.resumed_from.step_count if self.resumed_from is not None else 0
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a run starts with."""
+
+    config: dict[str, Any]
+    #: User turns, the first of which is the prompt of a first run.
+    turns: list[UserTurn] = field(default_factory=list)
+    max_steps: int | None = None
+    title: str = ""
+    labels: list[str] = field(default_factory=list)
+    by: str = ""
+    #: Given with a resume or a fork, and one of the turns: recorded as a command of the new run too.
+    message: str | None = None
+
+
+def create(
+    project: Project, agent: Agent, prompt: UserTurn, *, by: str, parent_id: UUID | None = None, **options: Any
+) -> AgentRun:
+    """A new run of `agent`, queued. Validates everything before anything is written."""
+    check_agent(agent)
+    if not _says_something(prompt):
+        raise MessageEmpty("a run needs a prompt", pointer="/prompt")
+    opening = Opening(config=agent.frozen(), turns=[prompt], by=by, **options)
+    if parent_id is None:
+        return open_run(project, agent, opening)
+    with transaction.atomic():
+        return open_run(project, agent, opening, Origin(parent_run=_parent(project, parent_id)))
+
+
+def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
+    """Write a queued run in one transaction and wake a worker after it. The caller has checked the opening."""
+    origin = origin or Origin()
+    # The prompt and the title are columns of their own: they are cleaned as the messages are.
+    opening = replace(opening, turns=[cast("UserTurn", REDACTOR.clean(turn)[0]) for turn in opening.turns])
+    before = origin.resumed_from
+    with transaction.atomic():
+        ledger = Log.objects.create(project=project, node_id=str(opening.config.get("agent_id") or "")[:128])
+        now = timezone.now()
+        run = AgentRun(
+            log=ledger,
+            project=project,
+            agent=agent,
+            agent_config=opening.config,
+            root_run_id=before.root_run_id if before else ledger.pk,
+            resumed_from=before,
+            parent_run=origin.parent_run,
+            starts_fresh=origin.starts_fresh,
+            forked_from=origin.forked_at.run if origin.forked_at else None,
+            forked_at_step=origin.forked_at.step_number if origin.forked_at else None,
+            step_base=origin.steps,
+            step_count=origin.steps,
+            max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
+            prompt=opening.turns[0] if opening.turns else None,
+            title=REDACTOR.clean_text(opening.title)[0] or _title(opening.turns),
+            run_kind=RunKind.SESSION,
+            labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in opening.labels)),
+            created_at=now,
+            queued_at=now,
+        )
+        run.save(force_insert=True)
+        opened = [Entry(_created(opening, origin, run), phase=Phase.QUEUED)]
+        if opening.message is not None:
+            command, received = inbox.opening_turn(run.pk, opening.message, by=opening.by)
+            command.save(force_insert=True)
+            command_outcomes.mark_applied([command])
+            opened.append(received)
+        made = transcript.add_requests(
+            run, _first_messages(opening, origin), step=run.step_base + 1, epoch=None, position=0
+        )
+        said = [replace(transcript.added(row), phase=Phase.QUEUED) for row, _ in made]
+        log.append(run.pk, [*opened, *said], source=Source.WEB)
+        log.announce_run(project.pk, run.pk)
+        wake(run.pk)
+    return run
+
+
+def _parent(project: Project, run_id: UUID) -> AgentRun:
+    """The run that may have one more child. Its row is locked: of two last children at once one is too many."""
+    locked = AgentRun.objects.select_for_update(no_key=True, of=("self",))
+    parent = locked.filter(project=project, pk=run_id).first()
+    if parent is None:
+        raise InvalidParent("the project has no such run", pointer="/parent_run_id")
+    depth, ancestor = 1, parent
+    while ancestor.parent_run is not None and depth <= MAX_DEPTH:
+        depth, ancestor = depth + 1, ancestor.parent_run
+    if depth > MAX_DEPTH:
+        raise TooDeep(f"at most {MAX_DEPTH} runs may stand above a run", pointer="/parent_run_id")
+    if AgentRun.objects.filter(parent_run=parent, resumed_from=None).count() >= MAX_CHILDREN:
+        raise TooManyChildren(f"a run has at most {MAX_CHILDREN} children", pointer="/parent_run_id")
+    return parent
+
+
+def check_agent(agent: Agent) -> None:
+    """Raise `InvalidAgent` where a run of this agent could not work."""
+    try:
+        providers.get(agent.provider).check(agent.model, agent.settings)
+        TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
+        roots.check([name for name in agent.tools if _reads_files(name)], agent.settings)
+        budgets.of_run(agent.settings)
+        trimming.window_of(agent.settings)
+        retry_limits(agent.settings)
+    except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
+        raise InvalidAgent(str(error), agent_id=agent.slug) from error
+
+
+def _reads_files(name: str) -> bool:
+    tool = TOOLS.tool(name)
+    return tool is not None and tool.reads_files
+
+
+def checked_max_steps(value: Any, *, default: int) -> int:
+    """A step budget: a whole number from 1 to the cap of a lineage (JSON's true is none); the default for null."""
+    if value is None:
+        return int(default)
+    cap = settings.AGENTOPS_MAX_TOTAL_STEPS
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= cap:
+        raise InvalidMaxSteps(f"max_steps must be a whole number from 1 to {cap}", pointer="/max_steps")
+    return value
+
+
+def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRequest]]:
+    """The instructions open a conversation once; a resume goes on in one that has them, and so does a fork that says
+    no others."""
+    now = timezone.now()
+    rows: list[tuple[str, ModelRequest]] = []
+    instructions = opening.config.get("instructions")
+    if origin.forked_at is not None:
+        begins = "instructions" in _changed(opening, origin.forked_at.run)
+    else:
+        begins = origin.resumed_from is None or origin.starts_fresh
+    if instructions and begins:
+        rows.append((Role.SYSTEM, request(SystemPromptPart(instructions, timestamp=now))))
+    rows += [(Role.USER, request(UserPromptPart(content_of(turn), timestamp=now))) for turn in opening.turns]
+    return rows
+
+
+def _changed(opening: Opening, forked_from: AgentRun) -> list[str]:
+    """What a fork's agent has otherwise than that of the run that it was forked from."""
+    before, now = forked_from.agent_config, opening.config
+    return sorted(name for name in now if canonical(now[name]) != canonical(before.get(name)))
+
+
+def _created(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
+    shown, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", transcript.PREVIEW)
+    fork = origin.forked_at
+    return RunCreated(
+        agent=str(opening.config.get("agent_id")),
+        agent_version=opening.config.get("version"),
+        prompt=shown or None,
+        parent_run_id=str(origin.parent_run.pk) if origin.parent_run else None,
+        resumed_from=str(origin.resumed_from.pk) if origin.resumed_from else None,
+        forked_from=str(fork.run_id) if fork else None,
+        forked_at_step=fork.step_number if fork else None,
+        changed=_changed(opening, fork.run) or None if fork else None,
+        by=opening.by or None,
+    )
+
+
+def text_of_turn(turn: UserTurn) -> str:
+    return text_of({"parts": [{"part_kind": "user-prompt", "content": turn}]})
+
+
+def _title(turns: list[UserTurn]) -> str:
+    lines = text_of_turn(turns[0]).strip().splitlines() if turns else []
+    return lines[0][:200] if lines else ""
+
+
+def _says_something(turn: UserTurn) -> bool:
+    return bool(turn.strip()) if isinstance(turn, str) else bool(turn)

@@ -1,0 +1,33 @@
+"""Notifications of runs that pause by themselves and go on only when a person acts."""
+
+from __future__ import annotations
+
+from agentops.projects import notifications
+from runs.models import AgentRun
+from runs.statuses import PauseReason
+from timeline.events import Payload
+from timeline.events.run import RunPaused
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: What a person can do, by the reason of the pause. Whoever pauses a run for another reason is a person, tells people
+#: (a policy), or has set the limit that it reached.
+TO_DO: dict[str, str] = {
+    PauseReason.ERROR: "Remove the cause, then resume the run.",
+    PauseReason.POISON_STEP: "Check what the tools of this step do, then resume the run or stop it.",
+    PauseReason.FIXTURE_EXHAUSTED: "Fork the run with another model to go on, or stop it.",
+}
+
+
+def notify(run: AgentRun, payload: Payload, reason: str) -> None:
+    """Notify the project's members of a pause, in the transaction of the move. A pause that a policy makes to resume
+    the run at once names the policy and is no news."""
+    to_do = TO_DO.get(reason)
+    if to_do is None or not isinstance(payload, RunPaused) or payload.by:
+        return
+    # Redacted before it is cut: half a secret is not recognised.
+    title, _ = REDACTOR.clean_text(f"Paused: {run.title or run.agent_config.get('agent_id') or run.pk}")
+    why, _ = REDACTOR.clean_text(payload.detail or "")
+    # The text of an error may say itself what to do about it.
+    if "resume the run" not in why:
+        why = "\n".join(filter(None, [why[: notifications.MAX_TEXT - len(to_do) - 1], to_do]))
+    notifications.notify(run.project_id, kind=notifications.Kind.PAUSED, title=title, text=why, run_id=run.pk)

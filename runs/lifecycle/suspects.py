@@ -1,0 +1,131 @@
+"""Which runs may be what ends their workers, and how carefully each is tried: alone, later, or like any other.
+
+Nothing is kept in memory: the attempts of the step at which a run stands say how
+many workers have died of it so far. A committed step clears a run, because its next step has no attempts yet.
+
+- No death: an innocent run.
+- One: it is tried beside others, but of all such runs of a worker only one at a time. So a second death tells which of
+them to look at.
+- More: it is tried in a process of its own, after a pause that grows. Only a death there counts against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, F, OuterRef, Subquery
+from django.db.models.functions import Coalesce, Now
+
+from runs.lifecycle import transitions
+from runs.lifecycle.transitions import Claimed
+from runs.models import AgentRun, Attempt
+from runs.statuses import DEATHS, DIED_ALONE, RunStatus, WaitReason
+from timeline import log
+from timeline.events.llm import LlmTurnAbandoned
+from timeline.events.run import RunPhase, RunWaiting
+from timeline.log import Entry
+from timeline.models import Source
+
+#: From this many deaths in one step on, a run is tried in a process of its own.
+ALONE_FROM = 2
+#: Of a lease: the first pause before a try, and how often it doubles at most.
+FIRST_PAUSE, DOUBLINGS = 0.25, 3
+
+
+class Candidate(NamedTuple):
+    """A run that may be claimed now."""
+
+    run_id: UUID
+    #: Whether a worker that is dead still holds it.
+    lapsed: bool
+    #: Workers that died in the step at which it stands, that one included.
+    deaths: int
+
+
+def candidates(limit: int, *, clear_only: bool = False) -> list[Candidate]:
+    """The first `limit` runs to claim, in their order; `clear_only` leaves out queued runs under suspicion.
+
+    A run that continues another one inherits the suspicion of its step.
+    """
+    died = (
+        Attempt.objects.filter(
+            run__root_run=OuterRef("root_run"),
+            step_number=OuterRef("step_count") + 1,
+            end_reason__in=DEATHS,
+            ended_at__isnull=False,
+        )
+        .order_by()
+        .values("run__root_run")
+        .annotate(number=Count("pk"))
+        .values("number")
+    )
+    runs = AgentRun.objects.runnable().annotate(died=Coalesce(Subquery(died), 0))
+    if clear_only:
+        runs = runs.exclude(status=RunStatus.QUEUED, died__gt=0)
+    rows = runs.values_list("pk", F("status"), F("died"))[:limit]
+    found = []
+    for run_id, status, deaths in rows:
+        lapsed = status == RunStatus.RUNNING
+        found.append(Candidate(run_id, lapsed, deaths + lapsed))
+    return found
+
+
+def pause_s(deaths: int) -> float:
+    """How long a run of so many deaths waits before it is tried again."""
+    if deaths < ALONE_FROM:
+        return 0.0
+    return float(settings.AGENTOPS_LEASE_S * FIRST_PAUSE * 2 ** min(deaths - ALONE_FROM, DOUBLINGS))
+
+
+def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
+    """Take a run from a dead worker and leave it for later; False where it was not there to be taken.
+
+    It keeps its place in the order. With a `wait_s` nobody claims it before that; without, as soon as its turn comes.
+    The claim by `owner` fences the old holder off.
+    """
+    reason = WaitReason.RETRY_ALONE
+    with transaction.atomic():
+        lapsed = AgentRun.objects.runnable().filter(pk=run_id, status=RunStatus.RUNNING)
+        locked = lapsed.select_for_update(skip_locked=True, no_key=True, of=("self",))
+        held = locked.annotate(now=Now()).values_list("now", "queued_at").first()
+        claimed = None if held is None else transitions.claim(run_id, owner)
+        if held is None or claimed is None:
+            return False
+        now, queued_at = held
+        _close_open_turn(claimed)
+        move: Callable[..., None] = partial(
+            transitions.move, claimed.run, source=Source.WORKER, reason=reason, epoch=claimed.epoch
+        )
+        if wait_s:
+            until = now + timedelta(seconds=wait_s)
+            move(to=RunStatus.WAITING, payload=RunWaiting(reason=reason, until=until), not_before=until)
+        else:
+            queued = RunPhase(status=RunStatus.QUEUED, reason=reason)
+            move(to=RunStatus.QUEUED, payload=queued, queued_at=queued_at)
+    return True
+
+
+def _close_open_turn(claimed: Claimed) -> None:
+    """Nobody waits any more for the answer to the model call that the dead worker had made."""
+    turn = log.open_turn(claimed.run.pk)
+    if turn is not None:
+        abandoned = LlmTurnAbandoned(attempt=turn.payload.get("attempt"), reason="worker_lost")
+        entry = Entry(abandoned, step=turn.step)
+        log.append(claimed.run.pk, [entry], source=Source.WORKER, epoch=claimed.epoch)
+
+
+def note_death_alone(owner: str) -> bool:
+    """Count the death of a process that held one run and nothing else; False where it had given the run back.
+
+    For the worker that started the process and has seen it end. The run can be taken over at once.
+    """
+    with transaction.atomic():
+        seen = Attempt.objects.filter(owner=owner, ended_at=None, end_reason="").update(end_reason=DIED_ALONE)
+        transitions.expire_leases(owner)
+    return bool(seen)

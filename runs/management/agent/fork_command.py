@@ -1,0 +1,26 @@
+"""`agentops agent fork`: what is said of the new run, and the settings file that its agent is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from agentops.projects.management.base import EXIT_INVALID, printable
+from runs.actions import run_actions
+from runs.errors import InvalidAgent
+from runs.management.agent.input_files import legible, read_definition, read_text
+from runs.management.agent.references import operator
+from runs.models import AgentRun
+
+
+def fork(run: AgentRun, options: dict[str, Any]) -> AgentRun:
+    changes = {name: options[name] for name in ("model", "max_steps") if options[name] is not None}
+    if options["instructions_file"] is not None:
+        changes["instructions"] = legible(read_text(options["instructions_file"]))
+    if options["settings_file"] is not None:
+        changes["settings"] = read_definition(options["settings_file"])
+    try:
+        return run_actions.fork(operator(), run, step=options["step"], message=options["message"], agent=changes)
+    except InvalidAgent as error:
+        raise CommandError(printable(f"{error.data['pointer']}: {error}"), returncode=EXIT_INVALID) from error

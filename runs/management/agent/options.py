@@ -1,0 +1,177 @@
+"""The options of every subcommand of `agentops agent`.
+
+Kept apart from what the subcommands do: a parser needs neither the engine nor a model library, and loads in a moment.
+"""
+
+from __future__ import annotations
+
+from django.core.management.base import CommandParser
+
+from agentops.projects.management.base import AddSubcommand
+from runs.management.agent import argument_types
+from runs.management.agent.input_files import STDIN, legible
+from runs.statuses import RunStatus
+
+RUN_HELP = "the run's ID, or a prefix of it (4 characters or more) that no other run has"
+CALL_HELP = "the call's ID, or the model's name for it"
+POLICIES = (
+    "A definition's policies say what happens to a run that nobody watches. on_idle (it answers without calling done): "
+    "nudge, done, fail, escalate, gate. on_dead (its worker is lost): done, fail, resume, escalate, gate. "
+    "on_error (after all retries): fail, resume, escalate, gate. on_prompt (it calls ask_user): done, fail, escalate, "
+    "gate. docs/guides/policies.md has their options."
+)
+LAST = 200
+
+
+def add_all(add: AddSubcommand) -> None:
+    _add_definitions(add)
+    _add_run(add)
+    _add_reads(add)
+    _add_resume(add)
+    _add_fork(add)
+    _add_commands(add)
+    _add_outcome(add)
+
+
+def _add_definitions(add: AddSubcommand) -> None:
+    apply = add(
+        "apply", "runs.management.agent.start_commands.apply", help="Create or change an agent from a definition"
+    )
+    apply.epilog = POLICIES
+    apply.add_argument("file", metavar="FILE", help=f"TOML or JSON; {STDIN} reads standard input")
+    apply.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    _add_json(apply)
+    defs = add("defs", "runs.management.agent.record_lists.defs", help="List the agents that runs are started with")
+    defs.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
+    _add_json(defs, "as JSON, whole")
+
+
+def _add_run(add: AddSubcommand) -> None:
+    run = add("run", "runs.management.agent.start_commands.run", help="Start a run and print its ID")
+    run.add_argument("agent_id", metavar="AGENT_ID", help="as its definition names it")
+    run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    prompt = run.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="the first user turn (default: the recording's)")
+    prompt.add_argument("--prompt-file", metavar="F", help=f"read it from a file; {STDIN} reads standard input")
+    run.add_argument("--max-steps", metavar="N", type=argument_types.whole, help="(default: the agent's)")
+    run.add_argument(
+        "--title", metavar="T", type=argument_types.title, default="", help="(default: the prompt's first line)"
+    )
+    run.add_argument(
+        "--label", metavar="L", type=argument_types.label, action="append", default=[], help="may be repeated"
+    )
+    run.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        nargs="?",
+        type=argument_types.seconds,
+        const=float("inf"),
+        help="wait until the run ends or pauses and print its status; exit code 1 if it did not complete",
+    )
+    _add_json(run)
+
+
+def _add_reads(add: AddSubcommand) -> None:
+    ls = add("ls", "runs.management.agent.run_table.ls", help="List runs, newest first")
+    ls.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
+    ls.add_argument("--status", action="append", choices=[s.value for s in RunStatus], help="may be repeated")
+    ls.add_argument(
+        "--limit",
+        metavar="N",
+        type=argument_types.limit,
+        default=50,
+        help=f"at most {argument_types.MAX_ROWS} (default: 50)",
+    )
+    _add_json(ls)
+    show = add("show", "runs.management.agent.show.show", help="Show everything about one run")
+    _add_run_argument(show)
+    _add_json(show)
+    tail = add("tail", "runs.management.agent.tail.tail", help="Print a run's events until it ends or pauses")
+    _add_run_argument(tail)
+    tail.add_argument(
+        "--after", metavar="SEQ", type=argument_types.seq, default=0, help="only the events after this one"
+    )
+    tail.add_argument("--no-follow", dest="follow", action="store_false", help="end after the events stored by now")
+    _add_json(tail, "as JSON, one event a line")
+    for name, what in (
+        ("messages", "List a run's messages, newest last"),
+        ("calls", "List a run's tool calls, newest last"),
+        ("errors", "List a run's failed attempts, with those that a retry made good"),
+    ):
+        records = add(name, f"runs.management.agent.record_lists.{name}", help=what)
+        _add_run_argument(records)
+        records.add_argument(
+            "--limit",
+            metavar="N",
+            type=argument_types.limit,
+            default=LAST,
+            help="only the newest N (default: %(default)s)",
+        )
+        _add_json(records)
+
+
+def _add_resume(add: AddSubcommand) -> None:
+    resume = add(
+        "resume",
+        "runs.management.agent.run_commands.resume",
+        help="Continue a paused run as a new one and print its ID",
+    )
+    resume.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
+    resume.add_argument("--all", action="store_true", help="every paused run, and with --kill every running one")
+    resume.add_argument("--project", metavar="SLUG", help="only this project (with --all)")
+    resume.add_argument("--message", metavar="M", type=legible, help='the next user turn (default: "continue")')
+    resume.add_argument("--replace", action="store_true", help="start over with the message as the prompt")
+    resume.add_argument(
+        "--max-steps", metavar="N", type=argument_types.whole, help="of the new run (default: the old run's)"
+    )
+    resume.add_argument("--kill", action="store_true", help="stop the worker of a running run first")
+    resume.add_argument("--dry-run", action="store_true", help="list what would be resumed")
+    resume.add_argument("--yes", action="store_true", help="do not ask before stopping workers")
+    _add_json(resume)
+
+
+def _add_fork(add: AddSubcommand) -> None:
+    fork = add("fork", "runs.management.agent.run_commands.fork", help="Start a run from a step of another one")
+    _add_run_argument(fork)
+    fork.add_argument("--step", metavar="N", type=argument_types.whole, required=True, help="after this step")
+    fork.add_argument("--message", metavar="M", type=legible, help="the next user turn")
+    fork.add_argument("--model", metavar="MODEL", type=legible, help="(default: as before)")
+    fork.add_argument("--instructions-file", metavar="F", help=f"replaces the instructions; {STDIN}: standard input")
+    fork.add_argument(
+        "--max-steps", metavar="N", type=argument_types.whole, help="of the new run (default: the old run's)"
+    )
+    fork.add_argument("--settings-file", metavar="F", help="replaces all settings; TOML or JSON")
+    _add_json(fork)
+
+
+def _add_commands(add: AddSubcommand) -> None:
+    pause = add("pause", "runs.management.agent.run_commands.pause", help="Pause a run after the tools of its turn")
+    stop = add("stop", "runs.management.agent.run_commands.stop", help="End a run")
+    send = add(
+        "send", "runs.management.agent.run_commands.send", help="Send a message to a run, or answer its question"
+    )
+    for parser in (pause, stop, send):
+        _add_run_argument(parser)
+        _add_json(parser)
+    send.add_argument("message", metavar="MESSAGE", type=legible, help="the user turn")
+
+
+def _add_outcome(add: AddSubcommand) -> None:
+    outcome = add(
+        "outcome", "runs.management.agent.run_commands.outcome", help="Resolve a tool call whose outcome is unknown"
+    )
+    _add_run_argument(outcome)
+    outcome.add_argument("call", metavar="CALL", type=legible, help=CALL_HELP)
+    choice = outcome.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--retry", action="store_true", help="run it again; an effect that it had happens twice")
+    choice.add_argument("--done", metavar="OUTPUT", type=legible, help="it took effect, and this is its output")
+    choice.add_argument("--failed", metavar="ERROR", type=legible, help="it failed, and this is the error")
+    _add_json(outcome)
+
+
+def _add_run_argument(parser: CommandParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+
+
+def _add_json(parser: CommandParser, text: str = "as JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=text)

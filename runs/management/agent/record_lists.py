@@ -1,0 +1,103 @@
+"""`agentops agent messages`, `calls`, `errors` and `defs`: what a run recorded, and what runs are started with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from django.db.models import QuerySet
+
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.management.base import OurCommand
+from runs.management.agent.references import find_run
+from runs.management.agent.run_table import Facts, cut, shown
+from runs.management.agent.show import message_of
+from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
+from runs.queries.json_columns import dumped
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import JSON
+
+Rows = Callable[[AgentRun, int], list[Facts]]
+
+
+def messages(command: OurCommand, options: dict[str, Any]) -> None:
+    _write(command, messages_of, options)
+
+
+def calls(command: OurCommand, options: dict[str, Any]) -> None:
+    _write(command, calls_of, options)
+
+
+def errors(command: OurCommand, options: dict[str, Any]) -> None:
+    _write(command, errors_of, options)
+
+
+def _write(command: OurCommand, rows_of: Rows, options: dict[str, Any]) -> None:
+    rows = rows_of(find_run(options["run"]), options["limit"])
+    if options["json"]:
+        command.write_json(rows)
+    elif rows:
+        command.write_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
+
+
+def defs(command: OurCommand, options: dict[str, Any]) -> None:
+    known = Agent.objects.select_related("project").order_by("project__slug", "slug")
+    if options["project"]:
+        known = known.filter(project=project_for(SYSTEM, options["project"], Action.READ))
+    if options["json"]:
+        command.write_json([{"id": agent.pk, "project": agent.project.slug, **_frozen(agent)} for agent in known])
+        return
+    headers = ["project", "agent", "version", "provider", "model", "tools", "max steps"]
+    command.write_table(headers, [_definition(agent) for agent in known])
+
+
+def messages_of(run: AgentRun, limit: int) -> list[Facts]:
+    return [message_of(row) for row in _last(run.messages.order_by("-position"), limit)]
+
+
+def calls_of(run: AgentRun, limit: int) -> list[Facts]:
+    rows: Sequence[AgentRunToolCall] = _last(run.tool_calls.defer("output").order_by("-step_number", "-pk"), limit)
+    return [
+        {
+            "step_number": row.step_number,
+            "tool_name": shown(row.tool_name),
+            "status": row.status,
+            "duration_ms": row.duration_ms,
+            "starts": row.starts,
+            "attempts": row.attempts,
+            "resolved_by": row.resolved_by,
+            "call_id": shown(row.call_id),
+            "input": cut(shown(dumped(row.input))),
+        }
+        for row in rows
+    ]
+
+
+def errors_of(run: AgentRun, limit: int) -> list[Facts]:
+    rows: Sequence[RunError] = _last(run.errors.order_by("-step_number", "-pk"), limit)
+    return [
+        {
+            "step_number": row.step_number,
+            "context": shown(row.context),
+            "attempt": row.attempt,
+            "error_type": row.error_type,
+            "message": cut(shown(row.message)),
+            "details": cut(shown(row.details)),
+            "created_at": row.created_at,
+        }
+        for row in rows
+    ]
+
+
+def _last(newest_first: QuerySet[Any], limit: int) -> list[Any]:
+    return list(newest_first[:limit])[::-1]
+
+
+def _frozen(agent: Agent) -> dict[str, Any]:
+    """The definition without secrets; the row keeps them for the runs."""
+    return cast("dict[str, Any]", REDACTOR.clean(cast("JSON", agent.frozen()))[0])
+
+
+def _definition(agent: Agent) -> Sequence[object]:
+    tools, model = shown(", ".join(str(tool) for tool in agent.tools)), shown(agent.model)
+    return agent.project.slug, agent.slug, agent.version, agent.provider, model, tools, agent.max_steps

@@ -1,0 +1,121 @@
+"""`agentops agent show`: all the facts of one run. What a model wrote is redacted here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Count
+
+from agentops.projects.management.base import OurCommand, printable
+from runs.conversation.message_text import text_of
+from runs.management.agent.references import find_run
+from runs.management.agent.run_table import Facts, cut, row_of, shown, with_reason
+from runs.models import AgentRun, AgentRunMessage
+from timeline import events, log, outgoing
+
+LAST_MESSAGES = 5
+
+
+def show(command: OurCommand, options: dict[str, Any]) -> None:
+    facts = facts_of(find_run(options["run"]))
+    if options["json"]:
+        command.write_json(facts)
+        return
+    width = max(len(name) for name, _ in lines_of(facts)) + 2
+    for name, text in lines_of(facts):
+        command.stdout.write((name.ljust(width) if command.stdout.isatty() else f"{name}\t") + printable(text))
+
+
+def facts_of(run: AgentRun) -> Facts:
+    """Everything that `show` says of a run."""
+    return {
+        **row_of(run),
+        "agent_version": run.agent_config.get("version"),
+        "provider": run.agent_config.get("provider"),
+        "model": run.agent_config.get("model"),
+        "source": run.source,
+        "max_steps": run.max_steps,
+        "step_base": run.step_base,
+        "tokens": {name: getattr(run, f"{name}_tokens") for name in TOKENS},
+        "cost_usd": run.cost_usd,
+        "cost_source": run.cost_source,
+        "lineage": _lineage(run),
+        "tool_calls": dict(run.tool_calls.values_list("status").annotate(Count("pk")).order_by("status")),
+        "error_type": run.error_type,
+        "error_message": shown(run.error_message),
+        "result": shown(run.result),
+        "last_event": _last_event(run),
+        "messages": [message_of(row) for row in reversed(run.messages.order_by("-position")[:LAST_MESSAGES])],
+    }
+
+
+TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+
+
+def lines_of(facts: Facts) -> list[tuple[str, str]]:
+    """The facts as pairs of a name and one line of text; what is empty is left out."""
+    calls, event, cost = facts["tool_calls"], facts["last_event"], facts["cost_usd"]
+    pairs = [
+        ("run", facts["id"]),
+        ("project", facts["project"]),
+        ("agent", f"{facts['agent_id']} version {facts['agent_version']}, {facts['provider']} {facts['model']}"),
+        ("title", facts["title"]),
+        ("labels", ", ".join(facts["labels"])),
+        ("status", with_reason(facts)),
+        ("steps", f"{facts['step_count']}/{facts['step_limit']}"),
+        ("tokens", ", ".join(f"{name} {count}" for name, count in facts["tokens"].items() if count)),
+        ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else "unknown"),
+        ("created", _moment(facts["created_at"])),
+        ("started", _moment(facts["started_at"])),
+        ("completed", _moment(facts["completed_at"])),
+        ("duration", f"{facts['duration']:.1f} s" if facts["duration"] is not None else None),
+        ("waited", f"{facts['waited']:.1f} s" if facts["waited"] else None),
+        *((name.replace("_", " "), value) for name, value in facts["lineage"].items()),
+        ("tool calls", f"{sum(calls.values())}: " + ", ".join(f"{n} {status}" for status, n in calls.items())),
+        ("error", f"{facts['error_type']}: {facts['error_message']}" if facts["error_type"] else None),
+        ("result", cut(facts["result"])),
+        ("last event", f"{event['seq']} {event['type']} {_moment(event['ts'])} {event['message']}" if event else None),
+        *((f"message {row['position']}", f"{row['role']}: {row['preview']}") for row in facts["messages"]),
+    ]
+    return [(name, str(value)) for name, value in pairs if value not in (None, "")]
+
+
+def _lineage(run: AgentRun) -> Facts:
+    """The runs around it; those that there are."""
+    successor = AgentRun.objects.filter(resumed_from=run).values_list("pk", flat=True).first()
+    around = {
+        "root_run_id": run.root_run_id if run.root_run_id != run.pk else None,
+        "parent_run_id": run.parent_run_id,
+        "resumed_from": run.resumed_from_id,
+        "resumed_as": successor,
+        "forked_from": run.forked_from_id,
+        "forked_at_step": run.forked_at_step,
+    }
+    return {name: value for name, value in around.items() if value is not None}
+
+
+def _last_event(run: AgentRun) -> Facts | None:
+    event = log.events_of(run.pk).last()
+    if event is None:
+        return None
+    outgoing.masked([event])
+    message = events.describe(event.type, event.payload)
+    return {"seq": event.seq, "type": event.type, "ts": event.ts, "message": message}
+
+
+def message_of(row: AgentRunMessage) -> Facts:
+    """Redacted first and then cut: half a secret would not be known as one."""
+    asked = [part["tool_name"] for part in row.content["parts"] if part["part_kind"] == "tool-call"]
+    said = shown(text_of(row.content)).strip()
+    calls = f"[calls {', '.join(asked)}]" if asked else ""
+    return {
+        "position": row.position,
+        "role": row.role,
+        "step_number": row.step_number,
+        "rolled_back": row.rolled_back_at is not None,
+        "preview": cut(" ".join(filter(None, [said, calls]))),
+    }
+
+
+def _moment(moment: Any) -> str | None:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment is not None else None

@@ -1,0 +1,92 @@
+"""`agentops agent apply` and `run`: define an agent, start a run of it and wait for its end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.management.base import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_USAGE, OurCommand, printable
+from runs.actions import agent_definitions, run_actions
+from runs.errors import InvalidAgent
+from runs.lifecycle import inbox
+from runs.lifecycle.creation import UserTurn
+from runs.management.agent.input_files import json_path, legible, read_definition, read_text
+from runs.management.agent.references import operator
+from runs.management.agent.run_state import refreshed, require_completed
+from runs.management.agent.run_table import row_of, with_reason
+from runs.models import Agent, AgentRun
+from runs.statuses import LIVE
+
+LOOK_EVERY_S = 0.25
+
+
+def apply(command: OurCommand, options: dict[str, Any]) -> None:
+    project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+    definition = read_definition(options["file"])
+    try:
+        agent, outcome = agent_definitions.apply(project, definition, by=operator())
+    except InvalidAgent as error:
+        at = json_path(error.data["pointer"], definition)
+        raise CommandError(printable(f"{options['file']}: {at}: {error}"), returncode=EXIT_INVALID) from error
+    if options["json"]:
+        command.write_json({"outcome": outcome, "id": agent.pk, "project": project.slug, **agent.frozen()})
+    else:
+        command.write_table(["outcome", "agent", "version"], [(outcome, agent.slug, agent.version)])
+
+
+def run(command: OurCommand, options: dict[str, Any]) -> None:
+    project = project_for(SYSTEM, options["project"], Action.OPERATE)
+    agent = agent_definitions.find(project, options["agent_id"])
+    new_run = run_actions.create(
+        operator(),
+        project,
+        agent,
+        _prompt(agent, options),
+        max_steps=options["max_steps"],
+        title=options["title"],
+        labels=list(dict.fromkeys(options["label"])),
+    )
+    if not options["json"]:
+        command.stdout.write(str(new_run.pk))
+        command.stdout.flush()
+    if options["wait"] is not None:
+        _wait(command, new_run, options["wait"], as_json=options["json"])
+    elif options["json"]:
+        command.write_json(row_of(new_run))
+
+
+def _wait(command: OurCommand, run: AgentRun, seconds: float, *, as_json: bool) -> None:
+    """Wait until the run is not live any more. Interrupting this does not interrupt the run."""
+    until = time.monotonic() + seconds
+    interrupted = False
+    try:
+        while refreshed(run).state in LIVE and time.monotonic() < until:
+            time.sleep(min(LOOK_EVERY_S, max(until - time.monotonic(), 0)))
+    except KeyboardInterrupt:
+        interrupted = True
+    facts = row_of(run)
+    if as_json:
+        command.write_json(facts)
+    else:
+        command.stdout.write(with_reason(facts))
+    if interrupted:
+        raise SystemExit(EXIT_INTERRUPTED)
+    require_completed(run)
+
+
+def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:
+    if options["prompt"] is not None:
+        return str(options["prompt"])
+    if options["prompt_file"] is not None:
+        text = legible(read_text(options["prompt_file"]))
+        if len(text) > inbox.MAX_MESSAGE:
+            problem = f"{options['prompt_file']}: a prompt has at most {inbox.MAX_MESSAGE} characters"
+            raise CommandError(problem, returncode=EXIT_INVALID)
+        return text
+    recorded = agent_definitions.recorded_prompt(agent)
+    if recorded is None:
+        raise CommandError("a prompt is needed: give --prompt or --prompt-file", returncode=EXIT_USAGE)
+    return recorded

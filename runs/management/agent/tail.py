@@ -1,0 +1,128 @@
+"""A run's events as the command line shows them while they come: lines for people, rows for pipes, JSON for programs.
+
+Events are masked as they leave.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from agentops.projects.management.base import EXIT_INTERRUPTED, OurCommand, printable
+from runs.management.agent.references import find_run
+from runs.management.agent.run_state import refreshed, require_completed
+from runs.management.agent.run_table import cut
+from runs.models import AgentRun
+from runs.statuses import LIVE, RunStatus
+from timeline import events, log, outgoing
+from timeline.events import EventType
+from timeline.models import Event
+
+LOOK_EVERY_S = 0.25
+BATCH = 200
+DELTAS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA})
+TYPE_WIDTH = 20
+INDENT = " " * (len("12:03:07Z  step 999  ") + TYPE_WIDTH + 2)
+
+Write = Callable[[str], object]
+
+
+def tail(command: OurCommand, options: dict[str, Any]) -> None:
+    run = find_run(options["run"])
+    screen = Screen(partial(command.stdout.write, ending=""))
+    line = json_line if options["json"] else row
+    pretty = command.stdout.isatty() and not options["json"]
+    try:
+        for batch in batches(run.pk, options["after"], follow=options["follow"]):
+            for event in outgoing.masked(batch):
+                if pretty:
+                    screen.show(event)
+                else:
+                    command.stdout.write(line(event))
+            command.stdout.flush()
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    finally:
+        screen.end_line()
+    if options["follow"]:
+        require_completed(refreshed(run))
+
+
+def batches(run_id: UUID, after: int, *, follow: bool) -> Iterator[list[Event]]:
+    """The events after `after`; with `follow` also those that come until nobody works on the run any more."""
+    while True:
+        # Asked before the look: a run that is over by then has said its last word.
+        goes_on = follow and RunStatus(AgentRun.objects.values_list("status", flat=True).get(pk=run_id)) in LIVE
+        while batch := log.read(run_id, after=after, limit=BATCH):
+            yield batch
+            after = batch[-1].seq
+        if not goes_on:
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def json_line(event: Event) -> str:
+    """The event as it travels. Everything but ASCII is escaped, control characters too."""
+    return json.dumps(log.wire(event), cls=DjangoJSONEncoder)
+
+
+def row(event: Event) -> str:
+    """Seq, time, step, type and message, parted by tabs."""
+    cells = (event.seq, f"{event.ts:%Y-%m-%dT%H:%M:%S.%fZ}", event.step, event.type, _said(event))
+    return "\t".join(printable(cell) for cell in cells)
+
+
+class Screen:
+    """Lines for a terminal. What a model is writing flows on where it stopped."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._part: tuple[object, ...] | None = None
+
+    def show(self, event: Event) -> None:
+        part = (event.type, event.step, event.payload.get("index")) if event.type in DELTAS else None
+        if part is None or part != self._part:
+            self.end_line()
+            self._write(_margin(event))
+        if part is None:
+            self._write(f"{printable(_said(event))}\n")
+        else:
+            self._write(_flowing(_said(event)))
+        self._part = part
+
+    def end_line(self) -> None:
+        if self._part is not None:
+            self._write("\n")
+        self._part = None
+
+
+def _margin(event: Event) -> str:
+    step = f"step {event.step}" if event.step is not None else ""
+    return f"{event.ts:%H:%M:%SZ}  {step:<8}  {printable(event.type):<{TYPE_WIDTH}}  "
+
+
+def _said(event: Event) -> str:
+    """The event's sentence, with the beginning of what it is about; of a delta its text."""
+    payload = event.payload
+    if event.type in DELTAS:
+        return str(payload.get("text") or "")
+    about = payload.get("preview") or payload.get("arguments") or payload.get("error") or ""
+    text = about if isinstance(about, str) else json.dumps(about, ensure_ascii=False)
+    return f"{events.describe(event.type, payload)}{': ' if text else ''}{cut(text)}"
+
+
+def _flowing(text: str) -> str:
+    """Text with its lines kept, under its margin; what would steer the terminal is replaced."""
+    lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
+    return f"\n{INDENT}".join("".join(_harmless(character) for character in line) for line in lines)
+
+
+def _harmless(character: str) -> str:
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in {"Cc", "Cs"} else character

@@ -1,0 +1,80 @@
+"""Which steps of two conversations are the same ones: a longest common subsequence of their keys.
+
+Memory grows with the length of the two and not with its product (Hirschberg),
+and a row of the table is one whole number (bit-parallel), so thousands of steps are quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
+
+#: Steps of each side that are aligned; those after them are paired one by one.
+MAX_ALIGNED = 10_000
+
+
+class Pair(NamedTuple):
+    """The places of two steps beside each other; None where one side has none there."""
+
+    a: int | None
+    b: int | None
+    #: Their keys are the same.
+    same: bool
+
+
+def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Pair]:
+    """Every place of both, in order. Between what both have in common, the first stands beside the first and so on."""
+    start = 0
+    while start < min(len(a), len(b)) and a[start] == b[start]:
+        start += 1
+    pairs = [Pair(place, place, same=True) for place in range(start)]
+    at_a = at_b = start
+    left = (a[start : start + MAX_ALIGNED], b[start : start + MAX_ALIGNED])
+    for place_a, place_b in _common(*left, start, start):
+        pairs += _beside(range(at_a, place_a), range(at_b, place_b), a, b)
+        pairs.append(Pair(place_a, place_b, same=True))
+        at_a, at_b = place_a + 1, place_b + 1
+    return [*pairs, *_beside(range(at_a, len(a)), range(at_b, len(b)), a, b)]
+
+
+def _beside(places_a: range, places_b: range, a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[Pair]:
+    for number in range(max(len(places_a), len(places_b))):
+        place_a = places_a[number] if number < len(places_a) else None
+        place_b = places_b[number] if number < len(places_b) else None
+        same = place_a is not None and place_b is not None and a[place_a] == b[place_b]
+        yield Pair(place_a, place_b, same)
+
+
+def _common(a: Sequence[Hashable], b: Sequence[Hashable], at_a: int, at_b: int) -> Iterator[tuple[int, int]]:
+    """Places of a longest common subsequence, in order; `at_a` and `at_b` are where the two begin."""
+    if not a or not b:
+        return
+    if len(a) == 1:
+        if a[0] in b:
+            yield at_a, at_b + b.index(a[0])
+        return
+    half = len(a) // 2
+    before = _lengths(a[:half], b)
+    after = _lengths(a[: half - 1 : -1], b[::-1])[::-1]
+    cut = max(range(len(b) + 1), key=lambda place: before[place] + after[place])
+    yield from _common(a[:half], b[:cut], at_a, at_b)
+    yield from _common(a[half:], b[cut:], at_a + half, at_b + cut)
+
+
+def _lengths(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[int]:
+    """How long the longest common subsequence of `a` and the first n of `b` is, for each n.
+
+    Bit n of `row` is 0 where the length grows with b[n]; see Crochemore et al., 2001.
+    """
+    places: dict[Hashable, int] = {}
+    for number, key in enumerate(b):
+        places[key] = places.get(key, 0) | 1 << number
+    full = (1 << len(b)) - 1
+    row = full
+    for key in a:
+        matches = row & places.get(key, 0)
+        row = ((row + matches) | (row - matches)) & full
+    lengths = [0]
+    for bit in reversed(f"{row:0{len(b)}b}" if b else ""):
+        lengths.append(lengths[-1] + (bit == "0"))
+    return lengths

@@ -1,0 +1,1 @@
+"""Forms that start and fork runs."""

@@ -1,0 +1,1 @@
+"""The page of one run: head, facts, banners, payloads, and the actions on it."""

@@ -1,0 +1,1 @@
+"""The list of a project's runs, and resuming many of them."""

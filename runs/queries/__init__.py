@@ -1,0 +1,1 @@
+"""Fast reads: the hot lists as JSON made in SQL, and search."""

@@ -1,0 +1,261 @@
+"""What the lists of a run's messages, tool calls, events and other rows say: columns, sources and orders.
+
+Lists leave out what may be large; the single row has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+
+from runs.queries.json_columns import ANY, BOOLEAN, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column, as_jsonb, dumped
+from runs.queries.json_lists import Key, Listing, Rows, RowSpan, Where, by_id, id_param
+from timeline import events
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Of a run no more than it takes to list what it holds."""
+
+    pk: UUID
+    project_id: UUID
+    last_seq: int
+
+
+_HOLDER = """
+SELECT l.last_seq FROM agent_runs r JOIN timeline_log l ON l.id = r.id
+WHERE r.id = %s AND r.project_id = %s AND r.removed_at IS NULL"""
+
+
+def holder(project_id: UUID, run_id: UUID) -> Holder | None:
+    """The run, if it is there and belongs to the project. All lists begin with it; it is not worth an object."""
+    with connection.cursor() as cursor:
+        cursor.execute(_HOLDER, [id_param(run_id), id_param(project_id)])
+        found = cursor.fetchone()
+    return None if found is None else Holder(run_id, project_id, found[0])
+
+
+_MESSAGE = (
+    Column("id", ID, "m.id"),
+    Column("position", INTEGER, "m.position", note="Its place in the run, from 1."),
+    Column("role", TEXT, "m.role"),
+    Column("step_number", INTEGER, "m.step_number"),
+    Column("model", TEXT, "m.model"),
+    Column(
+        "usage",
+        ANY,
+        "CASE WHEN m.role = 'assistant' THEN m.content->'usage' END",
+        "CASE WHEN m.role = 'assistant' THEN JSON_QUOTE(JSON_EXTRACT(m.content, '$.usage')) END",
+        "Of an answer of the model: tokens as the provider counted them.",
+        nullable=True,
+    ),
+    Column("rolled_back_at", TIME, "m.rolled_back_at", note="Since when it is no part any more.", nullable=True),
+    Column("created_at", TIME, "m.created_at"),
+)
+_BY_STEP = (Key("m.step_number"), Key("m.position"))
+MESSAGES = Listing("agent_run_messages m", _MESSAGE, _BY_STEP)
+MESSAGE = Listing(
+    "agent_run_messages m",
+    (*_MESSAGE, Column("content", OBJECT, "m.content", note="The message, whole, as pydantic-ai writes it.")),
+    _BY_STEP,
+)
+
+_TOOL_CALL = (
+    Column("id", ID, "t.id"),
+    Column("call_id", TEXT, "t.call_id", note="The model's own name for it, unique within its message."),
+    Column("tool_name", TEXT, "t.tool_name"),
+    Column("status", TEXT, "t.status"),
+    Column("step_number", INTEGER, "t.step_number"),
+    Column("message_id", ID, "t.message_id", note="The message that asked for it."),
+    Column("result_message_id", ID, "t.result_message_id", note="The message with its result.", nullable=True),
+    Column("child_run_id", ID, "t.child_run_id", note="The run that it spawned.", nullable=True),
+    Column("effect", TEXT, "t.effect", note="What may happen to it after a crash."),
+    Column("starts", INTEGER, "t.starts", note="How often it was started."),
+    Column("attempts", INTEGER, "t.attempts", note="With retries within a start."),
+    Column("duration_ms", INTEGER, "t.duration_ms", note="Of the tool alone, without the model.", nullable=True),
+    Column("created_at", TIME, "t.created_at"),
+    Column("started_at", TIME, "t.started_at", nullable=True),
+    Column("finished_at", TIME, "t.finished_at", nullable=True),
+    Column(
+        "resolved_by",
+        TEXT,
+        "t.resolved_by",
+        note="Who declared what came of a call of unknown outcome: its status was reported, not observed.",
+        nullable=True,
+    ),
+    Column("resolved_at", TIME, "t.resolved_at", note="When that was declared.", nullable=True),
+)
+_CALLS_BY_STEP = (Key("t.step_number"), by_id("t.id"))
+TOOL_CALLS = Listing("agent_run_tool_calls t", _TOOL_CALL, _CALLS_BY_STEP)
+TOOL_CALL = Listing(
+    "agent_run_tool_calls t",
+    (
+        *_TOOL_CALL,
+        Column("input", ANY, "t.input", note="The arguments: an object, or the text where it is none.", nullable=True),
+        Column(
+            "output",
+            ANY,
+            "t.output",
+            note="What the tool returned, whole, or the error. Null only while the call has not ended.",
+            nullable=True,
+        ),
+    ),
+    _CALLS_BY_STEP,
+)
+CHECKPOINTS = Listing(
+    "agent_run_checkpoints c",
+    (
+        Column("id", ID, "c.id"),
+        Column("step_number", INTEGER, "c.step_number", note="The step after which it was made."),
+        Column("last_message_position", INTEGER, "c.last_message_position"),
+        Column("created_at", TIME, "c.created_at"),
+    ),
+    (Key("c.step_number"),),
+)
+ERRORS = Listing(
+    "agent_run_errors e",
+    (
+        Column("id", INTEGER, "e.id"),
+        Column("step_number", INTEGER, "e.step_number"),
+        Column("context", TEXT, "e.context", note="What failed: llm, step, or tool:<call id>."),
+        Column("error_type", TEXT, "e.error_type"),
+        Column("message", TEXT, "e.message", note="For people: what is wrong and what to do."),
+        Column("details", TEXT, "e.details", note="What the vendor or its library said."),
+        Column("attempt", INTEGER, "e.attempt", note="From 0."),
+        Column("created_at", TIME, "e.created_at"),
+    ),
+    (Key("e.step_number"), Key("e.id")),
+)
+_USED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+TURN_USAGES = Listing(
+    "agent_run_turn_usages u",
+    (
+        Column("id", INTEGER, "u.id"),
+        Column("step_number", INTEGER, "u.step_number"),
+        Column("attempt", INTEGER, "u.attempt", note="From 0."),
+        Column("model", TEXT, "u.model"),
+        *(Column(name, INTEGER, f"u.{name}") for name in _USED),
+        Column("cost_usd", MONEY, "u.cost_usd", note="Null where nobody knows.", nullable=True),
+        Column("duration_ms", INTEGER, "u.duration_ms", nullable=True),
+        Column("created_at", TIME, "u.created_at"),
+        Column(
+            "outcome",
+            TEXT,
+            "u.outcome",
+            note="answered; abandoned: the attempt failed or was stopped; lost or rolled_back: repeated after a crash.",
+        ),
+        Column(
+            "usage_complete",
+            BOOLEAN,
+            "u.usage_complete",
+            note="False where the provider did not report all it counts: tokens and cost are what is known.",
+        ),
+        Column(
+            "cache_saved_usd",
+            MONEY,
+            "u.cache_saved_usd",
+            note="The cost without the prompt cache, minus cost_usd. Writing to the cache alone makes it negative.",
+            nullable=True,
+        ),
+    ),
+    (Key("u.step_number"), Key("u.id")),
+)
+_OF_RUN = "FROM agent_run_turn_usages u WHERE u.run_id = r.id"
+_BUCKETS = {"abandoned": "u.outcome = 'abandoned'", "repeated": "u.outcome IN ('lost', 'rolled_back')"}
+
+
+def _bucket(name: str, condition: str) -> Iterator[Column]:
+    """What calls without a lasting answer have used; the totals include it."""
+
+    def of_run(what: str) -> str:
+        return f"(SELECT {what} {_OF_RUN} AND {condition})"
+
+    what = {"abandoned": "that failed or were stopped", "repeated": "repeated after a crash"}[name]
+    yield Column(f"{name}_calls", INTEGER, of_run("COUNT(*)"), note=f"Model calls {what}; part of the totals.")
+    for kind in ("input_tokens", "output_tokens"):
+        yield Column(f"{name}_{kind}", INTEGER, of_run(f"CAST(COALESCE(SUM(u.{kind}), 0) AS BIGINT)"))
+    yield Column(f"{name}_cost_usd", MONEY, of_run("SUM(u.cost_usd)"), nullable=True)
+
+
+USAGE_TOTALS = Listing(
+    "agent_runs r",
+    (
+        Column(
+            "model_calls",
+            INTEGER,
+            f"(SELECT COUNT(*) {_OF_RUN})",
+            note="Those without an answer too, unless the provider refused them.",
+        ),
+        *(Column(name, INTEGER, f"r.{name}") for name in _USED),
+        Column("cost_usd", MONEY, "r.cost_usd", note="Null where nobody knows.", nullable=True),
+        Column("cost_source", TEXT, "r.cost_source", note="reported, computed or unknown."),
+        Column(
+            "cache_saved_usd",
+            MONEY,
+            f"(SELECT SUM(u.cache_saved_usd) {_OF_RUN})",
+            note="The cost without the prompt cache, minus the cost of the calls that used it.",
+            nullable=True,
+        ),
+        *(column for name, condition in _BUCKETS.items() for column in _bucket(name, condition)),
+        Column(
+            "incomplete_usage_calls",
+            INTEGER,
+            f"(SELECT COUNT(*) {_OF_RUN} AND NOT u.usage_complete)",
+            note="Calls of which the provider did not report all tokens: it may bill more than the totals say.",
+        ),
+    ),
+    (by_id("r.id"),),
+)
+
+
+def of_run(run: Holder, alias: str) -> Where:
+    return Where((f"{alias}.run_id = %s",), (id_param(run.pk),))
+
+
+# --- Events ---------------------------------------------------------------------------------------------------
+
+
+#: json.loads without its look for white space, of which there is none.
+_decoded = json.JSONDecoder().raw_decode
+
+
+def _wire(text: str, type_: str, payload: str, source: str, last_seq: int) -> str:
+    """The event as timeline.log.wire has it. Its payload stays the text that the database gave."""
+    stored, _ = _decoded(payload)
+    if isinstance(stored, dict) and "message" not in stored:
+        said = f'"message": {dumped(events.describe(type_, stored))}'
+        payload = f"{payload[:-1]}{', ' if stored else ''}{said}}}"
+    return f'{text[:-1]},"payload":{payload},"source":"{source}"}}'
+
+
+EVENTS = Listing(
+    "agent_run_events e JOIN agent_runs r ON r.id = e.log_id JOIN timeline_log l ON l.id = e.log_id",
+    (
+        Column("seq", INTEGER, "e.seq"),
+        Column("event_id", TEXT, "COALESCE(e.event_id, '~' || e.seq)"),
+        Column("runId", ID, "e.log_id"),
+        Column("runKind", TEXT, "e.run_kind"),
+        Column("phase", TEXT, "e.phase"),
+        Column("type", TEXT, "e.type"),
+        Column("ts", TIME, "e.ts"),
+        Column("step", INTEGER, "e.step", nullable=True),
+        Column("nodeId", TEXT, "NULLIF(e.node_id, '')", nullable=True),
+    ),
+    (Key("e.seq"),),
+    tail=(("e.type", str), ("CAST(e.payload AS text)", as_jsonb), ("e.source", str), ("l.last_seq", int)),
+    finish=_wire,
+)
+
+
+def events_after(project_id: UUID, run_id: UUID, seq: int, limit: int) -> tuple[Rows, int]:
+    """The next events of a run and its last seq, in one statement; no rows and 0 where the project has no such run,
+    and where nothing follows."""
+    where = Where(
+        ("e.log_id = %s", "r.project_id = %s", "r.removed_at IS NULL"), (id_param(run_id), id_param(project_id))
+    )
+    found = EVENTS.page(where, RowSpan((seq,), limit=limit))
+    return found, found.tail[-1] if found.tail else 0

@@ -1,0 +1,215 @@
+"""What the lists of runs and of agents say, row by row: columns, sources, orders and filters.
+
+Lists leave out what may be large; the single row has it. Every list stands in an
+order in which no two rows share a place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs.models import Agent
+from runs.queries.json_columns import ANY, ARRAY, BOOLEAN, ELAPSED, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column
+from runs.queries.json_lists import Key, Listing, Where, by_id, by_time, id_param, time_param
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+# --- Runs -----------------------------------------------------------------------------------------------------
+
+_RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
+# Looked up for each row that is shown: a third table would cost more to plan than that.
+_SLUG = "(SELECT a.slug FROM runs_agent a WHERE a.id = r.agent_id)"
+_NAMED_SQLITE = "JSON_EXTRACT(r.agent_config, '$.agent_id')"
+_LAST = "COALESCE(r.completed_at, l.last_event_at)"
+
+
+def _us(time: str) -> str:
+    """A stored time of SQLite as microseconds: a sum of floats would not have the digits that Postgres has."""
+    fraction = f"CAST(SUBSTR(SUBSTR({time}, 21) || '000000', 1, 6) AS INTEGER)"
+    return f"(CAST(STRFTIME('%%s', SUBSTR({time}, 1, 19)) AS INTEGER) * 1000000 + {fraction})"
+
+
+# A hold of a worker that goes on ends, as far as anybody knows, with the last event.
+_HOLDS = "FROM agent_run_attempts h WHERE h.run_id = r.id"
+_HELD_UNTIL = f"COALESCE(h.ended_at, GREATEST({_LAST}, h.claimed_at))"
+_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_HELD_UNTIL} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - all ours
+_WORKED_SQLITE = (
+    f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
+)
+_SPAN, _SPAN_SQLITE = f"EXTRACT(epoch FROM {_LAST} - r.started_at)", f"({_us(_LAST)} - {_us('r.started_at')})"
+_LISTED = (
+    Column("id", ID, "r.id"),
+    Column(
+        "agent_id",
+        TEXT,
+        f"COALESCE({_SLUG}, r.agent_config->>'agent_id')",
+        f"COALESCE({_SLUG}, {_NAMED_SQLITE})",
+        "The agent's name; of a run that others executed, the name that they gave.",
+        nullable=True,
+    ),
+    Column("title", TEXT, "r.title"),
+    Column("status", TEXT, "r.status"),
+    Column("status_reason", TEXT, "r.status_reason", note="Why it waits, paused, failed or stopped; or empty."),
+    Column("source", TEXT, "r.source", note="Who executes it: native, or only recorded: external, import, otlp."),
+    Column("run_kind", TEXT, "r.run_kind"),
+    Column("labels", ARRAY, "r.labels"),
+    Column("parent_run_id", ID, "r.parent_run_id", note="The run that spawned it.", nullable=True),
+    Column("root_run_id", ID, "r.root_run_id", note="The first run of its conversation; its own id in that one."),
+    Column("resumed_from", ID, "r.resumed_from_id", note="The run that it continues.", nullable=True),
+    Column("step_count", INTEGER, "r.step_count", note="Steps so far, counted over the whole conversation."),
+    Column("max_steps", INTEGER, "r.max_steps", note="Steps that this run may make."),
+    Column(
+        "duration",
+        ELAPSED,
+        # A hold is closed a moment after its run: no duration is longer than the span between its ends.
+        f"LEAST(COALESCE({_WORKED}, {_SPAN}), {_SPAN})",
+        f"MIN(COALESCE({_WORKED_SQLITE}, {_SPAN_SQLITE}), {_SPAN_SQLITE})",
+        "Seconds that workers had it, up to its last sign of life; of a run that others executed, from start to end.",
+        nullable=True,
+    ),
+    Column("input_tokens", INTEGER, "r.input_tokens"),
+    Column("output_tokens", INTEGER, "r.output_tokens"),
+    Column("cost_usd", MONEY, "r.cost_usd", note="Null where nobody knows.", nullable=True),
+    Column("last_seq", INTEGER, "l.last_seq", note="How many events its log has."),
+    Column("created_at", TIME, "r.created_at"),
+    Column("started_at", TIME, "r.started_at", nullable=True),
+    Column("completed_at", TIME, "r.completed_at", nullable=True),
+    Column("last_event_at", TIME, "l.last_event_at", nullable=True),
+)
+
+
+def _counted(name: str, table: str, where: str = "run_id = r.id") -> Column:
+    return Column(name, INTEGER, f"(SELECT COUNT(*) FROM {table} WHERE {where})")  # noqa: S608 - names of ours
+
+
+_RUN = (
+    *_LISTED,
+    Column("project_id", ID, "r.project_id"),
+    Column("external_id", TEXT, "r.external_id", note="The runner's own id of a run.", nullable=True),
+    Column("session_id", TEXT, "r.session_id"),
+    Column("summary", TEXT, "r.summary"),
+    Column("prompt", ANY, "r.prompt", note="The first user turn: a text, or a list of texts and media.", nullable=True),
+    Column("result", TEXT, "r.result"),
+    Column("structured_output", ANY, "r.structured_output", nullable=True),
+    Column("error_type", TEXT, "r.error_type"),
+    Column("error_message", TEXT, "r.error_message"),
+    Column("agent_config", OBJECT, "r.agent_config", note="The agent as it was when the run was created."),
+    Column("step_base", INTEGER, "r.step_base", note="Steps of the conversation before this run."),
+    Column(
+        "resumed_as",
+        ID,
+        "(SELECT s.id FROM agent_runs s WHERE s.resumed_from_id = r.id AND s.removed_at IS NULL)",
+        note="The run that continues it.",
+        nullable=True,
+    ),
+    Column("starts_fresh", BOOLEAN, "r.starts_fresh", note="It continues without the messages before it."),
+    Column("forked_from", ID, "r.forked_from_id", nullable=True),
+    Column("forked_at_step", INTEGER, "r.forked_at_step", nullable=True),
+    Column("cache_read_tokens", INTEGER, "r.cache_read_tokens"),
+    Column("cache_write_tokens", INTEGER, "r.cache_write_tokens"),
+    Column("reasoning_tokens", INTEGER, "r.reasoning_tokens"),
+    Column("cost_source", TEXT, "r.cost_source", note="reported, computed or unknown."),
+    Column(
+        "waited",
+        ELAPSED,
+        f"CASE WHEN r.started_at IS NOT NULL THEN GREATEST({_SPAN} - COALESCE({_WORKED}, {_SPAN}), 0.000000) END",
+        f"MAX({_SPAN_SQLITE} - COALESCE({_WORKED_SQLITE}, {_SPAN_SQLITE}), 0)",
+        "Seconds between its start and its end or last sign of life in which no worker had it.",
+        nullable=True,
+    ),
+    Column("queued_at", TIME, "r.created_at", note="When it was put into the queue first."),
+    Column(
+        "requeued_at",
+        TIME,
+        "CASE WHEN r.status = 'queued' AND r.started_at IS NOT NULL THEN r.queued_at END",
+        note="Of a run that has started and is in the queue again: since when.",
+        nullable=True,
+    ),
+    Column("not_before", TIME, "r.not_before", note="When a waiting run goes on by itself.", nullable=True),
+    _counted("message_count", "agent_run_messages"),
+    _counted("tool_call_count", "agent_run_tool_calls"),
+    _counted("error_count", "agent_run_errors"),
+    _counted("child_count", "agent_runs", "parent_run_id = r.id AND removed_at IS NULL"),
+    Column("attempt_count", INTEGER, "r.lease_epoch", note="How often a worker has claimed it."),
+)
+_NEWEST_FIRST = (by_time("r.created_at"), by_id("r.id"))
+RUNS = Listing(_RUNS, _LISTED, _NEWEST_FIRST, descending=True)
+RUN = Listing(_RUNS, _RUN, _NEWEST_FIRST, descending=True)
+
+
+def runs_of(project_id: UUID) -> Where:
+    """Those that there are: one that is being removed is not."""
+    return Where(("r.project_id = %s", "r.removed_at IS NULL"), (id_param(project_id),))
+
+
+def with_status(where: Where, statuses: Sequence[str]) -> Where:
+    return where.also(f"r.status IN ({', '.join(['%s'] * len(statuses))})", *statuses)
+
+
+def with_agent(where: Where, project_id: UUID, slug: str) -> Where:
+    """Of the agent with this name, or of none of ours and under this name. One statement."""
+    named = "r.agent_config->>'agent_id'" if connection.vendor == "postgresql" else _NAMED_SQLITE
+    nobody_of_ours = f"r.agent_id IS NULL AND {named} = %s"
+    # Asked for by its id, which has an index, and which the database knows how rare it is.
+    agent = Agent.objects.filter(project_id=project_id, slug=slug).values_list("pk", flat=True).first()
+    if agent is None:
+        return where.also(nobody_of_ours, slug)
+    return where.also(f"(r.agent_id = %s OR ({nobody_of_ours}))", id_param(agent), slug)
+
+
+def with_label(where: Where, label: str) -> Where:
+    label = REDACTOR.clean_text(label)[0]  # as it was stored
+    if connection.vendor == "postgresql":
+        return where.also("r.labels @> %s::jsonb", json.dumps([label]))
+    return where.also("EXISTS (SELECT 1 FROM JSON_EACH(r.labels) AS one WHERE one.value = %s)", label)
+
+
+def with_id(where: Where, name: str, value: UUID) -> Where:
+    return where.also(f"{name} = %s", id_param(value))
+
+
+def since(where: Where, moment: datetime) -> Where:
+    return where.also("r.created_at >= %s", time_param(moment))
+
+
+def before(where: Where, moment: datetime) -> Where:
+    return where.also("r.created_at < %s", time_param(moment))
+
+
+# --- Agents ---------------------------------------------------------------------------------------------------
+
+_AGENT: tuple[Column, ...] = (
+    Column("id", ID, "a.id"),
+    Column("agent_id", TEXT, "a.slug", note="Its name: what runs and addresses call it."),
+    Column("provider", TEXT, "a.provider"),
+    Column("model", TEXT, "a.model"),
+    Column("tools", ARRAY, "a.tools"),
+    Column("max_steps", INTEGER, "a.max_steps"),
+    Column("version", INTEGER, "a.version"),
+    Column("created_at", TIME, "a.created_at"),
+    Column("updated_at", TIME, "a.updated_at"),
+)
+_BY_NAME = (Key("a.slug", text=True),)
+AGENTS = Listing("runs_agent a", _AGENT, _BY_NAME)
+AGENT = Listing(
+    "runs_agent a",
+    (
+        *_AGENT,
+        Column("instructions", TEXT, "a.instructions"),
+        Column("settings", OBJECT, "a.settings"),
+        Column("policies", OBJECT, "a.policies"),
+    ),
+    _BY_NAME,
+)
+
+
+def agents_of(project_id: UUID, **fields: Any) -> Where:
+    where = Where(("a.project_id = %s",), (id_param(project_id),))
+    for name, value in fields.items():
+        where = where.also(f"a.{name} = %s", value)
+    return where

@@ -1,0 +1,35 @@
+"""Running a tool for no longer than its time limit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from agentops.http.deadline import DeadlineExceeded, within
+from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
+
+
+def run_with_deadline(
+    tool: Tool,
+    ctx: ToolContext,
+    arguments: Arguments,
+    watch: Callable[[], None] | None = None,
+    late: Callable[[ToolResult], None] | None = None,
+) -> ToolResult:
+    """Run the tool for at most its `timeout_s`. Nobody can end a thread from outside: one that overstays is
+    left behind, its `ctx.cancelled()` becomes true, and its late result goes to `late`, in that thread or this one.
+    `watch` is called every quarter of a second, and what it raises ends the wait in the same way."""
+    if tool.inline:
+        return tool.run(ctx, arguments)
+    abandoned = threading.Event()
+    watched = replace(ctx, cancelled=lambda: abandoned.is_set() or ctx.cancelled())
+    try:
+        return within(
+            tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch, late=late
+        )
+    except DeadlineExceeded:
+        text = f"{tool.name!r} did not answer within {tool.timeout_s:g} s"
+        raise ToolFailed("timeout", text, retryable=True) from None
+    finally:
+        abandoned.set()

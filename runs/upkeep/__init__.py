@@ -1,0 +1,1 @@
+"""Looking after what is stored: retention, invariants, the replay check, and what follows a restore."""

@@ -1,0 +1,143 @@
+"""Fold over all events equals the rows: compares what a run's log tells with what its tables hold.
+
+Reads only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from uuid import UUID
+
+from runs.lifecycle.transitions import PHASES
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
+from runs.statuses import RunStatus, ToolStatus
+from runs.upkeep.invariants import snapshot
+from timeline import log
+from timeline.models import Log
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.replay import TOKENS, CallSeen, Frame, MessageSeen, fold
+
+#: Events held in memory at a time.
+CHUNK = 2000
+_FIELDS = ("seq", "type", "phase", "step", "ref_id", "payload", "late")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One fact that the log and the rows tell differently."""
+
+    what: str
+    events: str
+    rows: str
+
+
+def frame_of(run_id: UUID) -> Frame:
+    """The state that the whole log of a run tells, read as a stream."""
+    return fold(log.events_of(run_id).values_list(*_FIELDS, named=True).iterator(chunk_size=CHUNK))
+
+
+def differences(run_id: UUID) -> list[Mismatch]:
+    """Where the log of a native run and its rows disagree; both are read at one moment."""
+    with snapshot():
+        run = AgentRun.objects.get(pk=run_id)
+        frame = frame_of(run_id)
+        return [difference for compare in _COMPARISONS for difference in compare(run, frame)]
+
+
+def _differ(what: str, events: object, rows: object) -> Iterator[Mismatch]:
+    if events != rows:
+        yield Mismatch(what, str(events), str(rows))
+
+
+def _life(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
+    last_seq = Log.objects.values_list("last_seq", flat=True).get(pk=run.pk)
+    yield from _differ("last seq", frame.seq, last_seq)
+    yield from _differ("status", frame.status, run.status)
+    yield from _differ("status_reason", frame.reason, run.status_reason)
+    yield from _differ("phase", frame.phase, PHASES[RunStatus(run.status)].value)
+
+
+def _steps(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
+    yield from _differ("step_count", frame.step or run.step_base, run.step_count)
+    yield from _differ("steps of this run", frame.turns, run.step_count - run.step_base)
+
+
+def _usage(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
+    for name in TOKENS:
+        yield from _differ(name, frame.tokens[name], getattr(run, name))
+    yield from _differ("cost_usd", _cents(frame.cost_usd), _cents(run.cost_usd))
+
+
+def _cents(amount: Decimal | None) -> Decimal | None:
+    """As the column has it: 8 decimals."""
+    return None if amount is None else amount.quantize(Decimal("1e-8"))
+
+
+def _messages(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
+    """Order, position, role and row of every message."""
+    rows = AgentRunMessage.objects.filter(run=run).order_by("position")
+    stored = [
+        MessageSeen(position, role, pk, step, rolled_back_at is not None)
+        for position, role, pk, step, rolled_back_at in rows.values_list(
+            "position", "role", "pk", "step_number", "rolled_back_at"
+        )
+    ]
+    yield from _differ("number of messages", len(frame.messages), len(stored))
+    for told, kept in zip(frame.messages, stored, strict=False):
+        if told != kept:
+            yield Mismatch(f"message {kept.position}", _said(told), _said(kept))
+
+
+def _said(message: MessageSeen) -> str:
+    struck = ", rolled back" if message.rolled_back else ""
+    return f"{message.role} {message.ref_id} at {message.position} of step {message.step}{struck}"
+
+
+def _calls(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
+    """Status and starts of every tool call. A planned one has no event: of those, the number is compared."""
+    told = dict(frame.calls)
+    asked: Counter[int | None] = Counter()
+    rows = AgentRunToolCall.objects.filter(run=run).order_by("step_number", "id")
+    fields = ("pk", "call_id", "tool_name", "status", "starts", "step_number")
+    for pk, call_id, tool_name, status, starts, step in rows.values_list(*fields):
+        asked[step] += 1
+        seen = told.pop(pk, None) or CallSeen(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
+        logged = f"{_logged(call_id, seen.call_id)} {_logged(tool_name, seen.name)}"
+        yield from _differ(f"tool call {pk}", _told(seen), f"{logged} {status}, started {starts} times")
+    for key, seen in told.items():
+        yield Mismatch(f"tool call {key}", _told(seen), "no row")
+    for step in sorted({*asked, *frame.asked}, key=lambda s: s or 0):
+        yield from _differ(f"tool calls of step {step}", frame.asked[step], asked[step])
+
+
+def _told(call: CallSeen) -> str:
+    return f"{call.call_id} {call.name} {call.status}, started {call.starts} times"
+
+
+def _logged(stored: str, told: str) -> str:
+    """A stored word as the log has it: what looks like a secret was replaced at its door."""
+    return stored if stored == told else str(REDACTOR.clean(stored)[0])
+
+
+def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
+    """Which commands came. When one was applied, no event says."""
+    stored: Counter[tuple[str | None, str]] = Counter()
+    for key, kind in RunCommand.objects.filter(run=run).values_list("key", "type"):
+        logged = key if key is None or (key, kind) in frame.commands else _logged(key, "")
+        stored[logged, kind] += 1
+    for key, kind in sorted({*frame.commands, *stored}, key=str):
+        name = f"{kind} commands" if key is None else f"{kind} command {key!r}"
+        yield from _differ(name, frame.commands[key, kind], stored[key, kind])
+
+
+_COMPARISONS: tuple[Callable[[AgentRun, Frame], Iterator[Mismatch]], ...] = (
+    _life,
+    _steps,
+    _usage,
+    _messages,
+    _calls,
+    _commands,
+)

@@ -1,0 +1,1 @@
+"""The worker process: its slots, the sweep that finds work, quarantine and housekeeping."""

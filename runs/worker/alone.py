@@ -1,0 +1,54 @@
+"""The process that holds one run and nothing else: `python -m runs.worker.alone RUN OWNER`.
+
+Started and watched by runs.worker.quarantine. It claims the run, makes one step, gives the run back and
+ends. Its standard input begins with a line of secret variables as JSON, which no environment shows; when that input
+ends, it ends at once, because the worker that watches it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from uuid import UUID
+
+
+def main(run_id: str, owner: str) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
+    with open(0, "rb", buffering=0, closefd=False) as standard_input:
+        os.environ.update(json.loads(standard_input.readline()))
+    threading.Thread(target=_end_with_standard_input, name="watch", daemon=True).start()
+    import django
+
+    django.setup()
+    from runs import environment
+
+    environment.hide_secrets()
+    _make_one_step(UUID(run_id), owner)
+
+
+def _make_one_step(run_id: UUID, owner: str) -> None:
+    from django.conf import settings
+
+    from runs.worker.worker import Worker, leave_handler
+
+    # A slice is never over before its first step.
+    settings.AGENTOPS_SLICE_S = 0.0
+    worker = Worker(concurrency=1, owner=owner)
+    signal.signal(signal.SIGTERM, lambda *_: leave_handler(worker.ask_to_stop))
+    # Ctrl-C at a terminal is for the worker that started this process, and that one asks it to end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker.drive(run_id)
+    worker.close(settings.AGENTOPS_GRACE_S)
+
+
+def _end_with_standard_input() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

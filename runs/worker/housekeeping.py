@@ -1,0 +1,60 @@
+"""Housekeeping beside the runs: once a day the worker that looks first applies the retention, and notifications are
+mailed as they come. Needs no beat.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from contextlib import closing
+
+from django.db import Error, connection
+
+from agentops.projects import mailing
+from runs.engine.drive import Stopping
+from runs.upkeep import retention
+
+log = logging.getLogger(__name__)
+#: The first look comes soon, because some sites are up for an hour a day.
+FIRST_S, EVERY_S = 60.0, 3600.0
+#: Between two looks for notifications that are to be mailed.
+MAIL_S = 10.0
+
+
+def tidy(stopping: Stopping) -> None:
+    """Look every hour, until the process is told to end. What is wrong here must not end a worker."""
+    wait = FIRST_S
+    while not stopping.asked.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+        wait = EVERY_S
+        try:
+            _apply_retention(stopping)
+        except Error as error:
+            log.warning("the retention cannot use the database: %s", type(error).__name__)
+        except Exception:
+            log.exception("the retention failed")
+        finally:
+            connection.close()
+
+
+def _apply_retention(stopping: Stopping) -> None:
+    began = time.monotonic()
+    with closing(retention.daily()) as removal:
+        for _ in removal:
+            # As much rest as work: runs that are driven need the database too.
+            if stopping.asked.wait(time.monotonic() - began):
+                return
+            began = time.monotonic()
+
+
+def mail(stopping: Stopping) -> None:
+    """Send notifications until the process is told to end. On a thread of its own: a mail server may take its time."""
+    while not stopping.asked.wait(MAIL_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+        try:
+            mailing.send_due(stopping.asked.is_set)
+        except Error as error:
+            log.warning("notifications cannot use the database: %s", type(error).__name__)
+        except Exception:
+            log.exception("notifications could not be mailed")
+        finally:
+            connection.close()

@@ -1,0 +1,123 @@
+"""A run that may be what ends its workers is tried in a process of its own: if that ends, it was this run.
+
+The process is `python -m runs.worker.alone`: it makes one step and gives the
+run back. The worker that started it watches: what nobody saw, such as the end of the whole site, counts against nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from uuid import UUID
+
+from django.conf import settings
+from django.db import Error, connection
+
+from runs import environment
+from runs.engine.drive import Stopping
+from runs.lifecycle import suspects
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.1
+#: After its grace a process that was asked to end is ended.
+ENDS_S = 3.0
+#: What is meant for this process alone.
+OWN_VARIABLES = ("AGENTOPS_ALIVE_FILE", "AGENTOPS_CHAOS")
+STORAGE_WAIT_S = 0.5
+
+
+class Gate:
+    """Lets one run in at a time. One that stays for longer than `limit_s` keeps the next one out no longer."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._lock = threading.Lock()
+        self._inside: UUID | None = None
+        self._until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._inside is None or time.monotonic() >= self._until
+
+    def enter(self, run_id: UUID) -> bool:
+        with self._lock:
+            if not self.is_open:
+                return False
+            self._inside, self._until = run_id, time.monotonic() + self._limit_s
+            return True
+
+    def leave(self, run_id: UUID) -> bool:
+        """Let the next one in; False where this run is not inside."""
+        with self._lock:
+            if self._inside != run_id:
+                return False
+            self._inside = None
+            return True
+
+
+def try_alone(run_id: UUID, owner: str, stopping: Stopping) -> None:
+    """Have a process of its own make one step of the run, and wait for its end. `owner` is the name it claims under.
+
+    Where it dies although nobody asked it to end, its death counts against the run.
+    """
+    process = _start(run_id, owner)
+    log.info("trying a run in a process of its own", extra={"run_id": str(run_id), "pid": process.pid})
+    try:
+        while process.poll() is None and not stopping.asked.is_set():
+            _wait(process, LOOK_S)
+        asked = stopping.asked.is_set() and process.poll() is None
+        if asked:
+            process.terminate()
+            _wait(process, max(stopping.deadline - time.monotonic(), 0) + ENDS_S)
+    finally:
+        # With its standard input it loses the sign that this process lives.
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if not asked and _note_death(owner, stopping):
+        text = "a process that held one run ended with exit code %s"
+        log.warning(text, process.returncode, extra={"run_id": str(run_id)})
+
+
+def _start(run_id: UUID, owner: str) -> subprocess.Popen[bytes]:
+    variables, secrets = environment.for_own_process()
+    path = filter(None, [str(settings.BASE_DIR), variables.get("PYTHONPATH")])
+    kept = {name: value for name, value in variables.items() if name not in OWN_VARIABLES}
+    process = subprocess.Popen(  # noqa: S603 - our own module, an id and a name that this process has made
+        [sys.executable, "-m", "runs.worker.alone", str(run_id), owner],
+        env={**kept, "PYTHONPATH": os.pathsep.join(path)},
+        stdin=subprocess.PIPE,
+        # A signal to the group of either shall not end both.
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has died already, which its exit code tells
+        process.stdin.write(json.dumps(secrets).encode() + b"\n")
+        process.stdin.flush()
+    return process
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _note_death(owner: str, stopping: Stopping) -> bool:
+    while True:
+        try:
+            return suspects.note_death_alone(owner)
+        except Error as error:
+            connection.close()
+            log.warning("cannot note a death: %s", type(error).__name__)
+        if stopping.asked.wait(STORAGE_WAIT_S):
+            return False

@@ -1,0 +1,134 @@
+"""Rules for the code that no linter knows: sizes, docstrings, names used once, parts without a database.
+
+Which room may import which is checked by `lint-imports` (pyproject.toml).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("agentops", "timeline", "runs")
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 50
+MAX_POSITIONAL = 5
+MAX_FILES_IN_A_ROOM = 18
+FORBIDDEN_NAMES = {"utils", "helpers"}
+NEED_NO_DOCSTRING = {"apps", "urls"}
+BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
+#: Modules that may share a name: each package has its own, and it is the same idea in all of them.
+SHARED_NAMES = {"__init__", "access", "apps", "base", "errors", "models", "urls"}
+#: Directories whose files are named by Django, or by a family of events.
+NAMED_BY_OTHERS = ("migrations", "commands", "templatetags", "events")
+#: The class that every management command has.
+SHARED_CLASSES = {"Command"}
+#: Parts decide and adapt; they read no table (runs.providers and so on: see the contracts in pyproject.toml).
+PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
+
+
+def positional_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    names = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def function_faults(path: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > MAX_FUNCTION_LINES:
+            yield f"{path}:{node.lineno} {node.name} has {lines} lines, more than {MAX_FUNCTION_LINES}"
+        if (count := positional_count(node)) > MAX_POSITIONAL:
+            yield f"{path}:{node.lineno} {node.name} takes {count} positional arguments, more than {MAX_POSITIONAL}"
+
+
+def faults_of(path: str, source: str) -> Iterator[str]:
+    tree = ast.parse(source)
+    name = Path(path).stem
+    lines = source.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if BARE_IGNORE.search(line):
+            yield f"{path}:{number} '# type: ignore' without a code"
+    if name in FORBIDDEN_NAMES:
+        yield f"{path}: name it after what it holds"
+    if any(part in path for part in ("/migrations/", "/templatetags/__init__", "/commands/__init__")):
+        return
+    if len(lines) > MAX_FILE_LINES:
+        yield f"{path} has {len(lines)} lines, more than {MAX_FILE_LINES}"
+    if name not in NEED_NO_DOCSTRING and not ast.get_docstring(tree):
+        yield f"{path} has no docstring"
+    if path.startswith(PARTS) and re.search(r"^\s*(from|import) django\.db\b", source, re.MULTILINE):
+        yield f"{path} is a part and imports django.db"
+    yield from function_faults(path, tree)
+
+
+def modules() -> list[Path]:
+    return sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def test_every_module_follows_the_rules() -> None:
+    faults = [fault for path in modules() for fault in faults_of(path.as_posix(), (ROOT / path).read_text())]
+
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def test_no_two_modules_share_a_name() -> None:
+    paths_of = defaultdict(list)
+    for path in modules():
+        if path.stem not in SHARED_NAMES and path.parent.name not in NAMED_BY_OTHERS:
+            paths_of[path.stem].append(path.as_posix())
+
+    assert {name: paths for name, paths in paths_of.items() if len(paths) > 1} == {}
+
+
+def test_no_two_classes_share_a_name() -> None:
+    paths_of = defaultdict(list)
+    for path in modules():
+        for node in ast.parse((ROOT / path).read_text()).body:
+            if isinstance(node, ast.ClassDef) and node.name not in SHARED_CLASSES and "migrations" not in path.parts:
+                paths_of[node.name].append(path.as_posix())
+
+    assert {name: paths for name, paths in paths_of.items() if len(paths) > 1} == {}
+
+
+def test_no_room_is_crowded() -> None:
+    files_of = defaultdict(list)
+    for path in modules():
+        if path.stem != "__init__" and path.parent.name not in NAMED_BY_OTHERS:
+            files_of[path.parent.as_posix()].append(path.stem)
+
+    assert {room: len(files) for room, files in files_of.items() if len(files) > MAX_FILES_IN_A_ROOM} == {}
+
+
+LONG_FUNCTION = "def work():\n" + "    pass\n" * MAX_FUNCTION_LINES
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "fault"),
+    [
+        ("runs/lifecycle/wake.py", '"""Doc."""\n' * (MAX_FILE_LINES + 1), "401 lines"),
+        ("runs/lifecycle/wake.py", f'"""Doc."""\n{LONG_FUNCTION}', "work has 51 lines"),
+        ("runs/lifecycle/wake.py", '"""Doc."""\ndef f(a, b, c, d, e, f): ...', "6 positional arguments"),
+        ("runs/lifecycle/wake.py", '"""Doc."""\nx = f()  # type: ignore', "without a code"),
+        ("runs/lifecycle/wake.py", "x = 1", "no docstring"),
+        ("runs/lifecycle/__init__.py", "", "no docstring"),
+        ("runs/tools/helpers.py", '"""Doc."""', "name it after what it holds"),
+        ("runs/tools/base.py", '"""Doc."""\nfrom django.db import models', "imports django.db"),
+    ],
+)
+def test_a_broken_rule_is_reported(path: str, source: str, fault: str) -> None:
+    [reported] = faults_of(path, source)
+
+    assert fault in reported
+
+
+def test_self_and_keyword_arguments_are_not_counted() -> None:
+    source = '"""Doc."""\nclass A:\n    def f(self, a, b, c, d, e, *, g, h): ...\nx = f()  # type: ignore[misc]'
+
+    assert list(faults_of("runs/lifecycle/wake.py", source)) == []

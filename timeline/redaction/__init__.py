@@ -1,0 +1,1 @@
+"""Redaction: secrets, NUL and lone surrogates leave a text before it is stored or shown."""

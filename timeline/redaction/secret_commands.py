@@ -1,0 +1,108 @@
+"""Secrets that their place in a command, a header or a file of logins gives away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from timeline.redaction.secret_names import DIGIT, TEMPLATE, SecretSpan, each
+
+_LOOK_BACK = 256
+# What is JSON in JSON in JSON in JSON has at most fifteen signs of escape before a quote.
+_QUOTE = r"\\{0,15}[\"']?"
+_COOKIE = re.compile(
+    rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+=[^\r\n\"'\\<>{{}}]{{0,4096}}+)"
+)
+_COOKIE_HEAD = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+)\Z")
+_COOKIE_VALUE = re.compile(r"=([^;\s]{8,512})")
+_HOOK = re.compile(r"slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9+/_-]*+)")
+_NETRC = re.compile(r"login\s{1,8}\S{1,64}+\s{1,8}password\s{1,8}([^\s\"']*+)")
+_VALUE = r"\\{0,15}[\"']?([^\s\"'\\|;&)]*+)"
+_HEX = "[0-9A-Fa-f]"
+_REST = r"[^\n|;]*\Z"
+
+
+def _program(name: str) -> str:
+    """The name where it begins a word, or follows an escape, which may end in a letter (\\n, %0A, \\u2192)."""
+    escape = rf"(?<=\\[nrt]{name})|(?<=%{_HEX}{_HEX}{name})|(?<=\\u{_HEX}{_HEX}{_HEX}{_HEX}{name})"
+    # The name itself stands first: it is what is searched for.
+    return rf"{name}(?:(?<!\w{name})|{escape})"
+
+
+_DATABASE = rf"(?:{_program('mysql')}|{_program('mariadb')})[a-z_-]{{0,12}}\b{_REST}"
+#: Programs that take a secret behind a short option, and how it stands there.
+_OPTIONS = (
+    (
+        rf"{_program('curl')}\b{_REST}",
+        rf"(?:-u|-U|--user|--proxy-user)(?:\s{{1,2}}|=)?{_QUOTE}[^\s:\"'\\]{{0,64}}:{_VALUE}",
+    ),
+    (_DATABASE, rf"-p(?![=-]){_VALUE}"),
+    (rf"{_program('sshpass')}\s{{0,4}}\Z", rf"-p\s{{0,2}}{_VALUE}"),
+    (rf"{_program('docker')}\s[^\n|;]{{0,32}}\blogin\b{_REST}", rf"-p\s{{1,2}}{_VALUE}"),
+    (rf"{_program('redis-cli')}\b{_REST}", rf"-a\s{{1,2}}{_VALUE}"),
+)
+_COMMANDS = tuple((re.compile(program), re.compile(option)) for program, option in _OPTIONS)
+_PROGRAM = re.compile("curl|mysql|mariadb|sshpass|docker|redis-cli")
+_FIRSTS = frozenset("uUpa-")
+_LONG = ("user", "proxy-user")
+
+
+def find(text: str, lower: str) -> Iterator[SecretSpan]:
+    """The secrets of commands, cookie headers, webhook addresses and .netrc files."""
+    for value, context, kind in _values(text, lower):
+        begin, secret = value.start(1), value[1].rstrip()
+        if _IS_SECRET[kind](secret):
+            yield SecretSpan(begin, begin + len(secret), context, kind)
+
+
+def unfinished(text: str, lower: str) -> int:
+    """Where such a value begins that the end of the text cuts; the length if none does."""
+    size = len(text)
+    return min((value.start(1) for value, _, _ in _values(text, lower) if value.end(1) == size), default=size)
+
+
+def _values(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
+    """What stands at such places, with the beginning of the evidence and its kind."""
+    yield from _of_options(text)
+    if "cookie" in lower:
+        yield from _of_cookies(text, lower)
+    if "slack.com/" in text:
+        for match in _HOOK.finditer(text):
+            yield match, match.start(), "slack_webhook"
+    if "login" in text and "password" in text:
+        for match in _NETRC.finditer(text):
+            yield match, match.start(), "password"
+
+
+def _of_cookies(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
+    done = 0
+    for at in each(lower, "cookie"):
+        match = at >= done and (_COOKIE.match(text, at + 6) or _COOKIE_HEAD.match(text, at + 6))
+        if match:
+            yield match, at, "cookie"
+            done = match.end()
+
+
+def _of_options(text: str) -> Iterator[tuple[re.Match[str], int, str]]:
+    for at in each(text, " -"):
+        if text[at + 2 : at + 3] in _FIRSTS and (text[at + 2] != "-" or text.startswith(_LONG, at + 3)):
+            before = text[max(0, at - _LOOK_BACK) : at]
+            for program, option in _COMMANDS if _PROGRAM.search(before) else ():
+                if (match := option.match(text, at + 1)) and program.search(before):
+                    yield match, at, "password"
+
+
+def _is_password(value: str) -> bool:
+    return len(value) > 3 and not TEMPLATE.match(value)
+
+
+def _is_hook(value: str) -> bool:
+    return len(value) >= 24
+
+
+def _is_cookie(value: str) -> bool:
+    values = _COOKIE_VALUE.findall(value)
+    return any((DIGIT.search(held) or held.lower() != held) and not TEMPLATE.match(held) for held in values)
+
+
+_IS_SECRET = {"password": _is_password, "slack_webhook": _is_hook, "cookie": _is_cookie}

@@ -1,0 +1,270 @@
+"""Secrets that only their name gives away: `password=…`, `"api_key": "…"`, `--token …`, .env lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class SecretSpan(NamedTuple):
+    """`begin..end` is the secret; `context` is where the evidence for it starts (a name, a scheme)."""
+
+    begin: int
+    end: int
+    context: int
+    kind: str
+
+
+# After "pass…" almost any value is a secret; after the weak names it must look random as well.
+STRONG = ("pass", "pwd")
+WEAK = ("secret", "token", "key")
+PASSWORD = "password"  # noqa: S105 (a kind of secret)
+# Shorter values behind the weak names are words, numbers and indexes.
+MIN_LENGTH = {"secret": 8, "key": 8, "token": 12}
+
+DIGIT = re.compile("[0-9]")
+LETTER = re.compile("[A-Za-z]")
+_SPACE = re.compile(r"\s")
+# ${PW}, $PW, $1, {{ pw }}, <pw>, ****, %s, your-key, …: a place for a secret, not one.
+TEMPLATE = re.compile(
+    r"\$(?:[{(]|[A-Z_][A-Z0-9_]{0,64}\Z|[a-z_]{1,64}\Z|[0-9]\Z)|[{<(\[]|\*\*|%[s(]|[Yy]our[_ -]|YOUR_|\.\.\."
+)
+
+_MAX_NAME = 48
+_MAX_KIND = 14  # as long as "continuation_", what a weak name is judged by
+_LOOK = 64  # how much of a value tells whether it is varied
+_NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+_STRONG_TAIL = re.compile(r"(?:words?|wd|phrase|code)?")
+_KEY_KINDS = re.compile(r"(?:api|access|secret|private|encryption|signing|account|auth|master|shared)[_.-]?\Z")
+_PAGING = re.compile(r"(?:page|next|continuation|cursor|sync|pad|eos|bos|unk|mask|stop|special|max)[_-]?\Z")
+
+_AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")  # a cheap look before _ASSIGN has a close one
+_ASSIGN = re.compile(r"[0-9]{0,2}\\{0,15}[\"'`]?\]?(\s{0,4}(?:=>|:=|==?|:|%3[Dd])\s{0,4})")
+# {"name": "password", "value": "…"}: a name may be a value itself.
+_PAIR = re.compile(r"\\{0,15}[\"']\s{0,8},\s{0,8}\\{0,15}[\"'](?:value|Value)\\{0,15}[\"']\s{0,4}(:)\s{0,4}")
+_FLAG = re.compile(r"(\s{1,2})(?!-)")
+# Groups 1 to 3 are quoted ("…", '…', \"…\"), group 4 is bare. The end of the text closes a quote: previews
+# are cut, and a stream is looked at before it has ended. Bare values are judged by their head, so that
+# a=b=c=d=… is not read again from each of its names.
+_VALUE = re.compile(
+    r"\"((?:[^\"\\\n]|\\[^\n]|\\\Z){1,512}+)(?:\"|\Z)"
+    r"|'((?:[^'\\\n]|\\[^\n]|\\\Z){1,512}+)(?:'|\Z)"
+    r"|\\{1,15}[\"']([^\"'\\\n]{1,512}+)(?:\\|\Z)"
+    r"|([^\s\"'`&;,<>\\:=]{0,256}+(?:[:=]{1,2}[^\s\"'`&;,<>\\:=]{0,256}+){0,2}+)"
+)
+_BARE_WHOLE = re.compile(r"[^\s\"'`&;,<>\\]*+")
+_BARE_END = ")]}.:|"  # the sentence or the code around it, not the value
+_BARE = 4
+
+_NO_PASSWORD = frozenset(
+    [
+        "none",
+        "null",
+        "nil",
+        "true",
+        "false",
+        "undefined",
+        "str",
+        "string",
+        "text",
+        "bool",
+        "int",
+        "bytes",
+        "any",
+        "optional",
+        "required",
+        "invalid",
+        "password",
+        "passwd",
+        "pwd",
+        "hidden",
+        "redacted",
+        "masked",
+        "unset",
+        "empty",
+        "input",
+        "field",
+        "char",
+        "varchar",
+    ]
+)
+_SENTENCE = re.compile(
+    r"\b(?:an?|and|are|at|be|is|must|not|of|or|please|the|this|too?|with|your|field|password|required)\b",
+    re.I,
+)
+_WORDS = re.compile(r"[^\W\d_][^\W\d]{0,64}(?:[-/][^\W\d]{1,64}){0,8}")
+_CALL = re.compile(r"\.[a-z]{1,16}\(")
+_CODE = re.compile(r"[.A-Za-z_][\w.]{0,128}[(\[]|[A-Za-z_]\w{0,64}(?:\.[A-Za-z_]\w{0,64}){1,8}\Z", re.ASCII)
+_SNAKE = re.compile(r"[A-Za-z]{2,20}[0-9]{0,2}(?:_[A-Za-z]{1,20}[0-9]{0,2}){1,10}\Z", re.ASCII)
+_PATH = re.compile(
+    r"[~.]{1,2}/|[~.]?[a-z0-9_.-]{0,64}/[a-z0-9_./-]{1,256}\Z"
+    r"|/(?:[\w.-]{1,64}/){1,8}[\w.-]{0,64}\Z|[a-z]{2,10}://",
+    re.ASCII,
+)
+
+
+def lowered(text: str) -> str:
+    """Lower case with every character at its old place; only ASCII matters to those who ask."""
+    return text.lower() if text.isascii() else text.encode("ascii", "replace").decode("ascii").lower()
+
+
+def each(text: str, word: str) -> Iterator[int]:
+    """Where `word` stands."""
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
+
+
+def find(text: str, lower: str) -> Iterator[SecretSpan]:
+    """The values that stand behind telling names; `lower` is `lowered(text)`."""
+    for word in STRONG:
+        yield from _behind(text, lower, word, PASSWORD)
+    for word in WEAK:
+        yield from _behind(text, lower, word, word)
+
+
+def unfinished(text: str, lower: str) -> int:
+    """Where the value behind a telling name begins that the end of the text cuts; the length if none does."""
+    first = len(text)
+    for word in (*STRONG, *WEAK):
+        kind = PASSWORD if word in STRONG else word
+        for at in each(lower, word):
+            end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
+            if lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
+                first = min(first, _unfinished_value(text, at, end))
+    return first
+
+
+def _unfinished_value(text: str, at: int, end: int) -> int:
+    sign = _sign(text, at, end)
+    match = sign and _VALUE.match(text, sign.end())
+    if not match or match.lastindex is None:
+        return len(text)
+    begin = match.start(match.lastindex)
+    bare = _BARE_WHOLE.match(text, begin) if match.lastindex == _BARE else None
+    return begin if len(text) in (match.end(), bare and bare.end()) else len(text)
+
+
+def kind_of_member(name: str, value: str) -> str | None:
+    """The kind of secret that `value` is because of the key it has in a JSON object, if it is one."""
+    word = _telling_word(name[-_MAX_NAME:])
+    if word is None:
+        return None
+    if word == PASSWORD:
+        return word if _is_password(value, quoted=True, tight=True) else None
+    return word if _is_random(word, value, quoted=True) else None
+
+
+@lru_cache(maxsize=4096)
+def _telling_word(name: str) -> str | None:
+    """The word at the end of a key that tells of a secret; keys come again and again."""
+    lower = lowered(name).rstrip("0123456789")
+    for word in STRONG:
+        at = lower.rfind(word)
+        end = _strong_end(lower, at + len(word))
+        if at >= 0 and end == len(lower) and (lower == word or _is_strong_name(lower, at, end)):
+            return PASSWORD
+    for word in WEAK:
+        if lower.endswith(word) and _is_weak_name(word, lower[: -len(word)][-_MAX_KIND:]):
+            return word
+    return None
+
+
+def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]:
+    """The values behind one word, each looked for after the end of the one before."""
+    done = 0
+    for at in each(lower, word):
+        end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
+        if at >= done and lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
+            span = _value(text, at, end, kind)
+            if span:
+                yield span
+                done = span.end
+
+
+def _is_name(kind: str, lower: str, at: int, end: int) -> bool:
+    if kind == PASSWORD:
+        return _is_strong_name(lower, at, end)
+    return _is_weak_name(kind, lower[max(0, at - _MAX_KIND) : at])
+
+
+def _strong_end(lower: str, at: int) -> int:
+    match = _STRONG_TAIL.match(lower, at)
+    return match.end() if match else at
+
+
+def _is_strong_name(lower: str, at: int, end: int) -> bool:
+    """ "pass" alone is a verb, DB_PASS is a name. "pwd" may be a directory: its value decides."""
+    return lower.startswith("pwd", at) or end > at + 4 or (at > 0 and lower[at - 1] in "_-")
+
+
+def _is_weak_name(word: str, before: str) -> bool:
+    if word == "key":
+        return _KEY_KINDS.search(before) is not None
+    return word != "token" or _PAGING.search(before) is None
+
+
+def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
+    """The value behind the name whose last word is `at..end`, if there is one and it looks like a secret."""
+    sign = _sign(text, at, end)
+    match = sign and _VALUE.match(text, sign.end())
+    if not sign or not match or match.lastindex is None:
+        return None
+    begin, quoted = match.start(match.lastindex), match.lastindex < _BARE
+    value = match[match.lastindex] if quoted else match[_BARE].rstrip(_BARE_END)
+    if kind != PASSWORD:
+        found = _is_random(kind, value, quoted=quoted)
+    elif not quoted and _is_argument(value, text, begin + len(value)):
+        found = False
+    else:
+        found = _is_password(value, quoted=quoted, tight=sign[1].upper() in ("=", "==", "%3D"))
+    if not found:
+        return None
+    whole = _BARE_WHOLE.match(text, begin)
+    if not quoted and whole:
+        value = whole[0].rstrip(_BARE_END)
+    return SecretSpan(begin, begin + len(value), _name_start(text, at), kind)
+
+
+def _sign(text: str, at: int, end: int) -> re.Match[str] | None:
+    """What leads from a name to its value."""
+    sign = _ASSIGN.match(text, end) or _PAIR.match(text, end)
+    if sign is None and text.startswith("--", _name_start(text, at)):
+        sign = _FLAG.match(text, end)
+    return sign
+
+
+def _name_start(text: str, at: int) -> int:
+    """Where the name begins that has one of our words at `at`: DB_PASSWORD at its D."""
+    head = text[max(0, at - _MAX_NAME) : at]
+    return at - len(head) + len(head.rstrip(_NAME_CHARS))
+
+
+def _is_argument(value: str, text: str, end: int) -> bool:
+    """login(password=pw): the name of a variable."""
+    return text[end : end + 1] in (")", ",") and not DIGIT.search(value)
+
+
+def _is_password(value: str, *, quoted: bool, tight: bool) -> bool:
+    """Anything but what templates, code, schemas and error texts put there. `tight` is `a=b`, not `a: b`."""
+    if len(value) < 4 or len(set(value[:_LOOK])) < 2 or TEMPLATE.match(value) or value.lower() in _NO_PASSWORD:
+        return False
+    if quoted:
+        told = " " in value and _SENTENCE.search(value)
+        return value[0] not in " ,)+:}]" and not told and not _CALL.match(value)
+    if _CODE.match(value) or _PATH.match(value):
+        return False
+    return tight or (len(value) >= 6 and not _WORDS.fullmatch(value))
+
+
+def _is_random(word: str, value: str, *, quoted: bool) -> bool:
+    if len(value) < MIN_LENGTH[word] or not DIGIT.search(value) or not LETTER.search(value):
+        return False
+    if len(set(value[:_LOOK])) < 6 or _SPACE.search(value):
+        return False
+    if TEMPLATE.match(value) or _PATH.match(value) or _CALL.match(value):
+        return False
+    return quoted or not (_CODE.match(value) or _SNAKE.match(value))

@@ -1,0 +1,72 @@
+"""Tokens that vendors gave a prefix of their own, after the table that bench/token_shapes.py renews."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from timeline.redaction.secret_names import DIGIT, LETTER, SecretSpan
+from timeline.redaction.token_shapes import TOKEN_SHAPES
+
+
+class _Vendor(NamedTuple):
+    kind: str
+    prefix: str
+    body: re.Pattern[str]
+    least: int
+
+
+_DIGIT = "[0-9A-Fa-f]"
+#: A token starts at no letter or digit, but escapes in front of it (\\n, %3D, \\u0022) end in one.
+START = re.compile(
+    rf"(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=%{_DIGIT}{_DIGIT})|(?<=\\u{_DIGIT}{_DIGIT}{_DIGIT}{_DIGIT})", re.ASCII
+)
+# Some end in a checksum of the rest.
+_BODIES = {
+    "alnum": re.compile(rf"[A-Za-z0-9]*+(?:_{_DIGIT}{{8}}(?![A-Za-z0-9_-]))?"),
+    "word": re.compile("[A-Za-z0-9_-]*+"),
+}
+_ALL = [_Vendor(kind, prefix, _BODIES[alphabet], least) for kind, prefix, alphabet, least in TOKEN_SHAPES]
+PREFIXES = tuple(vendor.prefix for vendor in _ALL)
+_TAIL = 3
+_BY_TAIL: dict[str, list[_Vendor]] = {}
+for _vendor in _ALL:
+    _BY_TAIL.setdefault(_vendor.prefix[-_TAIL:], []).append(_vendor)
+
+
+def _gate(sign: str) -> re.Pattern[str]:
+    """Where a prefix may end: names in code have no such long words behind their underscores, but where the vendor's
+    alphabet has the sign itself, only the prefix tells."""
+    words = [
+        re.escape(prefix) for _, prefix, alphabet, _ in TOKEN_SHAPES if alphabet == "word" and prefix.endswith(sign)
+    ]
+    return re.compile("|".join([rf"{sign}(?:(?=[A-Za-z0-9]{{12}})", *(f"(?<={word})" for word in words)]) + ")")
+
+
+_GATES = (_gate("_"), _gate("-"))
+
+
+def find(text: str) -> Iterator[SecretSpan]:
+    """Every token of the table in `text`."""
+    for gate in _GATES:
+        for match in gate.finditer(text):
+            for vendor in _BY_TAIL.get(text[match.end() - _TAIL : match.end()], ()):
+                begin = match.end() - len(vendor.prefix)
+                if begin >= 0 and text.startswith(vendor.prefix, begin) and START.match(text, begin):
+                    end = _end(vendor, text, match.end())
+                    if end:
+                        yield SecretSpan(begin, end, begin, vendor.kind)
+
+
+def _end(vendor: _Vendor, text: str, begin: int) -> int:
+    """Where the token ends whose body begins here; 0 if a word is all that it is."""
+    body = vendor.body.match(text, begin)
+    return body.end() if body and len(body[0]) >= vendor.least and is_varied(body[0][:64]) else 0
+
+
+def is_varied(body: str) -> bool:
+    """Whether it is more than a word: with digits among its letters, or long and of both cases."""
+    if DIGIT.search(body):
+        return LETTER.search(body) is not None
+    return len(body) >= 30 and body.lower() != body and body.upper() != body
