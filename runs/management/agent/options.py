@@ -43,7 +43,7 @@ def _add_definitions(add: AddSubcommand) -> None:
     _add_json(apply)
     defs = add("defs", "runs.management.agent.record_lists.defs", help="List the agents that runs are started with")
     defs.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
-    _add_json(defs, "as JSON, whole")
+    _add_json(defs, "as JSON, with all fields")
 
 
 def _add_run(add: AddSubcommand) -> None:
