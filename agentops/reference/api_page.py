@@ -19,6 +19,8 @@ document is at `/api/schema`. [The guide](../guides/api.md) explains keys, pages
 UUIDs. Unknown parameters and fields are refused."""
 
 PREFIX = "/api/projects/{project}"
+#: Schemas that fields and answers name.
+SHARED = ("Which", "Problem")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ def api_page() -> str:
     purposes = [flat(each.described["summary"]) for each in operations]
     summary = table(["Request", "Purpose"], zip(links, purposes, strict=True))
     blocks = [block for each in operations for block in _operation(each, schemas)]
-    return page("HTTP API", INTRODUCTION, summary, *blocks, "## Problem", _fields(schemas["Problem"]))
+    shared = [f"## {name}\n\n{schemas[name].get('description', '')}\n\n{_fields(schemas[name])}" for name in SHARED]
+    return page("HTTP API", INTRODUCTION, summary, *blocks, *shared)
 
 
 def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
@@ -56,7 +59,7 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
     yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described["parameters"]))
     if "requestBody" in described:
         body = _resolved(described["requestBody"]["content"]["application/json"]["schema"], schemas)
-        yield f"**Body**\n\n{_fields(body) or 'None.'}"
+        yield "\n\n".join(filter(None, ["**Body**", body.get("description"), _fields(body) or "No fields."]))
     answers = {status: answer for status, answer in described["responses"].items() if int(status) < 400}
     yield _part("Answers", ["Status", "Meaning"], [[code(n), flat(each["description"])] for n, each in answers.items()])
     yield _first_body(answers, schemas)

@@ -127,10 +127,12 @@ class NewFork(OfRun):
 
 
 class Which(BodySerializer):
-    """Paused runs that are all of this; with `kill` live ones too."""
+    """Paused runs that match every field; with `kill` running runs too."""
 
     agent_id = AgentId(required=False, help_text="Filter by agent name.")
-    status_reason = LineField(required=False, max_length=64, help_text="Why they are paused, such as max_steps.")
+    status_reason = LineField(
+        required=False, max_length=64, help_text="Filter by reason of the pause, such as `max_steps`."
+    )
     parent_run_id = IdField(required=False, help_text="Filter by parent run.")
     root_run_id = IdField(
         required=False, help_text="Filter by lineage: the run with this ID and all runs that continue it."
@@ -143,13 +145,20 @@ class Which(BodySerializer):
 
 
 class ResumeRuns(BodySerializer):
-    """Which runs: exactly one of `ids`, `filter` and `all`; the last two for admins only."""
+    """Exactly one of `ids`, `filter` and `all`. `filter` and `all` are for admins only."""
 
-    ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
-    filter = Which(required=False, allow_null=True, default=None)
+    ids = serializers.ListField(
+        child=IdField(),
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=MAX_IDS,
+        help_text=f"Runs to resume, at most {MAX_IDS}.",
+    )
+    filter = Which(required=False, allow_null=True, default=None, help_text="Resume the runs that match.")
     all = Flag(required=False, default=False, help_text="Every paused run of the project.")
     message = MessageField('Next user turn of each run (default "continue").')
-    append = Flag(required=False, default=True)
+    append = Flag(required=False, default=True, help_text="False starts over with the message as the prompt.")
     max_steps = MaxSteps()
     kill = Flag(
         required=False, default=False, help_text="Also resume running runs, after stopping their workers. Admins only."
@@ -163,7 +172,7 @@ class ResumeRuns(BodySerializer):
 
 
 class Nothing(OfRun):
-    """Nothing to say."""
+    """An empty object, or no body."""
 
 
 class CallOutcome(OfRun):
