@@ -36,7 +36,8 @@ BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile
 # What asks no database, or always the same one (the embedded mode's SQLite), or is about the provider and takes half
 # a minute, is run by the first pass alone.
 ONCE := $(addprefix --ignore=,tests/embedded tests/runs/fixtures tests/runs/tools tests/deployment/test_files.py \
-	tests/deployment/test_wheel.py tests/outage tests/runs/test_policies.py tests/timeline/test_redact.py)
+	tests/deployment/test_wheel.py tests/outage tests/runs/test_policies.py tests/timeline/test_redact.py \
+	tests/test_documentation.py tests/test_documented_examples.py tests/test_reference.py)
 PACKAGES := agentops timeline runs
 
 .PHONY: help
@@ -49,7 +50,9 @@ help:
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
 	@echo 'make bench-check   the benchmarks in small, as tests'
-	@echo 'make check   style, types, imports, migrations, deployment settings'
+	@echo 'make check   style, types, imports, migrations, deployment settings, documentation'
+	@echo 'make docs    build the documentation as a site, in site/'
+	@echo 'make reference   write docs/reference again, from the code'
 	@echo 'make bench   the measurements'
 	@echo 'make lock    write the lock files again (LOCK_ARGS=--upgrade for newer versions)'
 	@echo 'make digests   look up the current digests of the images in docker-compose.yml and Dockerfile'
@@ -235,8 +238,26 @@ check: $(ENV_STAMP)
 	echo 'manage.py check --deploy, with settings as in production'; \
 	SECRET_KEY="$$key" $(PRODUCTION) $(BIN)/python -W error manage.py check --deploy --fail-level WARNING
 	$(BIN)/python -m pytest -q tests/test_code_rules.py
+	$(REFERENCE) --check
+	$(BUILD_DOCS)
+
+# --- Documentation ----------------------------------------------------------------------------------------------
+
+# Nothing is fetched; --strict fails for a link to a page or heading that does not exist.
+BUILD_DOCS = $(BIN)/zensical build --strict --clean
+
+.PHONY: docs
+docs: $(ENV_STAMP)
+	$(BUILD_DOCS)
+
+# Help texts name the defaults of these two, which are settings.
+REFERENCE = env -u PORT -u AGENTOPS_CONCURRENCY AGENTOPS_HOME=$(VENV)/check $(BIN)/python manage.py write_reference
+
+.PHONY: reference
+reference: $(ENV_STAMP)
+	$(REFERENCE)
 
 .PHONY: clean
 clean:
-	rm -rf $(VENV) dist build staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build site .cache staticfiles .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(PACKAGES) tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

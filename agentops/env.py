@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from email.utils import parseaddr
 from ipaddress import ip_network
 from pathlib import Path
@@ -28,15 +29,24 @@ class BadSetting(ImproperlyConfigured):
     """A variable of the environment cannot be used; the text names it and what is expected."""
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A variable that was read: its default as it would be written in the environment, and the accepted values."""
+
+    default: str
+    expected: str
+
+
 class Reader:
-    """Reads variables and remembers which `AGENTOPS_*` names exist, so that a misspelt one is refused."""
+    """Reads variables and remembers them, so that a misspelt `AGENTOPS_*` name is refused."""
 
     def __init__(self) -> None:
-        self._known: set[str] = set()
+        #: Variable name → setting, in the order of reading.
+        self.known: dict[str, Setting] = {}
 
     def read(self, name: str, default: T, parse: Callable[[str], T], expected: str) -> T:
         """The parsed value of `name`; unset and empty give `default`, a `ValueError` becomes `BadSetting`."""
-        self._known.add(name)
+        self.known[name] = Setting(as_text(default), expected)
         raw = os.environ.get(name, "")
         if not raw:
             return default
@@ -168,6 +178,18 @@ class Reader:
 
     def refuse_unknown(self) -> None:
         """A typing mistake in a variable's name must not silently leave the default in force."""
-        unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self._known)
+        unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self.known)
         if unknown:
             raise BadSetting(f"unknown variable {unknown[0]}")
+
+
+def as_text(default: object) -> str:
+    """A default as it would be written in the environment; empty if it cannot be."""
+    match default:
+        case bool():
+            return str(default).lower()
+        case int() | float() | str():
+            return str(default)
+        case list():
+            return ",".join(map(str, default))
+    return ""

@@ -1,6 +1,6 @@
 """All settings, each read from the environment by a strict reader (agentops/env.py).
 
-Names, defaults and meaning stand in README.md; a bad value ends the start with exit code 78.
+Their meaning: agentops/settings_reference.py. A value that cannot be used ends the start with exit code 78.
 """
 
 from __future__ import annotations

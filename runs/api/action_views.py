@@ -98,7 +98,7 @@ class Runs(Acting, RunList):
     takes: ClassVar = {"post": NewRun}
     answers: ClassVar = RunList.answers | {"post": RUN.schema()}
     statuses: ClassVar = {"post": {201: "The new run, queued."}}
-    summaries: ClassVar = {"get": "The runs of a project, newest first.", "post": "Start a run of an agent."}
+    summaries: ClassVar = {"get": "List the runs of a project, newest first.", "post": "Start a run of an agent."}
 
     def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
         project = self.get_project(Action.OPERATE)
@@ -119,11 +119,11 @@ class Runs(Acting, RunList):
 
 
 class Resume(Acting):
-    """Go on with a paused run, as a new one."""
+    """Resume a paused run as a new run."""
 
     takes: ClassVar = {"post": ResumeRun}
     answers: ClassVar = {"post": RESUMED_RUN}
-    statuses: ClassVar = {"post": {201: "The run that goes on.", 200: "The run that it went on as before this call."}}
+    statuses: ClassVar = {"post": {201: "The new run.", 200: "Already resumed: the run that continues it."}}
 
     def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
         run = self.get_run(Action.OPERATE)
@@ -135,7 +135,7 @@ class Resume(Acting):
 
 
 class ResumeMany(Acting):
-    """Go on with many runs, each by itself."""
+    """Resume several runs."""
 
     takes: ClassVar = {"post": ResumeRuns}
     answers: ClassVar = {"post": OUTCOMES}
@@ -156,10 +156,10 @@ class ResumeMany(Acting):
 
 
 class Fork(Acting):
-    """Begin another run at a checkpoint of this one.
+    """Fork a run at a checkpoint.
 
-    It counts its steps on from there, and refers to the messages before: nothing is said twice. The run itself stays
-    as it is, whatever its status.
+    The new run counts its steps on from there and shares the messages before it. The run itself does not change,
+    whatever its status.
     """
 
     takes: ClassVar = {"post": NewFork}
@@ -181,7 +181,7 @@ class PauseView(Acting):
 
     takes: ClassVar = {"post": Nothing}
     answers: ClassVar = {"post": RUN.schema()}
-    statuses: ClassVar = {"post": {200: "It is paused.", 202: "It will be, after the tools of its turn."}}
+    statuses: ClassVar = {"post": {200: "The run is paused.", 202: "The run will pause after the tools of its turn."}}
 
     def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
         run = self.get_run(Action.OPERATE)
@@ -193,11 +193,11 @@ class PauseView(Acting):
 
 
 class Stop(Acting):
-    """End a run."""
+    """Stop a run."""
 
     takes: ClassVar = {"post": Nothing}
     answers: ClassVar = {"post": RUN.schema()}
-    statuses: ClassVar = {"post": {200: "It has ended.", 202: "Its worker will end it."}}
+    statuses: ClassVar = {"post": {200: "The run has ended.", 202: "The worker will end the run."}}
 
     def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
         run = self.get_run(Action.OPERATE)
@@ -209,15 +209,15 @@ class Stop(Acting):
 
 
 class ResolveCall(Acting):
-    """Say what came of a tool call whose outcome is unknown.
+    """Resolve a tool call whose outcome is unknown.
 
-    The run waits for it: `retry` runs the call again, `done` gives it an output, `failed` an error. The first word
-    counts; a later one is refused with `call_not_unknown`, which says what was `chosen`.
+    `retry` runs the call again, `done` sets its output, `failed` its error; the waiting run continues with that. Only
+    the first decision counts. Later ones are refused with `call_not_unknown`, which names the one that was `chosen`.
     """
 
     takes: ClassVar = {"post": CallOutcome}
     answers: ClassVar = {"post": TOOL_CALL.schema()}
-    statuses: ClassVar = {"post": {200: "The call, with its result; one that shall run again is still `unknown`."}}
+    statuses: ClassVar = {"post": {200: "The call with its result. A call that will run again is still `unknown`."}}
 
     def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
         run = self.get_run(Action.OPERATE)
@@ -232,12 +232,12 @@ class ResolveCall(Acting):
 
 
 class Commands(Acting):
-    """Put a command into a run's inbox."""
+    """Send a command to a run."""
 
     takes: ClassVar = {"post": NewCommand}
     answers: ClassVar = {"post": {"anyOf": [COMMAND, RESUMED_RUN]}}
     statuses: ClassVar = {
-        "post": {202: "It was recorded.", 201: "The run that goes on.", 200: "Nothing was left to record."}
+        "post": {202: "The command was recorded.", 201: "The new run.", 200: "The command was recorded before."}
     }
 
     def post(self, request: HttpRequest, **_: Any) -> HttpResponse:

@@ -21,7 +21,7 @@ class NoSuchAgent(ResourceNotFound):
 
 
 class Agents(ApiView):
-    """The agents of a project, by name; without instructions, settings and policies, which the single one has."""
+    """List the agents of a project by name, without instructions, settings and policies."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(AGENTS)}
@@ -33,7 +33,7 @@ class Agents(ApiView):
 
 
 class AgentDetail(ApiView):
-    """One agent, whole."""
+    """Get an agent."""
 
     answers: ClassVar = {"get": AGENT.schema()}
 

@@ -15,15 +15,15 @@ from runs.queries.record_columns import EVENTS, events_after
 AFTER_SEQ = WholeParameter(
     name="afterSeq",
     code="invalid_after_seq",
-    description="Events after the one with this number; 0, the default, begins with the first. "
-    "A number beyond the last one finds nothing, and `last_seq` tells where the log stands.",
+    description="Start after this sequence number (default 0: from the first event). "
+    "Beyond the end of the log, `results` is empty, and `last_seq` is the number of the last event.",
     default=0,
     example=50,
 )
 
 
 class Events(ApiView):
-    """The events of a run, in order. Whoever has read all asks again with `afterSeq` as its last number."""
+    """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`."""
 
     parameters: ClassVar = {"get": (AFTER_SEQ, LIMIT)}
     answers: ClassVar = {

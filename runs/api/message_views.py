@@ -23,7 +23,7 @@ class MessageNotFound(ResourceNotFound):
 
 
 class Messages(ApiView):
-    """The messages of a run, by step; without their content, which the single one has."""
+    """List the messages of a run by step, without their content."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(MESSAGES)}
@@ -35,7 +35,7 @@ class Messages(ApiView):
 
 
 class MessageDetail(ApiView):
-    """One message, with its content."""
+    """Get a message with its content."""
 
     parameters: ClassVar = {"get": (SECRETS,)}
     answers: ClassVar = {"get": MESSAGE.schema()}

@@ -28,19 +28,19 @@ _NOTIFICATIONS = Listing(
     "projects_notification n",
     (
         Column("id", ID, "n.id"),
-        Column("kind", TEXT, "n.kind", note=f"One of {', '.join(Notification.Kind.values)}."),
+        Column("kind", TEXT, "n.kind", note=f"`{'` or `'.join(Notification.Kind.values)}`."),
         Column("title", TEXT, "n.title"),
         Column("text", TEXT, "n.text"),
-        Column("run_id", ID, "n.run_id", note="The run that it is about.", nullable=True),
+        Column("run_id", ID, "n.run_id", note="The run concerned.", nullable=True),
         Column("created_at", TIME, "n.created_at"),
-        Column("read", BOOLEAN, "", note="Whether you have read it; null for a key, which is nobody.", nullable=True),
+        Column("read", BOOLEAN, "", note="True if the user has read it. Null for API keys.", nullable=True),
     ),
     _ORDER,
     descending=True,
 )
 MARKED: dict[str, Any] = {
     "type": "object",
-    "properties": {"marked": {"type": "integer", "description": "How many were unread before."}},
+    "properties": {"marked": {"type": "integer", "description": "Number of notifications that were unread."}},
     "required": ["marked"],
 }
 
@@ -49,7 +49,9 @@ class WhatWasRead(BodySerializer):
     """Exactly one of `ids` and `up_to`."""
 
     ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
-    up_to = IdField(required=False, allow_null=True, default=None, help_text="This one and all that are older.")
+    up_to = IdField(
+        required=False, allow_null=True, default=None, help_text="Mark this notification and all older ones as read."
+    )
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
         if (sent["ids"] is None) == (sent["up_to"] is None):
@@ -58,7 +60,7 @@ class WhatWasRead(BodySerializer):
 
 
 class Notifications(ApiView):
-    """What somebody should see of a project, newest first."""
+    """List the notifications of a project, newest first."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(_NOTIFICATIONS)}
@@ -92,7 +94,7 @@ class Notifications(ApiView):
 
 
 class ReadNotifications(Acting):
-    """Say what you have read. A key has nothing to say here: it is nobody."""
+    """Mark notifications as read. Requires a signed-in user; API keys have no read state."""
 
     takes: ClassVar = {"post": WhatWasRead}
     answers: ClassVar = {"post": MARKED}

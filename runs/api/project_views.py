@@ -24,7 +24,7 @@ _PROJECTS = Listing(
 
 
 class Projects(ApiView):
-    """The projects that the caller may see, the oldest first."""
+    """List the projects that the caller may see, oldest first."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(_PROJECTS)}

@@ -16,7 +16,7 @@ from runs.queries.run_columns import with_id
 
 
 class Checkpoints(ApiView):
-    """The points from which a run can go on, be rewound or forked: one after each finished step."""
+    """List the checkpoints of a run: one after each finished step, from which it can be forked."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(CHECKPOINTS)}
@@ -28,7 +28,7 @@ class Checkpoints(ApiView):
 
 
 class Errors(ApiView):
-    """Every failed attempt of a model call, a tool or a step; also of those that a retry made good."""
+    """List the failed attempts of model calls, tools and steps, including those that a retry resolved."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(ERRORS)}
@@ -40,7 +40,7 @@ class Errors(ApiView):
 
 
 class UsageView(ApiView):
-    """Tokens and cost: of the whole run in `totals`, and of each model call in `results`."""
+    """Get tokens and cost: of the run in `totals`, of each model call in `results`."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(TURN_USAGES, totals=USAGE_TOTALS.schema())}

@@ -21,21 +21,23 @@ FILTERS: tuple[Parameter, ...] = (
     Choices(
         name="status",
         choices=[status.value for status in RunStatus],
-        description="Runs in any of these statuses: sent several times, or with commas between them.",
+        description="Filter by status. Repeat the parameter or separate values with commas.",
         example=["paused", "failed"],
     ),
-    TextParameter(name="agent_id", description="Runs of the agent with this name.", example="reviewer"),
-    IdParameter(name="parent_run_id", description="Runs that this one spawned."),
-    IdParameter(name="root_run_id", description="The run with this id and all that continue it."),
-    IdParameter(name="forked_from", description="Forks of this run."),
-    ChoiceParameter(name="source", choices=list(AgentRun.Source.values), description="Who executes them."),
-    TextParameter(name="label", description="Runs with this label, letter by letter.", example="nightly"),
+    TextParameter(name="agent_id", description="Filter by agent name.", example="reviewer"),
+    IdParameter(name="parent_run_id", description="Filter by parent run."),
+    IdParameter(
+        name="root_run_id", description="Filter by lineage: the run with this ID and all runs that continue it."
+    ),
+    IdParameter(name="forked_from", description="Filter by the run that was forked."),
+    ChoiceParameter(name="source", choices=list(AgentRun.Source.values), description="Filter by source."),
+    TextParameter(name="label", description="Filter by label, exact match.", example="nightly"),
     Time(name="created_after", description="Runs created at this time or later.", example="2026-11-20T00:00:00Z"),
     Time(name="created_before", description="Runs created before this time.", example="2026-11-21T00:00:00Z"),
     TextParameter(
         name="q",
-        description="Runs in whose title or messages this text was said: taken literally, A to Z in either case. "
-        "A page looks through the next 500 runs at most, so it may be short, or empty, and have a `next` all the same.",
+        description="Search titles and messages for this text, literally; A to Z match in either case. "
+        "A page looks through the next 500 runs at most, so it may be short or empty and still have a `next`.",
         example="rate limit",
     ),
 )
@@ -44,7 +46,7 @@ RELATIVES = {"parent_run_id": "r.parent_run_id", "root_run_id": "r.root_run_id",
 
 
 class RunList(ApiView):
-    """The runs of a project, newest first."""
+    """List the runs of a project, newest first."""
 
     parameters: ClassVar = {"get": (*FILTERS, *PAGING)}
     answers: ClassVar = {"get": page_of(RUNS)}
@@ -57,7 +59,7 @@ class RunList(ApiView):
 
 
 class RunDetail(ApiView):
-    """One run, with all that is known of it but what its own lists hold."""
+    """Get a run."""
 
     answers: ClassVar = {"get": RUN.schema()}
 
@@ -70,7 +72,7 @@ class RunDetail(ApiView):
 
 
 class Children(ApiView):
-    """The runs that a run spawned, newest first."""
+    """List the child runs of a run, newest first."""
 
     parameters: ClassVar = {"get": PAGING}
     answers: ClassVar = {"get": page_of(RUNS)}

@@ -19,22 +19,21 @@ from timeline.live.response import log_stream, refuse_foreign
 AFTER_SEQ = Parameter(
     name="afterSeq",
     code="invalid_after_seq",
-    description="Events after the one with this number. A `Last-Event-ID` header wins: only it is fresh when a "
-    "browser reconnects.",
+    description="Start after this sequence number. A `Last-Event-ID` header takes precedence.",
     example="50",
 )
 
 
 class EventStreamView(ApiView):
-    """Replay after `Last-Event-ID` or `?afterSeq=`, then whatever comes, until the run has ended.
+    """Stream the events of a run: those after `Last-Event-ID` or `afterSeq`, then new ones until the run ends.
 
     Every event is sent once, in the order of `seq`, up to the terminal one (`run.completed`, `run.failed`,
-    `run.stopped` or `run.resumed`). Then comes an event named `end`, and the stream closes. An event that is stored
-    after the terminal one, such as the output of a tool that answered late, is not sent to a stream that has ended: it
-    has a higher `seq`, and is given by `…/events?afterSeq=` or by opening the stream again with the last id, which
-    sends what was added and `end` again. Whoever has everything of an ended run is answered 204. A stream may also
-    close without `end`, after ten minutes at most: open it again with the last id. `stream-reset` says that the events
-    before are not those of this run any more: begin anew. `auth-revoked` says that access has ended.
+    `run.stopped` or `run.resumed`). Then an event named `end` is sent, and the stream closes. An event that is stored
+    after the terminal one, such as the output of a tool that answered late, has a higher `seq`. Get it from
+    `…/events?afterSeq=`, or open the stream again with the last `id`: it sends what was added, and `end` again. If
+    the run has ended and nothing was added, the answer is 204. A stream may also close without `end`, after ten minutes
+    at most: open it again with the last `id`. `stream-reset` means that the position is no longer valid: start again
+    from 0. `auth-revoked` means that access has ended.
     """
 
     http_method_names = ["get"]

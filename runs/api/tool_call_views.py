@@ -20,21 +20,21 @@ from runs.statuses import ToolStatus
 FILTERS = (
     TextParameter(
         name="tool_name",
-        description="Calls of the tool with exactly this name.",
+        description="Filter by tool name, exact match.",
         max_length=256,
         example="read_file",
     ),
     Choices(
         name="status",
         choices=[status.value for status in ToolStatus],
-        description="Calls in any of these statuses: sent several times, or with commas between them.",
+        description="Filter by status. Repeat the parameter or separate values with commas.",
         example=["error", "unknown"],
     ),
 )
 
 
 class ToolCalls(ApiView):
-    """The tool calls of a run, by step; without input and output, which the single one has."""
+    """List the tool calls of a run by step, without input and output."""
 
     parameters: ClassVar = {"get": (*FILTERS, *PAGING)}
     answers: ClassVar = {"get": page_of(TOOL_CALLS)}
@@ -52,7 +52,7 @@ class ToolCalls(ApiView):
 
 
 class ToolCallDetail(ApiView):
-    """One tool call, with its input and its whole output."""
+    """Get a tool call with its input and output."""
 
     parameters: ClassVar = {"get": (SECRETS,)}
     answers: ClassVar = {"get": TOOL_CALL.schema()}

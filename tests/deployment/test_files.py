@@ -20,7 +20,7 @@ from tests.deployment.compose import FILE, OURS, ROOT, VARIABLE, parsed, service
 ONCE = {"migrate", "proxy-volume"}
 #: What they need beyond nothing.
 CAPABILITIES = {"proxy": ["NET_BIND_SERVICE"], "proxy-volume": ["CHOWN"]}
-#: As many as README.md starts.
+#: As many as docs/guides/processes.md starts.
 WORKERS = 4
 #: Connections for the migrations, for a backup, and those that PostgreSQL keeps for superusers.
 RESERVED = 20
@@ -146,9 +146,9 @@ def test_the_example_of_an_environment_names_what_the_compose_file_asks_for() ->
 
     assert set(VARIABLE.findall(FILE.read_text())) <= named
     # And what it names beyond that exists: a variable of ours, or a provider's.
-    readme = (ROOT / "README.md").read_text()
+    settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
     for name in named - set(VARIABLE.findall(FILE.read_text())):
-        assert name.endswith("_API_KEY") or f"`{name}`" in readme, name
+        assert name.endswith("_API_KEY") or f"`{name}`" in settings, name
 
 
 def test_a_worker_has_the_time_that_it_takes_to_end() -> None:

@@ -34,7 +34,7 @@ PLAIN = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
 
 @contextmanager
 def serving(directory: Path) -> Iterator[int]:
-    """`agentops serve` as README.md and docker-compose.yml have it, on a database of its own."""
+    """`agentops serve` as docs/guides/processes.md and docker-compose.yml have it, on a database of its own."""
     port = free_port()
     env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(directory / "home"), "PORT": str(port)} | QUICK
     subprocess.run([*MANAGE, "migrate", "--no-input"], env=env, check=True, capture_output=True, timeout=120)

@@ -28,7 +28,7 @@ def agentops(*words: str) -> str:
 
 
 def back_up(stage: Stage) -> Path:
-    """As README.md says, while everybody works."""
+    """As docs/guides/backup.md says, while everybody works."""
     path = stage.home / "backup"
     if stage.databases.engine == "sqlite":
         agentops("backup", str(path))

@@ -43,7 +43,7 @@ _CODES = {"extra_forbidden": "unknown_field", "missing": "required"}
 
 
 class Custom(Payload):
-    """Payload of an `x.*` type: the sender's own object, with our `message` if it has one."""
+    """An `x.*` event: any object is a valid payload, with `message` if it has one."""
 
     model_config = ConfigDict(extra="allow", alias_generator=None)
     __pydantic_extra__: dict[str, JsonValue]

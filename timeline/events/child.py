@@ -8,6 +8,8 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.HANDOFF)
 class Handoff(Payload):
+    """An agent handed its work to another one."""
+
     from_agent: str | None = None
     to_agent: str | None = None
     run_id: str | None = None
@@ -35,6 +37,8 @@ class _ChildRun(Payload):
 
 @register(EventType.CHILD_RUN_STARTED)
 class ChildRunStarted(_ChildRun):
+    """The run spawned a child run."""
+
     prompt: str | None = None
 
     def describe(self) -> str:
@@ -43,6 +47,8 @@ class ChildRunStarted(_ChildRun):
 
 @register(EventType.CHILD_RUN_COMPLETED)
 class ChildRunCompleted(_ChildRun):
+    """A child run ended."""
+
     status: str | None = None
     summary: str | None = None
     error: str | None = None

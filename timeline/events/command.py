@@ -10,7 +10,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.COMMAND_RECEIVED)
 class CommandReceived(Payload):
-    """`payload` is any JSON: a bad command is recorded with the bad payload it had."""
+    """A command reached the run's inbox. `payload` is recorded as it came, also if it was invalid."""
 
     key: str | None = None
     type: Name
@@ -41,8 +41,7 @@ _ALIASES = {"recover": "resume"}
 
 @register(EventType.POLICY_APPLIED)
 class PolicyApplied(Payload):
-    """What a policy did about a run, and why. `attempt` of `attempts` where they are counted; without `attempts` there
-    is no end to them."""
+    """A policy acted. `attempt` counts up to `attempts`; without `attempts` there is no limit."""
 
     trigger: str | None = None
     action: str | None = None

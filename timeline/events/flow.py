@@ -10,6 +10,8 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.FLOW_STARTED)
 class FlowStarted(Payload):
+    """A flow started."""
+
     flow: str | None = None
     flow_version: Count | None = None
     nodes: Count | None = None
@@ -23,7 +25,7 @@ class FlowStarted(Payload):
 
 @register(EventType.FLOW_RESUMED)
 class FlowResumed(Payload):
-    """`nodes` are those that were running and are entered again."""
+    """A flow resumed. `nodes` were running and are entered again."""
 
     nodes: list[str] | None = None
     by: str | None = None
@@ -34,6 +36,8 @@ class FlowResumed(Payload):
 
 @register(EventType.FLOW_COMPLETED)
 class FlowCompleted(Payload):
+    """A flow ended."""
+
     status: str | None = None
     outputs: JsonValue = None
     duration_ms: Millis | None = None
@@ -57,6 +61,8 @@ class _Node(Payload):
 
 @register(EventType.NODE_STARTED)
 class NodeStarted(_Node):
+    """A node of a flow started, or was resumed."""
+
     run_id: str | None = None
     session_id: str | None = None
     resumed: bool = False
@@ -67,6 +73,8 @@ class NodeStarted(_Node):
 
 @register(EventType.NODE_COMPLETED)
 class NodeCompleted(_Node):
+    """A node of a flow completed."""
+
     run_id: str | None = None
     output: JsonValue = None
     truncated: bool = False
@@ -78,7 +86,7 @@ class NodeCompleted(_Node):
 
 @register(EventType.NODE_FAILED)
 class NodeFailed(_Node):
-    """`continued`: the node's policy lets the flow go on without it."""
+    """A node of a flow failed. `continued`: its policy lets the flow go on without it."""
 
     run_id: str | None = None
     error_type: str | None = None
@@ -91,6 +99,8 @@ class NodeFailed(_Node):
 
 @register(EventType.NODE_SKIPPED)
 class NodeSkipped(_Node):
+    """A node of a flow was skipped."""
+
     reason: str | None = None
 
     def describe(self) -> str:
@@ -110,12 +120,16 @@ class _Edge(Payload):
 
 @register(EventType.EDGE_FIRED)
 class EdgeFired(_Edge):
+    """An edge of a flow fired."""
+
     def describe(self) -> str:
         return f"{self.name()} fired"
 
 
 @register(EventType.EDGE_SKIPPED)
 class EdgeSkipped(_Edge):
+    """An edge of a flow was skipped."""
+
     reason: str | None = None
 
     def describe(self) -> str:
@@ -124,6 +138,8 @@ class EdgeSkipped(_Edge):
 
 @register(EventType.LOOP_ITERATED)
 class LoopIterated(Payload):
+    """A loop of a flow started another iteration."""
+
     edge: str | None = None
     node: str | None = None
     iteration: Count | None = None

@@ -10,7 +10,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.HOOK_DECIDED)
 class HookDecided(Payload):
-    """`diff` is what the hook changed in the arguments."""
+    """A hook allowed, denied or changed a call. `diff` is what it changed in the arguments."""
 
     hook: str | None = None
     event: str | None = None
@@ -26,6 +26,8 @@ class HookDecided(Payload):
 
 @register(EventType.SAFETY_BLOCK)
 class SafetyBlock(Payload):
+    """A safety rule blocked a call."""
+
     code: str | None = None
     reason: str | None = None
     call_id: str | None = None
@@ -48,11 +50,15 @@ class _Approval(Payload):
 
 @register(EventType.APPROVAL_REQUESTED)
 class ApprovalRequested(_Approval):
+    """A call waits for an approval."""
+
     def describe(self) -> str:
         return sentence("Approval requested", self.tool_name and f"for {self.tool_name}", because(self.reason))
 
 
 @register(EventType.APPROVAL_RESOLVED)
 class ApprovalResolved(_Approval):
+    """A call was approved or denied."""
+
     def describe(self) -> str:
         return sentence(self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason))

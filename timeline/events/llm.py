@@ -23,6 +23,8 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.LLM_TURN_START)
 class LlmTurnStart(Payload):
+    """The model was asked. `attempt` counts retries from 0, `call` the model calls of the conversation."""
+
     attempt: Count | None = None
     model: str | None = None
     call: Count | None = None
@@ -40,19 +42,23 @@ class _Delta(Payload):
 
 @register(EventType.LLM_TEXT_DELTA)
 class LlmTextDelta(_Delta):
+    """A piece of the model's text as it is streamed; the deltas of block `index`, joined, are the block."""
+
     def describe(self) -> str:
         return sentence("Model wrote", number(len(self.text), "character"))
 
 
 @register(EventType.LLM_THINKING_DELTA)
 class LlmThinkingDelta(_Delta):
+    """A piece of the model's thinking as it is streamed."""
+
     def describe(self) -> str:
         return sentence("Model thought", number(len(self.text), "character"))
 
 
 @register(EventType.LLM_TEXT)
 class LlmText(Payload):
-    """A text that was not streamed; `index` says which block of the answer it is."""
+    """A block of text that was not streamed; `index` is its place in the answer."""
 
     text: str | None = None
     index: Count | None = None
@@ -64,6 +70,8 @@ class LlmText(Payload):
 
 @register(EventType.LLM_THINKING)
 class LlmThinking(Payload):
+    """A block of thinking that was not streamed; `index` is its place in the answer."""
+
     text: str | None = None
     index: Count | None = None
 
@@ -83,7 +91,10 @@ class ToolRequest(BaseModel):
 
 @register(EventType.LLM_TURN_END)
 class LlmTurnEnd(Payload):
-    """`tool_calls` is a number from our engine, which has rows for them; external runners send the calls."""
+    """The model's answer was stored, with its tokens and cost.
+
+    `tool_calls` is a number if the engine executed the run, which has rows for them; external runners send the calls.
+    """
 
     attempt: Count | None = None
     model: str | None = None
@@ -108,8 +119,11 @@ class LlmTurnEnd(Payload):
 
 @register(EventType.LLM_TURN_ABANDONED)
 class LlmTurnAbandoned(Payload):
-    """`usage` says what is known of the tokens that the provider counts for the call: some of them or none. It is
-    absent where the provider refused the call."""
+    """A model call broke off; text that it streamed is no part of the conversation.
+
+    `usage` says what is known of the tokens that the provider bills for it: `partial` or `unknown`. It is absent if
+    the provider refused the call.
+    """
 
     attempt: Count | None = None
     reason: str | None = None

@@ -19,7 +19,10 @@ _SPEAKERS = {
 
 @register(EventType.MESSAGE_ADDED)
 class MessageAdded(Payload):
-    """Our engine sends a preview of its row; external runners send the content their row is made from."""
+    """A message joined the conversation.
+
+    The engine sends a preview of the message's row. External runners send the `content` that the row is made from.
+    """
 
     role: Literal["system", "user", "assistant", "tool_result"]
     position: Count | None = None

@@ -10,8 +10,11 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.ERROR)
 class Error(Payload):
-    """`context` says where it happened: a word from our engine, any detail from an external runner. `error` is for
-    people, `details` is what the vendor or its library said."""
+    """An error. The run goes on, unless the next event says otherwise.
+
+    `context` says where it happened: a word from the engine, any detail from external runners. `error` is for people,
+    `details` is what the vendor or its library said.
+    """
 
     error_type: str | None = None
     error: str | None = None
@@ -26,7 +29,7 @@ class Error(Payload):
 
 @register(EventType.BUDGET_WARNING)
 class BudgetWarning(Payload):
-    """Texts, because a budget may be counted in steps, tokens, seconds or money."""
+    """A budget is nearly used up. The numbers are texts: a budget counts steps, tokens, seconds or money."""
 
     budget: str | None = None
     used: Money | None = None
@@ -39,7 +42,7 @@ class BudgetWarning(Payload):
 
 @register(EventType.CONTEXT_TRIMMED)
 class ContextTrimmed(Payload):
-    """What left the request, and about how many tokens it has without that."""
+    """The oldest turns left the request to fit the model's window; `tokens` estimates what remains."""
 
     turns: Count | None = None
     messages: Count | None = None

@@ -12,8 +12,10 @@ _SUBJECTS = {"llm": "the model call", "tool": "the tool call"}
 
 @register(EventType.RETRY_SCHEDULED)
 class RetryScheduled(Payload):
-    """`error` is for people, `details` is what the vendor or its library said. `until`: there is no last attempt before
-    that time."""
+    """A failed call will be retried.
+
+    `error` is for people, `details` is what the vendor or its library said. There is no last attempt before `until`.
+    """
 
     what: Literal["llm", "tool"] | None = None
     attempt: Count | None = None

@@ -28,6 +28,8 @@ RETRY_ALONE, _RETRIED_ALONE = "retry_alone", "to be retried alone after a worker
 
 @register(EventType.RUN_CREATED)
 class RunCreated(Payload):
+    """A run was created. `changed` names what a fork's agent has otherwise, such as `model` or `instructions`."""
+
     agent: str | None = None
     agent_version: Count | None = None
     prompt: str | None = None
@@ -54,7 +56,7 @@ class RunCreated(Payload):
 
 @register(EventType.RUN_STARTED)
 class RunStarted(Payload):
-    """Ours says which worker; an external runner says what it started, which opens the run here."""
+    """A worker started the run. An external runner says what it started, which opens the run here."""
 
     worker: str | None = None
     epoch: Count | None = None
@@ -70,6 +72,8 @@ class RunStarted(Payload):
 
 @register(EventType.RUN_PHASE)
 class RunPhase(Payload):
+    """The status changed without an event type of its own, such as back to `queued` at the end of a slice."""
+
     status: Name
     reason: str | None = None
 
@@ -81,7 +85,7 @@ class RunPhase(Payload):
 
 @register(EventType.RUN_WAITING)
 class RunWaiting(Payload):
-    """The last two are what an agent asks, and the answers that it offers."""
+    """The run waits and holds no worker. `question` and `choices` are what its agent asks a person."""
 
     reason: Name
     until: Moment | None = None
@@ -102,6 +106,8 @@ class RunWaiting(Payload):
 
 @register(EventType.RUN_PAUSED)
 class RunPaused(Payload):
+    """The run paused: a person, a program or a policy decides whether to resume it."""
+
     reason: Name
     by: str | None = None
     detail: str | None = None
@@ -113,7 +119,7 @@ class RunPaused(Payload):
 
 @register(EventType.RUN_RESUMED)
 class RunResumed(Payload):
-    """`reason`: what made a policy resume it."""
+    """The run was resumed: run `run_id` continues it. `reason` is what made a policy resume it."""
 
     run_id: Name
     by: str | None = None
@@ -125,6 +131,8 @@ class RunResumed(Payload):
 
 @register(EventType.RUN_RECOVERED)
 class RunRecovered(Payload):
+    """Another worker took over a run whose worker had stopped renewing its lease."""
+
     cause: Name
     epoch: Count | None = None
     previous_epoch: Count | None = None
@@ -136,6 +144,8 @@ class RunRecovered(Payload):
 
 @register(EventType.RUN_ROLLED_BACK)
 class RunRolledBack(Payload):
+    """Messages of a step that cannot be completed left the conversation; they stay in the log."""
+
     reason: str | None = None
     positions: list[Count] | None = None
 
@@ -146,7 +156,7 @@ class RunRolledBack(Payload):
 
 @register(EventType.RUN_COMPLETED)
 class RunCompleted(Payload):
-    """The last five are an external runner's, whose run has no other place to say them."""
+    """The run ended well. External runners send the fields from `result` on: their runs have no other place."""
 
     summary: str | None = None
     steps: Count | None = None
@@ -164,6 +174,8 @@ class RunCompleted(Payload):
 
 @register(EventType.RUN_FAILED)
 class RunFailed(Payload):
+    """The run failed and cannot be resumed."""
+
     error_type: Name
     error: str | None = None
 
@@ -173,6 +185,8 @@ class RunFailed(Payload):
 
 @register(EventType.RUN_STOPPED)
 class RunStopped(Payload):
+    """The run was stopped for good."""
+
     reason: str | None = None
     by: str | None = None
 

@@ -10,7 +10,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.TOOL_START)
 class ToolStart(Payload):
-    """`arguments` is a preview text from our engine, and the arguments themselves from an external runner."""
+    """A tool call started. `arguments` is a preview from the engine, and the whole arguments from external runners."""
 
     call_id: Name
     tool_name: Name
@@ -24,7 +24,7 @@ class ToolStart(Payload):
 
 @register(EventType.TOOL_OUTPUT)
 class ToolOutput(Payload):
-    """`late`: the tool answered after another worker had taken the run over, so this is no result."""
+    """Output of a tool that is still running. `late`: another worker had taken over the run, so it is no result."""
 
     call_id: str | None = None
     stream: str | None = None
@@ -37,7 +37,10 @@ class ToolOutput(Payload):
 
 @register(EventType.TOOL_END)
 class ToolEnd(Payload):
-    """Our engine sends a preview of its row; external runners send the output their row is made from."""
+    """A tool call ended.
+
+    The engine sends a preview of the call's row. External runners send the `output` that the row is made from.
+    """
 
     call_id: Name
     tool_name: str | None = None
@@ -59,7 +62,7 @@ _DECLARED = {"done": "reported done", "failed": "reported failed", "retry": "to 
 
 @register(EventType.TOOL_OUTCOME_RESOLVED)
 class ToolOutcomeResolved(Payload):
-    """What somebody declared of a call whose outcome was unknown: `done`, `failed`, or `retry` to run it again."""
+    """Somebody resolved a call whose outcome was unknown: `done`, `failed`, or `retry` to run it again."""
 
     call_id: Name
     tool_name: str | None = None

@@ -8,6 +8,8 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.FILE_CHANGED)
 class FileChanged(Payload):
+    """The agent changed a file."""
+
     path: Name
     change: str | None = None
     old_path: str | None = None
@@ -24,7 +26,7 @@ class FileChanged(Payload):
 
 @register(EventType.GIT_COMMIT)
 class GitCommit(Payload):
-    """`subject` is the commit's own text, because `message` is the event's."""
+    """The agent made a commit. `subject` is the commit's message, because `message` is the event's."""
 
     sha: str | None = None
     branch: str | None = None
@@ -49,6 +51,8 @@ class _Deploy(Payload):
 
 @register(EventType.DEPLOY_TRIGGERED)
 class DeployTriggered(_Deploy):
+    """The agent triggered a deployment."""
+
     by: str | None = None
 
     def describe(self) -> str:
@@ -57,6 +61,8 @@ class DeployTriggered(_Deploy):
 
 @register(EventType.DEPLOY_STATUS)
 class DeployStatus(_Deploy):
+    """The status of a deployment changed."""
+
     status: Name
     error: str | None = None
 

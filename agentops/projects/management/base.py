@@ -27,6 +27,22 @@ EXIT_INVALID = 7
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 EXIT_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 
+#: Every code with which a command ends, and its meaning.
+EXIT_CODES = {
+    0: "Done.",
+    EXIT_NOT_COMPLETED: "A check found something, or a run that was waited for did not complete.",
+    EXIT_USAGE: "The arguments cannot be used.",
+    EXIT_NOT_FOUND: "A run, project, agent or key was not found.",
+    4: "Ambiguous: a prefix names more than one run or key.",
+    EXIT_REFUSED: "Refused: the current state, or a limit, does not allow it.",
+    EXIT_UNREADABLE: "A file or the database cannot be read or written.",
+    EXIT_INVALID: "A file or a value has invalid contents.",
+    75: "Already running: another process uses the same `AGENTOPS_HOME`.",
+    78: "A setting cannot be used.",
+    EXIT_INTERRUPTED: "Interrupted by Ctrl-C.",
+    EXIT_PIPE: "The reader of the output closed it.",
+}
+
 # 4 (ambiguous) has no HTTP status of its own: such errors say `exit_code`.
 EXIT_OF_STATUS = {400: EXIT_INVALID, 413: EXIT_INVALID, 422: EXIT_INVALID, 404: EXIT_NOT_FOUND, 410: EXIT_NOT_FOUND}
 

@@ -42,7 +42,7 @@ class MaxSteps(WholeField):
     """A budget of steps; what is one is the domain's to say."""
 
     def __init__(self) -> None:
-        text = "How many steps it may make. Null: as many as the agent says, or the run before."
+        text = "Step limit. Null: that of the agent, or of the run that is resumed or forked."
         bounds = {"min_value": 1, "max_value": settings.AGENTOPS_MAX_TOTAL_STEPS}
         super().__init__(required=False, allow_null=True, default=None, help_text=text, **bounds)
         # The bounds are told to readers of the document; it is not these that refuse.
@@ -74,8 +74,8 @@ class AgentId(StringField):
 class OfRun(BodySerializer):
     """About the run of the address. A body may name it too; one that names another is refused (`run_mismatch`)."""
 
-    run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="The run of the address, or nothing.")
-    runId = StringField(required=False, max_length=MAX_RUN_NAME, help_text="The same.")
+    run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Optional; must be the run of the address.")
+    runId = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Same as `run_id`.")
 
     def to_internal_value(self, data: Any) -> Any:
         found = super().to_internal_value(data)
@@ -84,21 +84,21 @@ class OfRun(BodySerializer):
 
 
 class NewRun(BodySerializer):
-    agent_id = AgentId(help_text="The agent's name in the project.")
-    prompt = MessageField("The first user turn. An agent that plays a recording may do without.")
+    agent_id = AgentId(help_text="Name of the agent.")
+    prompt = MessageField("First user turn. Optional for agents that play a recording.")
     title = LineField(
-        required=False, default="", max_length=title_limits.MAX_TITLE, help_text="Else the prompt's first line."
+        required=False, default="", max_length=title_limits.MAX_TITLE, help_text="Default: first line of the prompt."
     )
     labels = serializers.ListField(child=Label(), required=False, default=list, max_length=title_limits.MAX_LABELS)
     max_steps = MaxSteps()
-    parent_run_id = IdField(required=False, allow_null=True, default=None, help_text="A run of the same project.")
+    parent_run_id = IdField(required=False, allow_null=True, default=None, help_text="Parent run, in the same project.")
 
 
 class ResumeRun(OfRun):
-    message = MessageField('The next user turn. Left out, it is "continue".')
-    append = Flag(required=False, default=True, help_text="False begins anew, with the message as the prompt.")
+    message = MessageField('Next user turn (default "continue").')
+    append = Flag(required=False, default=True, help_text="False starts over with the message as the prompt.")
     max_steps = MaxSteps()
-    kill = Flag(required=False, default=False, help_text="Take a live run from its worker first; for admins only.")
+    kill = Flag(required=False, default=False, help_text="Stop the worker of a running run first. Admins only.")
 
 
 class AgentChanges(BodySerializer):
@@ -114,10 +114,10 @@ class NewFork(OfRun):
     """Where to fork: exactly one of `step` and `checkpoint`."""
 
     step = WholeField(
-        required=False, allow_null=True, default=None, min_value=1, help_text="After this step of the conversation."
+        required=False, allow_null=True, default=None, min_value=1, help_text="Fork after this step of the lineage."
     )
-    checkpoint = IdField(required=False, allow_null=True, default=None, help_text="A checkpoint's id.")
-    message = MessageField("The next user turn. Left out, the fork goes on from what its tools gave.")
+    checkpoint = IdField(required=False, allow_null=True, default=None, help_text="ID of a checkpoint.")
+    message = MessageField("Next user turn. Default: the fork continues from the tool results.")
     agent = AgentChanges(required=False)
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
@@ -127,12 +127,16 @@ class NewFork(OfRun):
 
 
 class Which(BodySerializer):
-    """Paused runs that are all of this; with `kill` live ones too."""
+    """Paused runs that match every field; with `kill` running runs too."""
 
-    agent_id = AgentId(required=False, help_text="Runs of the agent with this name.")
-    status_reason = LineField(required=False, max_length=64, help_text="Why they are paused, such as max_steps.")
-    parent_run_id = IdField(required=False, help_text="Runs that this one spawned.")
-    root_run_id = IdField(required=False, help_text="The run with this id and all that continue it.")
+    agent_id = AgentId(required=False, help_text="Filter by agent name.")
+    status_reason = LineField(
+        required=False, max_length=64, help_text="Filter by reason of the pause, such as `max_steps`."
+    )
+    parent_run_id = IdField(required=False, help_text="Filter by parent run.")
+    root_run_id = IdField(
+        required=False, help_text="Filter by lineage: the run with this ID and all runs that continue it."
+    )
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
         if not sent:
@@ -141,16 +145,25 @@ class Which(BodySerializer):
 
 
 class ResumeRuns(BodySerializer):
-    """Which runs: exactly one of `ids`, `filter` and `all`; the last two for admins only."""
+    """Exactly one of `ids`, `filter` and `all`. `filter` and `all` are for admins only."""
 
-    ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
-    filter = Which(required=False, allow_null=True, default=None)
+    ids = serializers.ListField(
+        child=IdField(),
+        required=False,
+        allow_null=True,
+        default=None,
+        max_length=MAX_IDS,
+        help_text=f"Runs to resume, at most {MAX_IDS}.",
+    )
+    filter = Which(required=False, allow_null=True, default=None, help_text="Resume the runs that match.")
     all = Flag(required=False, default=False, help_text="Every paused run of the project.")
-    message = MessageField('The next user turn of each. Left out, it is "continue".')
-    append = Flag(required=False, default=True)
+    message = MessageField('Next user turn of each run (default "continue").')
+    append = Flag(required=False, default=True, help_text="False starts over with the message as the prompt.")
     max_steps = MaxSteps()
-    kill = Flag(required=False, default=False, help_text="Also the live ones, taken from their workers; admins only.")
-    dry_run = Flag(required=False, default=False, help_text="Only say what would be done.")
+    kill = Flag(
+        required=False, default=False, help_text="Also resume running runs, after stopping their workers. Admins only."
+    )
+    dry_run = Flag(required=False, default=False, help_text="List what would happen, and change nothing.")
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
         if [sent["ids"] is not None, sent["filter"] is not None, sent["all"]].count(True) != 1:
@@ -159,13 +172,13 @@ class ResumeRuns(BodySerializer):
 
 
 class Nothing(OfRun):
-    """Nothing to say."""
+    """An empty object, or no body."""
 
 
 class CallOutcome(OfRun):
     choice = serializers.ChoiceField(choices=[choice.value for choice in OutcomeChoice])
-    output = MessageField("Of `done`: what the tool came to. Left out, the model is told that it was done.")
-    message = MessageField("Of `failed`: what went wrong. Left out, the model is told that it failed.")
+    output = MessageField("For `done`: the output of the tool. Default: the model is told that it was done.")
+    message = MessageField("For `failed`: the error. Default: the model is told that it failed.")
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
         for name, choice in (("output", OutcomeChoice.DONE), ("message", OutcomeChoice.FAILED)):
@@ -181,15 +194,15 @@ class MessageBody(OfRun):
 class NewCommand(OfRun):
     type = serializers.ChoiceField(choices=["send", "reply", "pause", "stop", "resume"])
     message = MessageField(
-        "What to send, to reply or to resume with. To a run that waits for an answer, send and reply are the answer."
+        "Message to send, reply or resume with. If the run waits for an answer, send and reply are the answer."
     )
-    payload = MessageBody(required=False, help_text="The message may stand in here as well.")
+    payload = MessageBody(required=False, help_text="May contain the message instead.")
     key = Identifier(
         MAX_KEY,
         required=False,
         allow_null=True,
         default=None,
-        help_text="The same key again is the same command: it is recorded once.",
+        help_text="Idempotency key of the command. A repeated key is recorded once.",
     )
 
     def validate(self, sent: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class CursorParameter(Parameter):
 
     name: str = "cursor"
     code: str = "invalid_cursor"
-    description: str = "The place of a page, taken as it is from `next` or `previous` of another page of this list."
+    description: str = "Position of a page, from `next` or `previous` of another page of this list."
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "maxLength": MAX_CURSOR}

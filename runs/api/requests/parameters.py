@@ -185,7 +185,7 @@ class TextParameter(Parameter):
 LIMIT = WholeParameter(
     name="limit",
     code="invalid_limit",
-    description=f"How many rows a page has at most: {DEFAULT_LIMIT} unless told otherwise, {MAX_LIMIT} at most.",
+    description=f"Rows per page, at most {MAX_LIMIT} (default {DEFAULT_LIMIT}).",
     default=DEFAULT_LIMIT,
     low=1,
     high=MAX_LIMIT,
@@ -237,6 +237,6 @@ def _missing(parameter: Parameter) -> Fault:
 SECRETS = ChoiceParameter(
     name="secrets",
     choices=["show"],
-    description="`show` gives what is masked as `[REDACTED:…]` otherwise: for admins, and for keys with the scope "
-    "`secrets`. The audit trail keeps who asked.",
+    description="`show` returns what is otherwise masked as `[REDACTED:…]`. For admins and keys with the scope "
+    "`secrets`; each use is audited.",
 )

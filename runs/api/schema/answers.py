@@ -7,7 +7,9 @@ from typing import Any
 from runs.queries.run_columns import RUN
 from runs.statuses import RunStatus
 
-RESUMED: dict[str, Any] = {"already_resumed": {"type": "boolean", "description": "Whether it was before this call."}}
+RESUMED: dict[str, Any] = {
+    "already_resumed": {"type": "boolean", "description": "True if it was resumed before this request."}
+}
 RESUMED_RUN = RUN.schema() | {
     "properties": RUN.schema()["properties"] | RESUMED,
     "required": [*RUN.schema()["required"], "already_resumed"],

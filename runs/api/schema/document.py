@@ -24,21 +24,21 @@ SECURITY: list[dict[str, list[str]]] = [{"key": []}, {"session": []}]
 _IDEMPOTENCY_KEY = {
     "name": HEADER,
     "in": "header",
-    "description": "Of the caller's making, for this request alone: a repeat with the same key gets the first answer "
-    f"again (with `{REPLAYED}: true`), and nothing is done twice. Kept for a day.",
+    "description": "Chosen by the caller for this request. A repeat with the same key gets the first answer again "
+    f"(with `{REPLAYED}: true`), and nothing is done twice. Kept for a day.",
     "schema": {"type": "string", "pattern": r"^[!-~]([ -~]{0,253}[!-~])?$"},
     "example": "resume-01a1f9cd-1",
 }
 _IF_NONE_MATCH = {
     "name": "If-None-Match",
     "in": "header",
-    "description": "The ETag of an earlier answer: 304, without a body, where nothing has changed.",
+    "description": "ETag of an earlier answer. If nothing changed, the answer is 304 without a body.",
     "schema": {"type": "string"},
 }
 _LAST_EVENT_ID = {
     "name": "Last-Event-ID",
     "in": "header",
-    "description": "The `id` of the last event that was received; it wins over `afterSeq`.",
+    "description": "`id` of the last event received. Takes precedence over `afterSeq`.",
     "schema": {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,6})?$"},
 }
 _TEXT_HEADER = {"schema": {"type": "string"}}
@@ -46,10 +46,10 @@ _LINK = {"Link": {"description": "The next and the previous page, as in the body
 _ETAG = {"ETag": {"description": "Of this answer, for If-None-Match.", **_TEXT_HEADER}}
 _WHOLE_HEADER = {"schema": {"type": "integer", "minimum": 0}}
 _RATES = {
-    limits.LIMIT: {"description": "Requests that may be sent in a minute, by the limit nearest to its end: of the API "
-    "key, the person or the address. None of these headers: there is no limit.", **_WHOLE_HEADER},
-    limits.REMAINING: {"description": "Requests that are left of them.", **_WHOLE_HEADER},
-    limits.RESET: {"description": "Seconds until all of them may be sent again.", **_WHOLE_HEADER},
+    limits.LIMIT: {"description": "Requests per minute of the limit that is closest to being used up: that of the API "
+    "key, the user or the address. Without these headers there is no limit.", **_WHOLE_HEADER},
+    limits.REMAINING: {"description": "Requests that are left.", **_WHOLE_HEADER},
+    limits.RESET: {"description": "Seconds until the limit is reset.", **_WHOLE_HEADER},
 }  # fmt: skip
 _RATE_HEADERS = {name: {"$ref": f"#/components/headers/{name}"} for name in _RATES}
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", **_WHOLE_HEADER}}
@@ -58,29 +58,29 @@ _LOCATION = {"Location": {"description": "The new run's address.", **_TEXT_HEADE
 #: Status → what it means here. Which of them a view gives follows from what it is.
 REFUSALS = {
     400: "The query, a header or the body cannot be read.",
-    401: "No credential, or one that is not valid (any more).",
-    403: "The project may be seen, but this not done in it; or a session's request without its token.",
-    404: "Nothing there, or nothing that the caller may see.",
+    401: "The credential is missing, invalid, revoked or expired.",
+    403: "The caller's role or scope does not allow it, or a session's request has no CSRF token.",
+    404: "Not found, or not visible to the caller.",
     406: "The Accept header excludes JSON.",
-    408: "The body did not come within 30 seconds.",
-    409: "Not as the run is now; or the first request with this key is not answered yet.",
-    410: "The run was removed when its time was over; the answer says when.",
-    413: "The body, or something in it, is larger than it may be.",
-    415: "The body is not JSON in UTF-8, or encoded in another way than gzip.",
-    422: "The body cannot be used as it is; `errors` points to what is wrong.",
-    429: "Too many requests in a minute (`rate_limited`), or streams at a time. See Retry-After.",
-    503: "The database does not answer, or there is no place; nothing was changed. See Retry-After.",
+    408: "The body did not arrive within 30 seconds.",
+    409: "The state of the run does not allow it, or the first request with this key is still in progress.",
+    410: "The run was deleted by retention; the answer says when.",
+    413: "The body, or a part of it, is too large.",
+    415: "The body is not JSON in UTF-8, or has an encoding other than gzip.",
+    422: "The body is invalid; `errors` points to the fields at fault.",
+    429: "Too many requests per minute (`rate_limited`), or too many streams. See Retry-After.",
+    503: "The database does not answer, or the server is full. Nothing was changed. See Retry-After.",
 }
 PROBLEM_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": "A refusal, as RFC 9457 has it.",
+    "description": "A refusal (RFC 9457).",
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "code": {"type": "string", "description": "A word for programs."},
-        "detail": {"type": "string", "description": "A sentence for people."},
-        "request_id": {"type": "string", "description": "Names this request in the server's log."},
+        "code": {"type": "string", "description": "Machine-readable code."},
+        "detail": {"type": "string", "description": "Explanation for people."},
+        "request_id": {"type": "string", "description": "ID of the request in the server's log."},
         "errors": {
             "type": "array",
             "maxItems": MAX_FAULTS,
@@ -113,7 +113,7 @@ class Described(AutoSchema):
     view: ApiView
     #: Words of a path's parameters that are no ids.
     PATH_WORDS: ClassVar[Mapping[str, str]] = {
-        "project": "A project's id or slug.",
+        "project": "A project's ID or slug.",
         "agent": "The agent's name.",
     }
 
@@ -182,7 +182,7 @@ class Described(AutoSchema):
         if self._is_tagged():
             answers["304"] = {"description": "Unchanged.", "headers": _ETAG}
         if self._is_stream():
-            answers["204"] = {"description": "The run has ended, and the caller has all its events."}
+            answers["204"] = {"description": "The run has ended and there are no further events."}
         problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
         for status in self._refusals():
             answers[str(status)] = {"description": REFUSALS[status], "content": {PROBLEM: problem}}
@@ -201,7 +201,7 @@ class Described(AutoSchema):
         return {"description": text, "content": content, **({"headers": headers} if headers else {})}
 
     def _statuses(self) -> Mapping[int, str]:
-        return self.view.statuses.get(self.verb) or {200: "As asked."}
+        return self.view.statuses.get(self.verb) or {200: "Success."}
 
     def _refusals(self) -> Sequence[int]:
         found = [400, 401, 403, 404, 406]

@@ -18,7 +18,7 @@ POLICIES = (
     "A definition's policies say what happens to a run that nobody watches. on_idle (it answers without calling done): "
     "nudge, done, fail, escalate, gate. on_dead (its worker is lost): done, fail, resume, escalate, gate. "
     "on_error (after all retries): fail, resume, escalate, gate. on_prompt (it calls ask_user): done, fail, escalate, "
-    "gate. The README has their options."
+    "gate. docs/guides/policies.md has their options."
 )
 LAST = 200
 
@@ -43,7 +43,7 @@ def _add_definitions(add: AddSubcommand) -> None:
     _add_json(apply)
     defs = add("defs", "runs.management.agent.record_lists.defs", help="List the agents that runs are started with")
     defs.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
-    _add_json(defs, "as JSON, whole")
+    _add_json(defs, "as JSON, with all fields")
 
 
 def _add_run(add: AddSubcommand) -> None:

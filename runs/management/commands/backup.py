@@ -18,10 +18,10 @@ ELSEWHERE = 'PostgreSQL makes its own backups: pg_dump --format=custom --file=FI
 
 
 class Command(OurCommand):
-    help = "Copy the SQLite database into a new file, at one moment; the site may be up. Not for PostgreSQL."
+    help = "Copy the SQLite database into a new file, as of one moment. The site may be up. Not for PostgreSQL."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("file", metavar="FILE", type=Path, help="made, readable by you alone; must not exist")
+        parser.add_argument("file", metavar="FILE", type=Path, help="created with mode 0600; must not exist")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

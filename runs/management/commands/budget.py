@@ -20,13 +20,13 @@ NONE = "none"
 
 class Command(OurCommand):
     help = (
-        "Show or change what all runs of a project may use in a day (UTC). A run that finds it used up pauses before"
-        " its next model call. What one run may use stands in its agent's settings."
+        "Show or change what all runs of a project may use in a day (UTC). If a budget is used up, each run pauses"
+        " before its next model call. Budgets of single runs are in the settings of their agent."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("project", metavar="PROJECT", help="slug or id")
-        parser.add_argument("--tokens-per-day", metavar="N", help=f'tokens sent and answered, or "{NONE}"')
+        parser.add_argument("project", metavar="PROJECT", help="slug or ID")
+        parser.add_argument("--tokens-per-day", metavar="N", help=f'tokens sent and received, or "{NONE}"')
         parser.add_argument("--cost-usd-per-day", metavar="X", help=f'US dollars, or "{NONE}"')
         parser.add_argument("--json", action="store_true", help="as JSON")
 

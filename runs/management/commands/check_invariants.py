@@ -13,10 +13,10 @@ from runs.upkeep.invariants import Violation, check
 
 
 class Command(OurCommand):
-    help = "Check the invariants over all stored rows; ends with 1 where one is violated. Reads only."
+    help = "Check the invariants over all stored rows. Exit code 1 if one is violated. Read-only."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--run", metavar="ID", help="only what belongs to this run: its id or a prefix")
+        parser.add_argument("--run", metavar="ID", help="only rows of this run: its ID or a prefix")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -17,11 +17,11 @@ from runs.upkeep.replay_check import Mismatch, differences
 
 
 class Command(OurCommand):
-    help = "Check that the events of our runs add up to their rows; ends with 1 where they do not. Reads only."
+    help = "Check that the events of native runs add up to their rows. Exit code 1 if they do not. Read-only."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("runs", metavar="RUN", nargs="*", help="ids or prefixes (default: all runs)")
-        parser.add_argument("--project", metavar="SLUG", help="only runs of this project: slug or id")
+        parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or prefixes (default: all runs)")
+        parser.add_argument("--project", metavar="SLUG", help="only runs of this project: slug or ID")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -23,16 +23,16 @@ UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Command(OurCommand):
-    help = "Recordings that the fixture provider plays."
+    help = "Convert and check recordings for the fixture provider."
 
     def subcommands(self, add: AddSubcommand) -> None:
-        convert = add("convert", self.convert, help="Make fixtures of recorded sessions and conversations.")
-        convert.add_argument("files", metavar="FILE", nargs="+", help="a Claude Code .jsonl or a tau-bench .json")
-        convert.add_argument("--output", metavar="DIR", type=Path, required=True, help="made if missing")
-        convert.add_argument("--force", action="store_true", help="replace fixtures that are there already")
+        convert = add("convert", self.convert, help="Convert recorded sessions to fixtures.")
+        convert.add_argument("files", metavar="FILE", nargs="+", help="Claude Code .jsonl or tau-bench .json")
+        convert.add_argument("--output", metavar="DIR", type=Path, required=True, help="created if missing")
+        convert.add_argument("--force", action="store_true", help="overwrite existing fixtures")
         convert.add_argument("--json", action="store_true", help="as JSON")
         schema = add("schema", self.schema, help="Print the JSON Schema of fixture files.")
-        schema.add_argument("--json", action="store_true", help="as JSON, which it is anyway")
+        schema.add_argument("--json", action="store_true", help="no effect: the schema is JSON")
         verify = add("verify", self.verify, help="Check fixture files.")
         verify.add_argument("files", metavar="FILE", nargs="+")
         verify.add_argument("--json", action="store_true", help="as JSON")

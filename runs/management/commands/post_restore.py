@@ -27,8 +27,8 @@ OTHERS = """
 
 class Command(OurCommand):
     help = (
-        "Make a database that was restored from a backup safe to go on with: workers and readers of before are fenced"
-        " off, running runs are queued again. Ends with 1 where an invariant is violated. Harmless when repeated."
+        "Make a database that was restored from a backup safe to use: fence off former workers and readers, and queue"
+        " running runs again. Exit code 1 if an invariant is violated. Safe to repeat."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -26,26 +26,26 @@ MAX_REASON = 200
 
 class Command(OurCommand):
     help = (
-        "Remove runs that ended longer ago than their project keeps them. What belongs together (resumed, forked,"
-        " spawned runs) goes together, when the last of it is old enough."
+        "Delete runs that ended longer ago than their project keeps them. Run groups (resumed, forked and spawned"
+        " runs) are deleted together, when the last run is old enough."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.set_defaults(handler=self.apply)
-        parser.add_argument("--dry-run", action="store_true", help="only say what would go")
-        parser.add_argument("--project", metavar="SLUG", help="slug or id (default: all projects)")
+        parser.add_argument("--dry-run", action="store_true", help="dry run: list the runs that would be deleted")
+        parser.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
         parser.add_argument(
             "--older-than", metavar="DAYS", type=_days, help="days since the end (default: as each project says)"
         )
         parser.add_argument("--json", action="store_true", help="as JSON")
         choices = parser.add_subparsers(metavar="[hold|release]")
         for name, handler, told in (
-            ("hold", self.hold, "Keep a run, whatever the retention says, until it is released."),
-            ("release", self.release, "Let the retention have a run again."),
+            ("hold", self.hold, "Keep a run until it is released, whatever its age."),
+            ("release", self.release, "Release a held run."),
         ):
             chosen = choices.add_parser(name, help=told, description=told)
             chosen.set_defaults(handler=handler)
-            chosen.add_argument("run", metavar="RUN", help="the run's id, or a beginning of it that no other run has")
+            chosen.add_argument("run", metavar="RUN", help="the run's ID, or a prefix of it that no other run has")
             chosen.add_argument("--reason", metavar="TEXT", type=_reason, required=True, help="for the audit trail")
             chosen.add_argument("--json", action="store_true", help="as JSON")
 

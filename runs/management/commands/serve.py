@@ -25,7 +25,7 @@ GRACE_S = 5
 
 
 class Command(OurCommand):
-    help = "Serve pages, API and streams until SIGTERM; runs are worked on by `agentops worker`."
+    help = "Serve pages, API and streams until SIGTERM. Runs are executed by `agentops worker`."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")

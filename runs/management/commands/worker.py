@@ -30,7 +30,7 @@ SPARE = 4
 
 
 class Command(OurCommand):
-    help = "Work on queued runs until SIGTERM, which hands back what is not done within AGENTOPS_GRACE_S."
+    help = "Execute queued runs until SIGTERM. Unfinished runs are handed back after AGENTOPS_GRACE_S."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -38,9 +38,9 @@ class Command(OurCommand):
             metavar="N",
             type=_concurrency,
             default=settings.AGENTOPS_CONCURRENCY,
-            help="runs that are advanced at the same time (default: AGENTOPS_CONCURRENCY, %(default)s)",
+            help="runs executed at the same time (default: AGENTOPS_CONCURRENCY, %(default)s)",
         )
-        parser.add_argument("--beat", action="store_true", help="run Celery's clock too; one per broker is enough")
+        parser.add_argument("--beat", action="store_true", help="also run Celery beat; one per broker is enough")
         parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
 
     def handle(self, *args: Any, **options: Any) -> None:

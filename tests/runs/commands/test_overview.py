@@ -16,8 +16,8 @@ from agentops.projects.management import overview
 from agentops.projects.management.commands.completion import SHELLS
 from tests.runs.commands.conftest import MANAGE, Command
 
-#: Of Django REST framework; `/api/schema` is the document that this project publishes.
-NOT_LISTED = {"generateschema"}
+#: Django REST framework's, whose document `/api/schema` replaces, and the one of developers that writes docs/reference.
+NOT_LISTED = {"generateschema", "write_reference"}
 #: What the overview and a list of runs have to do without. Each costs a tenth of a second or more.
 HEAVY = ("celery", "django_eventstream", "pydantic", "pydantic_ai", "redis", "rest_framework.views")
 

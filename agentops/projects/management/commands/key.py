@@ -18,23 +18,25 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Command(OurCommand):
-    help = "API keys, for programs that read, steer or report runs."
+    help = "Create, list and revoke API keys."
 
     def subcommands(self, add: AddSubcommand) -> None:
-        create = add("create", self.create, help="Make a key and print it: it is shown this once.")
-        create.add_argument("--project", metavar="SLUG", required=True, help="slug or id")
+        create = add("create", self.create, help="Create an API key. It is shown only once.")
+        create.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
         create.add_argument(
             "--scopes", metavar="S,S", type=_comma_list, required=True, help=f"of {', '.join(Scope.values)}"
         )
-        create.add_argument("--name", metavar="N", default="made on the command line", help="what it is for")
-        create.add_argument("--expires", metavar="90d", type=_span, help="after so many m, h, d or w (default: never)")
+        create.add_argument("--name", metavar="N", default="made on the command line", help="purpose of the key")
+        create.add_argument(
+            "--expires", metavar="90d", type=_span, help="lifetime in m, h, d or w (default: unlimited)"
+        )
         create.add_argument("--json", action="store_true", help="as JSON")
         ls = add("ls", self.ls, help="List the keys of a project, newest first.")
-        ls.add_argument("--project", metavar="SLUG", required=True, help="slug or id")
+        ls.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
         ls.add_argument("--json", action="store_true", help="as JSON")
-        revoked = add("revoke", self.revoke, help="Revoke a key: it is refused from now on.")
+        revoked = add("revoke", self.revoke, help="Revoke a key.")
         revoked.add_argument(
-            "prefix", metavar="PREFIX", help="as ls shows it, or the beginning of it that only this key has"
+            "prefix", metavar="PREFIX", help="prefix of the key as shown by ls, or a shorter one that no other key has"
         )
         revoked.add_argument("--json", action="store_true", help="as JSON")
 

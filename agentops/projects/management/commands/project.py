@@ -11,12 +11,12 @@ from agentops.projects.models import Project
 
 
 class Command(OurCommand):
-    help = "Projects: each has its own agents, runs, keys and members."
+    help = "Create and list projects. Each has its own agents, runs, keys and members."
 
     def subcommands(self, add: AddSubcommand) -> None:
-        create = add("create", self.create, help="Make a project.")
-        create.add_argument("slug", metavar="SLUG", help="the short name in addresses: a-z, 0-9 and dashes")
-        create.add_argument("--name", metavar="N", help="the name for people (default: the slug)")
+        create = add("create", self.create, help="Create a project.")
+        create.add_argument("slug", metavar="SLUG", help="short name for URLs: a-z, 0-9 and dashes")
+        create.add_argument("--name", metavar="N", help="display name (default: the slug)")
         create.add_argument("--json", action="store_true", help="as JSON")
         ls = add("ls", self.ls, help="List the projects.")
         ls.add_argument("--json", action="store_true", help="as JSON")

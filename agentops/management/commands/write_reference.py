@@ -1,0 +1,49 @@
+"""`manage.py write_reference`: write docs/reference from the code, or check that it is up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+
+from agentops.projects.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, OurCommand
+from agentops.reference.api_page import api_page
+from agentops.reference.commands_page import commands_page
+from agentops.reference.events_page import events_page
+from agentops.reference.exit_codes_page import exit_codes_page
+from agentops.reference.settings_page import settings_page
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "commands.md": commands_page,
+    "exit-codes.md": exit_codes_page,
+    "events.md": events_page,
+    "api.md": api_page,
+}
+
+
+class Command(OurCommand):
+    help = "Write docs/reference from the code. For development, in a checkout."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page is stale")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        directory = settings.BASE_DIR / "docs" / "reference"
+        if not directory.is_dir():
+            raise CommandError(f"{directory} does not exist: this is not a checkout", returncode=EXIT_REFUSED)
+        stale = []
+        for name, write in PAGES.items():
+            path, text = directory / name, write()
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                stale.append(name)
+                if not options["check"]:
+                    path.write_text(text, encoding="utf-8")
+        if stale and options["check"]:
+            names = ", ".join(stale)
+            raise CommandError(f"stale in docs/reference: {names}; run make reference", returncode=EXIT_NOT_COMPLETED)
+        self.stdout.write(
+            f"docs/reference: {len(PAGES)} pages, {len(stale)} {'stale' if options['check'] else 'written'}"
+        )

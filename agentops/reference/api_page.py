@@ -1,0 +1,111 @@
+"""docs/reference/api.md: every request of the HTTP API, from its OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentops.reference.json_types import JsonSchema, type_of
+from agentops.reference.markdown import anchor_of, code, flat, page, table
+from runs.api.schema.docs import document
+
+INTRODUCTION = """\
+All addresses begin with the address of the site. A running site shows the same, to try out, at `/api/docs`; the OpenAPI
+document is at `/api/schema`. [The guide](../guides/api.md) explains keys, pages, errors, repeats and limits.
+
+`{project}` is a project's ID or slug; headings leave `/api/projects/{project}` out. Times are UTC in ISO 8601, IDs are
+UUIDs. Unknown parameters and fields are refused."""
+
+PREFIX = "/api/projects/{project}"
+#: Schemas that fields and answers name.
+SHARED = ("Which", "Problem")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One request: its method, its path, and what the OpenAPI document says of it."""
+
+    method: str
+    path: str
+    described: JsonSchema
+
+    @property
+    def title(self) -> str:
+        return f"{self.method} {self.path.removeprefix(PREFIX)}"
+
+
+def api_page() -> str:
+    openapi = json.loads(document())
+    schemas = openapi["components"]["schemas"]
+    operations = [
+        Operation(method.upper(), path, described)
+        for path, methods in openapi["paths"].items()
+        for method, described in methods.items()
+    ]
+    links = [f"[{code(each.title)}](#{anchor_of(each.title)})" for each in operations]
+    purposes = [flat(each.described["summary"]) for each in operations]
+    summary = table(["Request", "Purpose"], zip(links, purposes, strict=True))
+    blocks = [block for each in operations for block in _operation(each, schemas)]
+    shared = [f"## {name}\n\n{schemas[name].get('description', '')}\n\n{_fields(schemas[name])}" for name in SHARED]
+    return page("HTTP API", INTRODUCTION, summary, *blocks, *shared)
+
+
+def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
+    described = operation.described
+    yield f"## {code(operation.title)}"
+    yield "\n\n".join(filter(None, [described["summary"], described.get("description", "")]))
+    yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described["parameters"]))
+    if "requestBody" in described:
+        body = _resolved(described["requestBody"]["content"]["application/json"]["schema"], schemas)
+        yield "\n\n".join(filter(None, ["**Body**", body.get("description"), _fields(body) or "No fields."]))
+    answers = {status: answer for status, answer in described["responses"].items() if int(status) < 400}
+    yield _part("Answers", ["Status", "Meaning"], [[code(n), flat(each["description"])] for n, each in answers.items()])
+    yield _first_body(answers, schemas)
+    refusals = ", ".join(code(status) for status in described["responses"] if int(status) >= 400)
+    yield f"Refusals: {refusals}, each with a [problem](#problem)."
+
+
+def _first_body(answers: JsonSchema, schemas: JsonSchema) -> str:
+    """The fields of the first answer that has a body; of a list, those of a row."""
+    content: JsonSchema = next((answer["content"] for answer in answers.values() if "content" in answer), {})
+    for media, described in content.items():
+        schema = _resolved(described["schema"], schemas)
+        rows = schema.get("properties", {}).get("results", {}).get("items")
+        title = "Each row of results" if rows else f"Fields of the answer ({media})"
+        fields = _fields({**(_resolved(rows, schemas) if rows else schema), "required": []})
+        if fields:
+            return f'<details markdown="1">\n<summary>{title}</summary>\n\n{fields}\n\n</details>'
+    return ""
+
+
+def _part(title: str, headers: list[str], rows: Any) -> str:
+    shown = table(headers, rows)
+    return f"**{title}**\n\n{shown}" if shown else ""
+
+
+def _parameter(parameter: JsonSchema) -> list[str]:
+    required = " (required)" if parameter.get("required") and parameter["in"] != "path" else ""
+    name = code(parameter["name"]) + required
+    return [name, parameter["in"], type_of(parameter.get("schema", {})), flat(parameter.get("description"))]
+
+
+def _fields(schema: JsonSchema) -> str:
+    required = schema.get("required", [])
+    rows = [
+        [code(name) + (" (required)" if name in required else ""), type_of(field), _meaning(field)]
+        for name, field in schema.get("properties", {}).items()
+    ]
+    return table(["Field", "Type", "Meaning"], rows)
+
+
+def _meaning(field: JsonSchema) -> str:
+    """The description, without the list of choices that drf-spectacular adds: the type names them."""
+    lines = str(field.get("description") or "").splitlines()
+    return flat("\n".join(line for line in lines if not line.startswith("* `")))
+
+
+def _resolved(schema: JsonSchema, schemas: JsonSchema) -> JsonSchema:
+    resolved: JsonSchema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return resolved

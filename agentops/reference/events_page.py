@@ -1,0 +1,70 @@
+"""docs/reference/events.md: every event type and the fields of its payload, from the registry in timeline/events."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import ModuleType
+
+from agentops.reference.json_types import JsonSchema, type_of
+from agentops.reference.markdown import code, flat, page, table
+from timeline.events import FAMILIES, RESERVED_TYPES, TERMINAL_TYPES, Payload
+from timeline.events.base import REGISTRY
+
+INTRODUCTION = """\
+A run's log is a list of events. An event never changes, and its `seq` numbers are contiguous from 1. This is one,
+as the API sends it:
+
+```json
+{"seq": 12, "event_id": "01a20348-4d7f-7610-8020-944577c2f630", "runId": "01a20348-4d6f-7608-b04f-2d908c637df1",
+ "runKind": "session", "phase": "running", "type": "tool.start", "ts": "2026-11-22T12:43:22.104000Z", "step": 1,
+ "nodeId": "reviewer", "payload": {"call_id": "toolu_01", "tool_name": "read_file", "message": "Started read_file"},
+ "source": "worker"}
+```
+
+Every payload may contain `message`, a sentence for people; if the sender gave none, it is written from the fields.
+Fields that are not required are omitted if they have no value. Unknown fields are refused, except in events of the
+sender's own types, which begin with `x.`. Secrets are masked before an event is stored.
+
+A *terminal* event ends the log: a stream closes after it, and what is stored later is marked as late. A *reserved*
+event is written by agentops only and is not accepted from external runners."""
+
+
+def events_page() -> str:
+    return page("Events", INTRODUCTION, *(_family(family) for family in FAMILIES))
+
+
+def _family(module: ModuleType) -> str:
+    title = flat((module.__doc__ or "").partition("May import")[0]).removesuffix(".")
+    title = title.removeprefix("Payloads of ").removeprefix("Payload of ").partition(":")[0]
+    members = [cls for cls in REGISTRY.values() if sys.modules[cls.__module__] is module]
+    return "\n\n".join([f"## {title[0].upper()}{title[1:]}", *(_event(cls) for cls in members)])
+
+
+def _event(cls: type[Payload]) -> str:
+    text = vars(cls).get("__doc__")
+    if not text:
+        raise LookupError(f"{cls.__name__} of timeline/events has no docstring")
+    marks = [
+        mark for mark, types in (("terminal", TERMINAL_TYPES), ("reserved", RESERVED_TYPES)) if cls.event_type in types
+    ]
+    suffix = f" *({', '.join(marks)})*" if marks else ""
+    return "\n\n".join(filter(None, [f"### `{cls.event_type}`", inspect.cleandoc(text) + suffix, _fields(cls)]))
+
+
+def _fields(cls: type[Payload]) -> str:
+    schema = cls.model_json_schema(by_alias=False)
+    required = schema.get("required", [])
+    rows = [
+        [code(name), _type_of(field), "yes" if name in required else ""]
+        for name, field in schema["properties"].items()
+        if name != "message"
+    ]
+    return table(["Field", "Type", "Required"], rows)
+
+
+def _type_of(field: JsonSchema) -> str:
+    """The type without `null`: a field that has no value is omitted."""
+    if "anyOf" in field:
+        field = {**field, "anyOf": [each for each in field["anyOf"] if each.get("type") != "null"]}
+    return type_of(field)

@@ -1,0 +1,105 @@
+"""The meaning of each setting, in groups: with the defaults of settings.py, the contents of docs/reference/settings.md.
+
+Separate from settings.py, because no process needs it at its start. `write_reference` refuses a setting without a
+sentence.
+"""
+
+from __future__ import annotations
+
+#: Group → variable → its meaning, in Markdown. Units and limits that a reader has to know stand in the sentence.
+GROUPS: dict[str, dict[str, str]] = {
+    "Site and addresses": {
+        "AGENTOPS_HOME": "Directory of the SQLite database and the secret key. It is created if missing. `agentops up` "
+        "makes it private (mode 0700).",
+        "PORT": "Port on 127.0.0.1 that `agentops up` listens on.",
+        "ALLOWED_HOSTS": "Host names that the site answers to. `*` is accepted only together with `DEBUG`.",
+        "SECRET_KEY": "Signing key of sessions, forms and cursors: at least 50 characters, the same for all processes. "
+        "Without it, a key is created once and kept in `AGENTOPS_HOME`.",
+        "AGENTOPS_BASE_URL": "Address under which people open the site, such as `https://agentops.example.org`. Links "
+        "in e-mails begin with it. Required with `EMAIL_URL`.",
+    },
+    "Database and Redis": {
+        "DATABASE_URL": "`postgresql://USER:PASSWORD@HOST/NAME` or `sqlite:///PATH`. Without it: a SQLite file in "
+        "`AGENTOPS_HOME`.",
+        "AGENTOPS_DB_POOL": "PostgreSQL: the largest number of connections of one process, at least 4 more than "
+        "`AGENTOPS_CONCURRENCY`. 0 disables the pool and opens a connection for each use.",
+        "AGENTOPS_DB_PROCESSES": "PostgreSQL: number of processes that have such a pool. Each process warns at its "
+        "start if all pools together need more connections than the server allows.",
+        "AGENTOPS_PROCESS_NAME": "PostgreSQL: `application_name` of the connections of this process.",
+        "REDIS_URL": "`redis://…`, `rediss://…` or `unix://…`. Wakes workers and streams at once and counts requests "
+        "for all processes together. Without it, workers and streams poll the database.",
+    },
+    "Workers": {
+        "AGENTOPS_CONCURRENCY": "Runs that one worker advances at the same time.",
+        "AGENTOPS_LEASE_S": "Seconds for which a run stays assigned to a worker that has stopped renewing its lease. "
+        "Afterwards another worker takes the run.",
+        "AGENTOPS_RENEW_S": "Seconds between two renewals of a lease, at most half of `AGENTOPS_LEASE_S`.",
+        "AGENTOPS_SWEEP_S": "Seconds between two searches for runs that no worker has.",
+        "AGENTOPS_GRACE_S": "Seconds that a worker may take to finish what it has begun after SIGTERM. `agentops up` "
+        "waits at most 2 seconds.",
+        "AGENTOPS_SLICE_S": "Seconds that a worker stays with one run while others wait.",
+        "AGENTOPS_ALIVE_FILE": "Path of a file that a worker touches after each sweep. A file older than a minute "
+        "means that the worker hangs.",
+    },
+    "Runs": {
+        "AGENTOPS_MAX_TOTAL_STEPS": "Limit of the steps of a run and all its predecessors together. A run that has "
+        "reached it cannot be resumed or forked.",
+        "AGENTOPS_MAX_RETRIES": "Immediate retries of a failed model call. `max_retries` in an agent's settings "
+        "overrides it.",
+        "AGENTOPS_TOOL_MAX_RETRIES": "Retries of a failed tool call, where the tool is safe to repeat. "
+        "`tool_max_retries` in an agent's settings overrides it.",
+        "AGENTOPS_RETRY_BASE_DELAY_MS": "Milliseconds before the first retry; each further one waits twice as long. "
+        "`retry_base_delay_ms` in an agent's settings overrides it.",
+        "AGENTOPS_OUTAGE_S": "Seconds that a run waits for a model provider that is down or overloaded before it "
+        "pauses.",
+    },
+    "Agents, tools and policies": {
+        "AGENTOPS_TOOL_ROOTS": "Absolute paths of the directories below which agents may read files (`read_file`, "
+        "`list_dir`). Without it these tools are off.",
+        "AGENTOPS_GATE_COMMANDS": "Programs that gates of policies may start: names on `PATH`, or absolute paths. "
+        "Without it gates may use tools only.",
+        "AGENTOPS_GATE_TIMEOUT_S": "Seconds that such a program may take.",
+        "AGENTOPS_FIXTURES": "Directories with recordings that the `fixture` provider may play, besides those that are "
+        "included.",
+        "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too.",
+    },
+    "Web server": {
+        "AGENTOPS_WEB_THREADS": "Requests that one web process works on at the same time. Streams need no thread.",
+        "AGENTOPS_HEADER_TIMEOUT_S": "Seconds that a client may take to send the headers of a request.",
+        "AGENTOPS_BODY_TIMEOUT_S": "Seconds that a client may take to send the body. Later, the answer is 408.",
+        "AGENTOPS_CONNECTIONS": "Connections that one web process keeps open, streams included; more than "
+        "`AGENTOPS_STREAMS`. Beyond it, the answer is 503.",
+        "AGENTOPS_CONNECTIONS_PER_ADDRESS": "Connections from one IPv4 address or one IPv6 /64 network. Proxies in "
+        "`FORWARDED_ALLOW_IPS` are exempt.",
+        "AGENTOPS_STREAMS": "Streams that one web process serves at the same time. Beyond it, the answer is 503.",
+        "AGENTOPS_STREAMS_PER_USER": "Streams of one user or one API key in one web process.",
+    },
+    "HTTPS and proxies": {
+        "AGENTOPS_HTTPS": "The site is behind a proxy that speaks HTTPS: cookies are secure, HSTS is sent, plain HTTP "
+        "is redirected.",
+        "FORWARDED_ALLOW_IPS": "Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: IP addresses, "
+        "networks, or `*` where only a proxy can connect. Without it none is believed. Required with `AGENTOPS_HTTPS`.",
+        "AGENTOPS_HEALTH_TOKEN": "Token that lets clients other than loopback see the details of `/readyz`, sent as "
+        "`Authorization: Bearer TOKEN`.",
+    },
+    "Request limits": {
+        "AGENTOPS_RATE_KEY": "API requests per minute with one API key; 0 means no limit. With `REDIS_URL` all "
+        "processes count together (a large limit may be exceeded by 1 % for each process), without it each by itself.",
+        "AGENTOPS_RATE_USER": "API requests per minute of one signed-in user; 0 means no limit.",
+        "AGENTOPS_RATE_ADDRESS": "API requests per minute from one address, with any credential or none; 0 means no "
+        "limit. IPv6 addresses count by their /64 network.",
+    },
+    "E-mail": {
+        "EMAIL_URL": "Mail server for notifications: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`, with "
+        "`user:password@` if it requires a login. Without it notifications are shown on the site only.",
+        "DEFAULT_FROM_EMAIL": "Sender of e-mails, such as `agentops <agentops@example.org>`. Required with "
+        "`EMAIL_URL`.",
+    },
+    "Logging and debugging": {
+        "LOG_LEVEL": "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`. The log goes to standard error.",
+        "DEBUG": "Django's debug pages. Never enable it where others can reach the site.",
+        "AGENTOPS_TESTING": "Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.",
+        "AGENTOPS_CHAOS": "Tests only: the crash point and its hit at which the process ends as if killed, such as "
+        "`CP12:1`.",
+    },
+}

@@ -1,0 +1,103 @@
+"""The documentation: links that lead somewhere, a README of one page, and settings that are those of the code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agentops.settings import env
+from tests.support.markdown_pages import Page, anchor_of
+
+ROOT = Path(__file__).resolve().parent.parent
+TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
+#: Of a page about one decision.
+MAX_DECISION_LINES = 60
+MAX_README_LINES = 150
+MAX_IMAGE_BYTES = 300_000
+VARIABLE = re.compile(r"\b(AGENTOPS_[A-Z_]+)\b(?!…)")
+#: Prefixes of names, in "AGENTOPS_RATE_…" and the like.
+PARTIAL = re.compile(r"`AGENTOPS_[A-Z_]*…`|`AGENTOPS_…`")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(path: Path) -> None:
+    assert Page.read(path).faults() == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_setting_that_is_named_exists(path: Path) -> None:
+    named = set(VARIABLE.findall(PARTIAL.sub("", path.read_text(encoding="utf-8"))))
+
+    assert named - env.known.keys() == set()
+
+
+def test_the_readme_is_one_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert len(text.splitlines()) <= MAX_README_LINES
+    assert "\nmake up " in text
+    assert "\nmake test " in text
+    assert "(docs/images/run.png)" in text
+    assert (ROOT / "docs" / "images" / "run.png").stat().st_size <= MAX_IMAGE_BYTES
+
+
+def test_the_readme_leads_to_every_guide_and_reference() -> None:
+    linked = {(ROOT / link.partition("#")[0]).resolve() for link in Page.read(ROOT / "README.md").links}
+    wanted = {path for folder in ("guides", "reference") for path in (ROOT / "docs" / folder).glob("*.md")}
+
+    assert wanted - linked == set()
+
+
+def test_the_site_has_every_page() -> None:
+    navigation = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    tomllib.loads(navigation)
+
+    missing = [path for path in PAGES if path not in TOP and f'"{path.relative_to(ROOT / "docs")}"' not in navigation]
+
+    assert missing == []
+
+
+def test_a_decision_is_one_page() -> None:
+    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    architecture = Page.read(ROOT / "docs" / "architecture.md").links
+
+    for path in decisions:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= MAX_DECISION_LINES, path.name
+        assert {"## Context", "## Decision", "## Consequences"} <= set(lines), path.name
+        assert f"decisions/{path.name}" in architecture
+    assert decisions
+
+
+# --- The checker itself -----------------------------------------------------------------------------------------
+
+
+def test_it_sees_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# Other\n\n## `agentops up`\n\n## Same\n\n## Same\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md#agentops-up) [`b`](other.md#same-1) ![c](none.png) [d](other.md#gone) [e](#page) `[f](x.md)`\n"
+        "```text\n[g](y.md)\n```\n[h](https://example.org/none)\n# Page\n"
+    )
+
+    assert [fault.partition(": ")[2] for fault in Page.read(page).faults()] == [
+        "none.png: no such file",
+        "other.md#gone: no such heading",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("heading", "anchor"),
+    [
+        ("What happens when a worker dies", "what-happens-when-a-worker-dies"),
+        ("agentops post_restore", "agentops-post_restore"),
+        ("Without an `on_error` policy", "without-an-on_error-policy"),
+        ("A lease, not Celery's acks", "a-lease-not-celerys-acks"),
+    ],
+)
+def test_anchors_as_forges_make_them(heading: str, anchor: str) -> None:
+    assert anchor_of(heading) == anchor

@@ -1,0 +1,87 @@
+"""Examples in the documentation: agents that can be applied, and commands whose arguments exist."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import tomllib
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command, get_commands, load_command_class
+
+from agentops.projects.management import overview
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^ *```(?P<language>\w+)\n(?P<text>.*?)^ *```", re.MULTILINE | re.DOTALL)
+#: To the end of the command: a comment, a pipe, a redirection, or the end of a substitution.
+COMMAND = re.compile(r"(?<![/\w.-])agentops (?P<words>[a-z_]+(?: '[^']*'| \"[^\"]*\"| [^\s#|>)&;\"']+)*)")
+#: What a definition that is shown in part is completed with.
+REST = {"agent_id": "example", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
+
+
+def blocks(*languages: str) -> Iterator[tuple[str, str]]:
+    for path in PAGES:
+        for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
+            if block["language"] in languages:
+                yield f"{path.relative_to(ROOT)}:{block.start()}", block["text"]
+
+
+def definitions() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from ((place, tomllib.loads(text)) for place, text in blocks("toml"))
+    for place, text in blocks("json"):
+        if '"agent_id"' in text and '"provider"' in text:
+            yield place, json.loads(text)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for place, text in blocks("sh"):
+        yield from ((place, found["words"]) for found in COMMAND.finditer(text))
+
+
+def parse(words: str) -> Namespace | None:
+    name, *rest = shlex.split(words)
+    if name not in overview.COMMANDS:
+        assert name in overview.django_commands(), f"agentops {name}"
+        return None
+    return load_command_class(get_commands()[name], name).create_parser("agentops", name).parse_args(rest)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("place", "definition"), [pytest.param(*each, id=each[0]) for each in definitions()])
+def test_every_agent_can_be_applied(place: str, definition: dict[str, Any], settings: Any, tmp_path: Path) -> None:
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
+    settings.AGENTOPS_GATE_COMMANDS = ["run-tests"]
+    whole = {**REST, **definition}
+    if "root" in whole.get("settings", {}):
+        whole["settings"]["root"] = str(tmp_path)
+
+    file = tmp_path / "agent.json"
+    file.write_text(json.dumps(whole))
+    out = io.StringIO()
+
+    call_command("project", "create", "documented", stdout=io.StringIO())
+    call_command("agent", "apply", str(file), "--project", "documented", stdout=out)
+
+    assert out.getvalue().startswith("created")
+
+
+@pytest.mark.parametrize(("place", "words"), [pytest.param(*each, id=":".join(each)) for each in commands()])
+def test_every_command_has_these_arguments(place: str, words: str) -> None:
+    parse(words)
+
+
+def test_there_are_examples() -> None:
+    assert len(list(definitions())) > 5
+    assert {words.split()[0] for _, words in commands()} >= {"agent", "key", "retention", "backup", "budget"}
+
+
+def test_an_argument_that_does_not_exist_is_seen() -> None:
+    with pytest.raises(CommandError, match="--after-all"):
+        parse("agent tail RUN --after-all")

@@ -1,0 +1,119 @@
+"""docs/reference is written from the code: `manage.py write_reference`, and its check in `make check`."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agentops import settings_reference
+from agentops.projects.management.base import EXIT_CODES
+from agentops.projects.management.overview import COMMANDS
+from agentops.reference import json_types, markdown
+from agentops.reference.commands_page import commands_page
+from agentops.reference.events_page import events_page
+from agentops.reference.settings_page import settings_page
+from agentops.settings import env
+from timeline.events import EVENT_TYPES
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def checkout(settings: Any, tmp_path: Path) -> Path:
+    """An empty directory for the pages, in place of this checkout's."""
+    settings.BASE_DIR = tmp_path
+    directory = tmp_path / "docs" / "reference"
+    directory.mkdir(parents=True)
+    return directory
+
+
+def test_it_writes_every_page_and_finds_a_stale_one(checkout: Path) -> None:
+    call_command("write_reference", stdout=io.StringIO())
+    call_command("write_reference", "--check", stdout=io.StringIO())
+    page = checkout / "settings.md"
+    page.write_text(page.read_text().replace("`AGENTOPS_LEASE_S` | `20`", "`AGENTOPS_LEASE_S` | `30`"))
+
+    with pytest.raises(CommandError, match=r"stale in docs/reference: settings\.md; run make reference") as refused:
+        call_command("write_reference", "--check", stdout=io.StringIO())
+
+    assert refused.value.returncode == 1
+    assert "`AGENTOPS_LEASE_S` | `30`" in page.read_text()
+
+
+def test_it_refuses_where_there_is_no_checkout(checkout: Path) -> None:
+    checkout.rmdir()
+
+    with pytest.raises(CommandError, match="this is not a checkout") as refused:
+        call_command("write_reference", stdout=io.StringIO())
+
+    assert refused.value.returncode == 5
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    constant = re.compile(r"^\s*(?:EXIT_[A-Z_]+|exit_code)(?:: [\w\[\]]+)? = ([0-9]+)\b", re.MULTILINE)
+    sources = [path for package in ("agentops", "timeline", "runs") for path in (ROOT / package).rglob("*.py")]
+
+    codes = {int(code) for path in sources for code in constant.findall(path.read_text(encoding="utf-8"))}
+
+    assert {4, 75, 78} < codes
+    assert codes <= EXIT_CODES.keys()
+
+
+def test_every_setting_is_on_its_page_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = settings_page()
+
+    assert {name for name in env.known if f"| `{name}` |" in page} == env.known.keys()
+    assert "| `AGENTOPS_LEASE_S` | `20` | a number of seconds from 0.2 to 3600 | " in page
+    assert "| `ALLOWED_HOSTS` | `localhost,127.0.0.1,[::1]` | " in page
+    assert "| `DEBUG` | `false` | true or false | " in page
+
+    monkeypatch.delitem(settings_reference.GROUPS["Site and addresses"], "PORT")
+    with pytest.raises(LookupError, match="PORT"):
+        settings_page()
+
+
+def test_every_command_is_on_its_page() -> None:
+    page = commands_page()
+
+    assert [line.removeprefix("## agentops ") for line in page.splitlines() if line.startswith("## ")] == [*COMMANDS]
+    assert "agentops agent run AGENT_ID --project SLUG [OPTIONS]" in page
+    assert "| `--limit N` | only the newest N (default: 200) |" in page
+    assert "\nagentops check_runs [RUN …] [OPTIONS]\n" in page
+    # A command with subcommands that may be left out.
+    assert "\nagentops retention [OPTIONS]\n" in page
+    assert "\nagentops retention hold RUN --reason TEXT [OPTIONS]\n" in page
+
+
+def test_every_event_is_on_its_page_with_a_sentence() -> None:
+    page = events_page()
+    lines = page.splitlines()
+
+    assert {line.strip("# `") for line in lines if line.startswith("### ")} == EVENT_TYPES
+    for number, line in enumerate(lines):
+        if line.startswith("### "):
+            assert lines[number + 2].endswith((".", ")*")), line
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string", "format": "date-time"}, "string (date-time)"),
+        ({"type": ["string", "null"]}, "string or null"),
+        ({"anyOf": [{"type": "integer"}, {"type": "number"}]}, "integer or number"),
+        ({"type": "array", "items": {"$ref": "#/$defs/ToolRequest"}}, "list of ToolRequest"),
+        ({"enum": ["llm", "tool"]}, '"llm" or "tool"'),
+        ({}, "any"),
+    ],
+)
+def test_types_in_words(schema: dict[str, object], words: str) -> None:
+    assert json_types.type_of(schema) == words
+
+
+def test_a_bar_does_not_end_a_cell() -> None:
+    assert markdown.table(["A"], [["x|y"]]).endswith("| x\\|y |")
+    assert markdown.table(["A"], []) == ""
