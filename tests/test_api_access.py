@@ -139,7 +139,6 @@ def test_every_address_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("who", CALLERS)
 def test_who_gets_what(who: str, project: Project, foreign: Project) -> None:
-    """SECURITY 5.1"""
     client, parts = caller(who, project, foreign), parts_of(ended_run(project))
     answers = {
         (address, method): ask(client, method, address, parts).status_code for address in API for method in METHODS
@@ -170,7 +169,7 @@ def test_who_may_kill_and_who_may_resume_everything(
 
 @pytest.mark.parametrize("who", sorted(READERS - {"superuser"}))
 def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign: Project) -> None:
-    """S2, BI-52, S-316: byte for byte, but for the id of the request."""
+    """Byte for byte, but for the id of the request."""
     client, theirs = caller(who, project, foreign), parts_of(ended_run(foreign))
     ours = {**theirs, "project": "alpha"}  # their run under our project's address
     with time_machine.travel(1_795_000_000, tick=False):
@@ -193,7 +192,6 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_answers_are_the_same_whether_another_project_is_empty_or_full(project: Project, foreign: Project) -> None:
-    """S2"""
     client, parts = caller("operator", project, foreign), parts_of(ended_run(project))
 
     def seen() -> list[str]:

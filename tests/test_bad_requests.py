@@ -52,7 +52,7 @@ def client(db: None) -> Client:
     ],
 )
 def test_programs_are_told_what_is_no_text(text: str, url: str, pointer: str, client: Client) -> None:
-    """BI-46 to 58: one code wherever it stands, and whoever asks."""
+    """One code wherever it stands, and whoever asks."""
     for caller in (client, Client()):
         answer = caller.get(url.format(text))
         assert (answer.status_code, answer["Content-Type"]) == (400, "application/problem+json")
@@ -144,7 +144,7 @@ WRONG = ["PUT", "PATCH", "DELETE", "TRACE", "OPTIONS", "CONNECT", "BREW"]
 
 
 def test_pages_refuse_other_methods_before_they_ask_for_a_token(client: Client) -> None:
-    """BI-44: whoever asks, with a token or without, and whether the object is there or not."""
+    """Whoever asks, with a token or without, and whether the object is there or not."""
     wrong = []
     for caller in (client, Client(enforce_csrf_checks=True)):
         for address, served in PAGES.items():

@@ -1,4 +1,4 @@
-"""Settings that cannot be used stop the start (BI-111): the variable is named, its value never shown."""
+"""Settings that cannot be used stop the start: the variable is named, its value never shown."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def last_event_at(log_id: UUID) -> datetime | None:
 
 
 def wire(event: Event) -> dict[str, Any]:
-    """The event as it travels: the shape of DESIGN section 7, with a human `message` in the payload."""
+    """The event as it travels, with a human `message` in the payload."""
     payload = dict(event.payload)
     payload.setdefault("message", events.describe(event.type, event.payload))
     return {

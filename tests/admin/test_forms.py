@@ -254,7 +254,6 @@ def test_what_is_no_agent_is_told_beside_its_field(project: Project, changes: di
 
 
 def test_sessions_are_ended(client: Client, project: Project) -> None:
-    """S13."""
     person, bystander = make_person(project), make_person(project)
     theirs = Client()
     theirs.cookies["sessionid"] = session_of(person)

@@ -1,6 +1,6 @@
 """What agents, tools and strangers wrote is text on every page: in lists, titles, filters, messages and errors.
 
-BI-90 (markup), BI-91 (htmx), BI-93 (terminals), BI-94 (bidi, invisible, endless); secrets are not shown either.
+Markup, attributes of htmx, terminal sequences, bidi and invisible characters, endless text; and no secrets.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_a_megabyte_is_cut(client: Client, project: Project) -> None:
 
 
 def test_secrets_are_not_shown(client: Client, project: Project) -> None:
-    """S16: also of what was stored before anybody looked for secrets in it."""
+    """Also of what was stored before anybody looked for secrets in it."""
     secret = "sk-ant-api03-" + "aB3dE5gH7j" * 9
     run = fill(project, rows=1, text=f"the key is {secret}")
     for model in registered():

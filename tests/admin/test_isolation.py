@@ -1,4 +1,4 @@
-"""Staff who are no superusers see their own projects' rows and nothing of any other (S2, S15).
+"""Staff who are no superusers see their own projects' rows and nothing of any other.
 
 Differential: every page that somebody of project A can reach is the same, to the byte, whether project B is empty or
 full; and what belongs to B is answered as what is not there.
@@ -140,7 +140,7 @@ def test_djangos_rights_are_needed_too(project: Project) -> None:
 
 
 def test_a_removed_membership_ends_it_at_once(project: Project, other: Project) -> None:
-    """S3: asked anew with every request."""
+    """Asked anew with every request."""
     run = fill(project)
     staff = make_staff(project, Role.VIEWER)
     client = client_of(staff)

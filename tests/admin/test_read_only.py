@@ -1,4 +1,4 @@
-"""What the program writes is looked at, never touched: no add, no change, no delete, no bulk (S15)."""
+"""What the program writes is looked at, never touched: no add, no change, no delete, no bulk."""
 
 from __future__ import annotations
 

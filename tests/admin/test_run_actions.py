@@ -107,7 +107,6 @@ def test_a_crafted_form_does_nothing(client: Client, project: Project, form: dic
 
 
 def test_forms_need_their_token(client: Client, boss: object, project: Project) -> None:
-    """S12."""
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(boss)  # type: ignore[arg-type]
     run = make_run(make_agent(project))

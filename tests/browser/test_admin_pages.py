@@ -56,7 +56,7 @@ def test_its_scripts_work(tabs: Tabs, web: WebThread, boss: User) -> None:
 
 @pytest.mark.breaks_invariants("rows are made by hand")
 def test_our_tables_load_and_act(tabs: Tabs, web: WebThread, boss: User) -> None:
-    """S10, BI-90: every list and page, with rows that try to act, without one violation; and runs are steered."""
+    """Every list and page, with rows that try to act, without one violation; and runs are steered."""
     project = make_project()
     run = fill(project, rows=2, text=f"{HOSTILE[0]}{HOSTILE[1]}")
     fill_global()

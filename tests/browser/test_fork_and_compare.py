@@ -72,7 +72,7 @@ def test_a_run_is_forked_and_compared_without_scripts(
 def test_both_pages_fit_a_narrow_screen(
     tabs: Tabs, web: WebThread, two: tuple[AgentRun, AgentRun], scheme: str
 ) -> None:
-    """BI-90 to 94: what agents say is text here too, and decides no width."""
+    """What agents say is text here too, and decides no width."""
     run, forked = two
     page = tabs.open(
         web.url,

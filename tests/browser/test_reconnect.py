@@ -215,7 +215,7 @@ def test_a_killed_process_is_forgotten(tabs: Tabs, stage: Stage, web_process: Ma
 
 
 def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread) -> None:
-    """BI-67: over HTTP/1.1 a browser has six connections to a site, and tabs that nobody sees keep none of them."""
+    """Over HTTP/1.1 a browser has six connections to a site, and tabs that nobody sees keep none of them."""
     run = make_run()
     page = tabs.open(web.url, make_person(run.project))
     page.clock.install()

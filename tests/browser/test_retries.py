@@ -34,7 +34,7 @@ def playing(play: Play) -> AgentRun:
 
 
 def test_each_try_is_told_live(tabs: Tabs, web: WebThread, settings: Any) -> None:
-    """S-410: a stream breaks in the middle: what came is struck, the next try is told, and the notice goes with it."""
+    """A stream breaks in the middle: what came is struck, the next try is told, and the notice goes with it."""
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 7000
     goes_on = threading.Event()
     tries: list[int] = []

@@ -28,7 +28,7 @@ IN_A_STEP = (*BEFORE_THE_COMMIT, "CP12", "CP13", "CP14", "CP15", "CP16", "CP17",
 IN_A_SLICE = ("CP02", "CP03", "CP28", "CP30", "CP31", "CP32", "CP33")
 #: Met by whoever takes over from one that died at the point named here.
 AFTER_A_DEATH = {"CP04": "CP07", "CP05": "CP07", "CP35": "CP12", "CP36": "CP12"}
-#: Of the run of S-501, the last answer included.
+#: Of the run of twelve steps, the last answer included.
 STEPS = 12
 #: Nearly every point is met in tests/crash already.
 CHECKED_POINTS = ("CP29", "CP31", "CP36")

@@ -102,7 +102,7 @@ def check_epochs(arrivals: list[dict[str, Any]], result: Result) -> None:
 
 
 def check_requests(scene: Scene, requests: list[dict[str, Any]]) -> None:
-    """S-506: every request to the model was announced by an event, and asked again only where an answer was lost."""
+    """Every request to the model was announced by an event, and asked again only where an answer was lost."""
     scene.result.requests = len(requests)
     asked = Counter((each["agent"], each["step"]) for each in requests)
     for lineage in scene.lineages:
@@ -182,7 +182,7 @@ def _count(scene: Scene, operation: history.Operation) -> int:
 
 
 def _said(scene: Scene, text: str) -> int:
-    """S-507: how often the model was told it; where the run was over before that, whether that is on record."""
+    """How often the model was told it; where the run was over before that, whether that is on record."""
     users = AgentRunMessage.objects.filter(role="user", rolled_back_at=None)
     heard = sum(row.content["parts"][0].get("content") == text for row in users)
     commands = RunCommand.objects.filter(type="send", payload__message=text)
@@ -218,7 +218,7 @@ def _incomparable(lineage: Lineage) -> str:
 
 
 def check_blame(scene: Scene) -> None:
-    """P13: whatever ends workers, no run is blamed for it but one that does so."""
+    """Whatever ends workers, no run is blamed for it but one that does so."""
     paused = Event.objects.filter(type="run.paused", payload__reason=PauseReason.POISON_STEP)
     for run_id in paused.exclude(log__in=scene.harmful).values_list("log", flat=True):
         scene.result.wrong("blame", f"run {run_id} was paused for what it did not do")

@@ -46,7 +46,7 @@ class Case:
     hinted: bool = False
     #: Whether clients come by HTTP.
     web: bool = False
-    #: Whether nothing at all is done to anybody, to see that the rig says so (S-509).
+    #: Whether nothing at all is done to anybody, to see that the rig says so.
     harmless: bool = False
     env: dict[str, str] = field(default_factory=dict, hash=False)
     lively_s: float = LIVELY_S
@@ -78,7 +78,7 @@ def case(engine: str, point: str, hit: int = 1, action: Action = "KILL", seed: i
 
 
 def twice(made: Case) -> Case:
-    """S-502: the recovery itself is struck, and the recovery from that."""
+    """The recovery itself is struck, and the recovery from that."""
     return replace(made, before=(*made.before, f"{made.point}:1"))
 
 
@@ -200,8 +200,8 @@ def _hold_up(scene: Scene, command: Celeried, case: Case) -> None:
 
 
 def _check_requests(scene: Scene, lineage: Lineage, case: Case) -> None:
-    """S-506: a crash costs one request to the model at most."""
+    """A crash costs one request to the model at most."""
     asked, needed = checks.requests_of(scene, lineage)
     deaths = 1 + len(case.before)
     if asked > needed + deaths:
-        scene.result.wrong("requests", f"S-506: {asked} where {needed} are needed, after {deaths} deaths")
+        scene.result.wrong("requests", f"{asked} where {needed} are needed, after {deaths} deaths")

@@ -1,4 +1,4 @@
-"""S-501: a run of twelve steps is crashed at a point of one of its steps, once, or at every restart until it is over.
+"""A run of twelve steps is crashed at a point of one of its steps, once, or at every restart until it is over.
 
 May import the product. In the end it is what it would have been: messages, calls, tokens, result, and each effect once.
 """
@@ -129,7 +129,7 @@ def play(place: Place, crash: Crash) -> Result:
         asked, needed = checks.requests_of(scene, lineage)
         deaths = len(scene.hands.deaths)
         if asked > needed + deaths:
-            result.wrong("requests", f"S-506: {asked} where {needed} are needed, after {deaths} deaths")
+            result.wrong("requests", f"{asked} where {needed} are needed, after {deaths} deaths")
         if not met and crash.step and crash.point in IN_A_STEP and not hit_of(route, crash.point, crash.step):
             result.skipped = "the step does not meet the point"
     return result

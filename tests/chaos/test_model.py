@@ -51,7 +51,7 @@ def test_a_run_has_one_to_four_calls_a_step_and_then_an_end() -> None:
 
 
 def test_all_kinds_of_calls_come_up() -> None:
-    """S-505: cut-off and wrong arguments and a tool that does not exist are among them."""
+    """Cut-off and wrong arguments and a tool that does not exist are among them."""
     calls = [call for seed in range(300) for call in wanted({"seed": seed, "length": 4}, 2, conversation())]
     assert {call.tool_name for call in calls} == {"look_up", "place_order", "pay", "no_such_tool"}
     assert {"cut" if isinstance(call.args, str) else next(iter(call.args or {})) for call in calls} == {

@@ -44,7 +44,7 @@ def test_every_crash_point_has_its_schedule() -> None:
 
 
 def test_s_501_leaves_out_no_point_of_a_worker() -> None:
-    """S-501: what is left to the schedules of single points is the hint in hand, and a person's command."""
+    """What is left to the schedules of single points is the hint in hand, and a person's command."""
     met = {*catalogue.IN_A_STEP, *catalogue.IN_A_SLICE, *catalogue.AFTER_A_DEATH}
     assert set(chaos.POINTS) - met == {"CP01", "CP29"}
 

@@ -28,7 +28,7 @@ def green(result: Result) -> Result:
 
 
 def test_a_schedule_in_which_nothing_happens_is_a_failure(place: Place) -> None:
-    """S-509: with the kill taken out, everything is in order but that there was no crash."""
+    """With the kill taken out, everything is in order but that there was no crash."""
     result = points.play(place, replace(points.case(place.engine, "CP12"), harmless=True))
 
     assert result.checks == {"no fault"}, result.problems
@@ -36,7 +36,7 @@ def test_a_schedule_in_which_nothing_happens_is_a_failure(place: Place) -> None:
 
 @pytest.mark.parametrize(("point", "step"), [("CP10", 3), ("CP18", 5), ("CP35", 7)])
 def test_a_long_run_is_crashed_in_a_step(place: Place, point: str, step: int) -> None:
-    """S-501, S-506: the story, the effects and the tokens of twelve steps, and one request more at most."""
+    """The story, the effects and the tokens of twelve steps, and one request more at most."""
     result = green(steps.play(place, steps.Crash(place.engine, point, step)))
 
     assert result.struck[point] == 1
@@ -45,22 +45,22 @@ def test_a_long_run_is_crashed_in_a_step(place: Place, point: str, step: int) ->
 
 @pytest.mark.slow
 def test_a_long_run_is_crashed_at_every_restart(place: Place) -> None:
-    """S-501: a worker dies in each step, and the run comes through."""
+    """A worker dies in each step, and the run comes through."""
     result = green(steps.play(place, steps.Crash(place.engine, "CP12", 0)))
 
     assert result.struck["CP12"] >= steps.STEPS - 1
 
 
 def test_the_recovery_is_crashed_twice_in_a_row(place: Place) -> None:
-    """S-502: whoever takes over dies as it does, and so does the next."""
+    """Whoever takes over dies as it does, and so does the next."""
     result = green(points.play(place, points.twice(points.case(place.engine, "CP36"))))
 
     assert result.struck == {"CP12": 1, "CP36": 2}
 
 
 def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -> None:
-    """S-504: three look at once; each epoch has one owner, and each effect happens once."""
-    result, program = Result("S-504", place.engine, ""), Program(41, length=3)
+    """Three look at once; each epoch has one owner, and each effect happens once."""
+    result, program = Result("three at once", place.engine, ""), Program(41, length=3)
     with playing(place, result, [program]) as scene:
         others = [scene.hands.start() for _ in range(3)]
         eventually(lambda: all(each.up for each in others), within_s=60, why="all are up")
@@ -82,8 +82,8 @@ def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -
 
 @pytest.mark.parametrize("point", ["CP03", "CP20"])
 def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) -> None:
-    """S-507: a message that nobody had read when the worker died is told to the model, and only once."""
-    result, program = Result("S-507", place.engine, ""), Program(43, length=3)
+    """A message that nobody had read when the worker died is told to the model, and only once."""
+    result, program = Result("late delivery", place.engine, ""), Program(43, length=3)
     with playing(place, result, [program]) as scene:
         lineage = scene.add(program)
         scene.create(lineage)
@@ -98,10 +98,10 @@ def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) ->
 
 
 def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: Place) -> None:
-    """S-508: the runs of a lineage end at the same steps with the same tokens, with a crash and without."""
+    """The runs of a lineage end at the same steps with the same tokens, with a crash and without."""
     program, shapes = Program(44, length=5, budget=2000), []
     for crash in ("", "CP12:2", "CP09:1"):
-        result = Result("S-508", place.engine, "")
+        result = Result("budgets", place.engine, "")
         with playing(place, result, [program]) as scene:
             lineage = scene.add(program)
             scene.create(lineage)

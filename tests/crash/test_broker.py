@@ -106,7 +106,7 @@ def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> 
 
 
 def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: OwnRedis) -> None:
-    """S-504: each of ten hints but one leaves without a trace."""
+    """Each of ten hints but one leaves without a trace."""
     runs = [stage.run(SLOW, tool_sleep_s=0.2) for _ in range(4)]
     for run in runs:
         own_redis.hint(run.pk, times=10)
@@ -125,7 +125,7 @@ def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: O
 
 
 def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, own_redis: OwnRedis) -> None:
-    """P11: what Redis forgets is found in the database."""
+    """What Redis forgets is found in the database."""
     workers = [stage.worker(), stage.worker()]
     runs = [stage.run(SLOW, tool_sleep_s=0.5) for _ in range(6)]
     for run in runs:
@@ -148,7 +148,7 @@ def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, o
 def test_a_click_on_resume_counts_without_redis(
     stage: Stage, own_redis: OwnRedis, web_process: MakeWeb, silent: bool
 ) -> None:
-    """P12: accepted by the page and by the API, and acted on by the sweep; Redis is not waited for."""
+    """Accepted by the page and by the API, and acted on by the sweep; Redis is not waited for."""
     web = web_process()
     stage.worker()
     by_page, by_api = stage.run(), stage.run()

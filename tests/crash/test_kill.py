@@ -52,7 +52,7 @@ def kill_and_go_on(stage: Stage, point: str, *, before: bool = False, **script: 
 
 @pytest.mark.parametrize("point", MET)
 def test_it_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) -> None:
-    """S-301, S-314, S-501: at each point: the same rows, and each effect once, as if nothing had happened."""
+    """At each point: the same rows, and each effect once, as if nothing had happened."""
     script = SLOW_TEXT if point == "CP08" else {}
     expected = undisturbed(**script)
 
@@ -145,7 +145,7 @@ def test_it_survives_a_kill_of_the_one_that_closes_an_open_turn(
 
 @pytest.mark.parametrize("point", ["CP04", "CP05"])
 def test_it_survives_a_kill_of_the_one_that_rolls_back(stage: Stage, point: str) -> None:
-    """S-401, S-502: an agent that wants a half-done turn taken back; it is, once, and no tool runs twice."""
+    """An agent that wants a half-done turn taken back; it is, once, and no tool runs twice."""
     run = stage.run()
     run.agent_config["policies"] = {"on_crash": "roll_back"}
     run.save()
@@ -181,7 +181,7 @@ CAUGHT = {"CP12": 0, "CP16": 0, "CP18": 1, "CP19": 1}
 
 @pytest.mark.parametrize("point", CAUGHT)
 def test_it_never_repeats_what_may_happen_once_and_waits(stage: Stage, point: str) -> None:
-    """S-301: what was started and has no result is found, and never run again by itself."""
+    """What was started and has no result is found, and never run again by itself."""
     run = kill_and_go_on(stage, f"{point}:1", calls=ONCE)
 
     stage.reaches(run, RunStatus.WAITING)

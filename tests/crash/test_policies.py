@@ -50,7 +50,7 @@ def successor(stage: Stage, run: AgentRun) -> AgentRun:
 
 
 def test_it_is_resumed_though_its_worker_is_killed_in_the_cooldown(stage: Stage) -> None:
-    """S-111, S-114: nobody holds it while it waits, so nobody's death matters."""
+    """Nobody holds it while it waits, so nobody's death matters."""
     run = run_with(stage, [["ledger_read"]], on_dead={"action": "resume", "cooldown": "2s"})
     stage.worker(chaos="CP17:1").killed()
     second = stage.worker()
@@ -106,7 +106,7 @@ def test_a_nudge_is_delivered_once(stage: Stage, point: str) -> None:
 
 @pytest.mark.parametrize("point", ["CP17", "CP18", "CP25", "CP26"])
 def test_a_gate_is_asked_again(stage: Stage, point: str) -> None:
-    """S-113: killed before, in or after the gate, and before its verdict was committed."""
+    """Killed before, in or after the gate, and before its verdict was committed."""
     asked = stage.home / "asked"
     code = f"open('{asked}', 'a').write('x')"
     run = run_with(stage, SILENT, tools=["done"], on_idle={"action": "gate", "run": f'{sys.executable} -c "{code}"'})

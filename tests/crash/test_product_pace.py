@@ -28,7 +28,7 @@ def recovered_after(stage: Stage, run: AgentRun, killed_at: datetime) -> float:
 
 @pytest.mark.slow
 def test_another_worker_goes_on_within_thirty_seconds(stage: Stage) -> None:
-    """S-314: one kill after the other, while the survivor is suspended; then it finds four dead runs."""
+    """One kill after the other, while the survivor is suspended; then it finds four dead runs."""
     survivor = stage.worker(**PACE)
     eventually(lambda: "[queues]" in survivor.said(), within_s=20, why="the survivor is up")
     survivor.signal(stage.STOP)

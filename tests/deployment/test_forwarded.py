@@ -68,7 +68,7 @@ def test_a_proxy_must_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_this_machine_a_header_does_not_make_another_address(web: WebThread) -> None:
-    """BI-100: a new address for each guess, from loopback, at the server itself."""
+    """A new address for each guess, from loopback, at the server itself."""
     cache.clear()
     User.objects.create_user("alice", password="correct horse battery staple")
     with httpx.Client(base_url=web.url, headers={"Origin": web.url}) as client:

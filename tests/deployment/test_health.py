@@ -58,7 +58,6 @@ def test_it_is_ready(probe: Client) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("where", ["REMOTE_ADDR", "HTTP_X_FORWARDED_FOR"])
 def test_strangers_hear_a_word(probe: Client, settings: Any, where: str) -> None:
-    """S34"""
     probe.defaults[where] = "203.0.113.9"
     assert probe.get("/readyz").content == b"ready\n"
     settings.AGENTOPS_HEALTH_TOKEN = "a-token-of-the-watch"
@@ -69,7 +68,7 @@ def test_strangers_hear_a_word(probe: Client, settings: Any, where: str) -> None
 
 @pytest.mark.django_db(transaction=True)
 def test_a_crowd_makes_it_look_once(probe: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S34: anyone may ask, so asking must cost nothing."""
+    """Anyone may ask, so asking must cost nothing."""
     looks: list[str] = []
     counted = health.Check("database", lambda: looks.append("once"))
     monkeypatch.setattr(health, "CHECKS", [counted])

@@ -73,7 +73,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_slow_clients_hold_nobody_up(way: str, tmp_path: Path) -> None:
-    """S24, BI-11: headers, bodies and chunks one byte at a time, connections that say nothing or do not end."""
+    """Headers, bodies and chunks one byte at a time, connections that say nothing or do not end."""
     with WAYS[way](tmp_path) as port:
         # Whatever is loaded for the first one.
         eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/login", timeout=60), within_s=60, why="it answers")
@@ -144,7 +144,7 @@ def refusal(web: WebThread, request: bytes) -> int:
     ids=["one", "cookie", "many"],
 )
 def test_headers_of_100_kb_are_refused(web: WebThread, headers: bytes) -> None:
-    """BI-5: 431, whether they come to an end or not."""
+    """431, whether they come to an end or not."""
     assert refusal(web, PLAIN + headers + b"\r\n\r\n") == 431
     assert refusal(web, PLAIN + headers) == 431
     assert refusal(web, b"GET /healthz?" + headers.replace(b"\r\n", b"") + b" HTTP/1.1\r\nHost: localhost") in {
@@ -155,7 +155,7 @@ def test_headers_of_100_kb_are_refused(web: WebThread, headers: bytes) -> None:
 
 
 def test_no_answer_names_the_server(web: WebThread) -> None:
-    """S11: also those that no view makes."""
+    """Also those that no view makes."""
     requests = {
         200: PLAIN + b"\r\n",
         404: PLAIN.replace(b"/healthz", b"/nothing") + b"\r\n",
@@ -169,7 +169,7 @@ def test_no_answer_names_the_server(web: WebThread) -> None:
 
 
 def test_two_lengths_are_refused(web: WebThread) -> None:
-    """BI-12: a proxy and the server might each believe another one."""
+    """A proxy and the server might each believe another one."""
     lengths = b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"
     smuggled = b"GET /admin/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
     answer = exchange(web.port, PLAIN.replace(b"GET /healthz", b"POST /login") + lengths + smuggled)
@@ -201,7 +201,7 @@ def read(wire: Wire, bodies: Bodies | None = None) -> bytes:
 
 
 def test_an_endless_body_is_not_taken() -> None:
-    """BI-11: one byte more than allowed is kept; nothing is read of what says that it is too long."""
+    """One byte more than allowed is kept; nothing is read of what says that it is too long."""
     assert len(read(Wire(b"x" * 2**20))) == MAX_BYTES + 1
     for length in (str(MAX_BYTES + 1), "9" * 30):
         wire = Wire(b"x", length=length)

@@ -153,7 +153,7 @@ def pages_are_served(stack: Stack) -> None:
 
 
 def slow_clients_hold_nobody_up(stack: Stack) -> None:
-    """S24: more of them at each process than it has threads."""
+    """More of them at each process than it has threads."""
     for name in ("web", "stream"):
         with slow_clients(stack.ports[name], 20):
             for path in ("/login", "/healthz"):

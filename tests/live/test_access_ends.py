@@ -130,7 +130,7 @@ WAYS: dict[Callable[[Project, User], None], int] = {
 
 
 def test_whoever_loses_the_right_is_told_at_once(no_looks: None, scene: Scene) -> None:
-    """BI-64, S3: by the message that each of these changes sends, in every open stream of the person."""
+    """By the message that each of these changes sends, in every open stream of the person."""
     bystander = scene.open()
     readers = {}
     for way in WAYS:
@@ -188,7 +188,6 @@ KEY_WAYS = [revoke_key, revoke_key_as_an_admin, revoke_key_on_the_command_line, 
 
 
 def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, scene: Scene) -> None:
-    """BI-3, S3"""
     bystander = scene.listeners.open(scene.url, with_key(scene.project))
     streams = {}
     for way in [*KEY_WAYS, take_its_scopes]:

@@ -60,7 +60,6 @@ def code_of(answer: Refusal) -> str:
 
 
 def test_a_bad_cursor_is_refused(scene: Scene) -> None:
-    """BI-60"""
     for cursor in BAD:
         asked = f"?afterSeq={quote(cursor)}"
         header = scene.listeners.ask(scene.url, scene.cookie | {"Last-Event-ID": cursor})
@@ -78,12 +77,10 @@ def test_a_cursor_of_strange_bytes_is_refused(scene: Scene) -> None:
 
 
 def test_a_bad_header_is_refused_beside_a_good_query(scene: Scene) -> None:
-    """BI-60, BI-61"""
     assert scene.listeners.ask(f"{scene.url}?afterSeq=1", scene.cookie | {"Last-Event-ID": "abc"}).status == 400
 
 
 def test_parameters_of_the_library_below_choose_nothing(scene: Scene) -> None:
-    """BI-68"""
     other = make_run(make_agent())
     grow(other, 20)
     for query in ("es-meta=garbage", "recover=true", "link=next", f"channel=log:{other.pk}", "lastEventId=1"):
@@ -120,7 +117,6 @@ def test_the_pause_before_a_return_is_spread(scene: Scene) -> None:
 
 
 def test_it_speaks_http_1_0(scene: Scene) -> None:
-    """BI-70"""
     last = finish(scene.run)
     told = scene.listeners.read_to_end(scene.url, scene.cookie, version="1.0")
 
@@ -130,7 +126,6 @@ def test_it_speaks_http_1_0(scene: Scene) -> None:
 
 @pytest.mark.parametrize("address", ["url", "page_url"])
 def test_only_get_streams(scene: Scene, address: str) -> None:
-    """BI-70"""
     for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
         answer = scene.listeners.ask(getattr(scene, address), scene.cookie | {"Content-Length": "0"}, method=method)
         assert (answer.status, answer.headers.get("allow")) == (405, "GET"), method
@@ -152,7 +147,6 @@ def test_the_project_may_be_named_by_its_id(scene: Scene) -> None:
 
 
 def test_nobody_reads_without_credentials(scene: Scene) -> None:
-    """BI-64"""
     assert code_of(scene.listeners.ask(scene.url)) == "auth_required"
     assert scene.listeners.ask(scene.url).status == 401
     # No redirect: an EventSource would take the login page for an answer.
@@ -171,7 +165,6 @@ def test_a_key_for_ingest_does_not_read(scene: Scene) -> None:
 
 
 def test_a_foreign_run_cannot_be_told_from_none(scene: Scene) -> None:
-    """BI-52"""
     foreign = make_run(make_agent())
     own = f"{scene.web.url}/api/projects/{scene.project.slug}/agent-runs"
     theirs = f"{scene.web.url}/api/projects/{foreign.project.slug}/agent-runs"
@@ -199,7 +192,6 @@ def test_a_foreign_run_cannot_be_told_from_none(scene: Scene) -> None:
 
 
 def test_a_page_of_another_site_cannot_read(scene: Scene) -> None:
-    """BI-69"""
     for origin in ("https://evil.example", "null", scene.web.url.replace("127.0.0.1", "localhost")):
         answer = scene.listeners.ask(scene.url, scene.cookie | {"Origin": origin})
         assert (answer.status, code_of(answer)) == (403, "foreign_origin")

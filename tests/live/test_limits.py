@@ -26,7 +26,6 @@ def opened(scene: Scene, count: int, headers: dict[str, str] | None = None) -> l
 
 
 def test_the_twenty_first_stream_of_a_person_is_refused(scene: Scene) -> None:
-    """BI-65"""
     streams = opened(scene, 20)
     refused = scene.listeners.ask(scene.url, scene.cookie)
 
@@ -43,7 +42,6 @@ def test_the_twenty_first_stream_of_a_person_is_refused(scene: Scene) -> None:
 
 
 def test_a_full_process_sends_readers_elsewhere(scene: Scene, settings: object) -> None:
-    """BI-65"""
     settings.AGENTOPS_STREAMS = 3  # type: ignore[attr-defined]
     streams = opened(scene, 3)
     refused = scene.listeners.ask(scene.url, signed_in(make_person(scene.project, Role.VIEWER)))

@@ -46,7 +46,6 @@ def test_it_sends_exactly_what_follows_the_cursor(scene: Scene) -> None:
 
 
 def test_the_header_wins_over_the_query(scene: Scene) -> None:
-    """BI-61"""
     last = grow(scene.run, 10)
     reader = scene.open("?afterSeq=1", {"Last-Event-ID": str(last - 1)})
 
@@ -118,7 +117,6 @@ def opened(readers: Iterable[Follower]) -> int:
 
 
 def test_the_end_of_a_run_ends_the_stream(scene: Scene) -> None:
-    """BI-63"""
     reader = scene.open(pause_s=0.05)
     heard(reader, [*range(1, last_seq(scene.run) + 1)])
     last = finish(scene.run)
@@ -131,7 +129,6 @@ def test_the_end_of_a_run_ends_the_stream(scene: Scene) -> None:
 
 
 def test_a_run_that_has_ended_is_replayed(scene: Scene) -> None:
-    """BI-63"""
     grow(scene.run, 300)
     last = finish(scene.run)
     told = scene.listeners.read_to_end(scene.url, scene.cookie)
@@ -145,7 +142,6 @@ def test_a_run_that_has_ended_is_replayed(scene: Scene) -> None:
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("how", ["?afterSeq=", "header"])
 def test_a_cursor_of_the_future_starts_over(scene: Scene, ended: bool, how: str) -> None:
-    """BI-62"""
     last = finish(scene.run) if ended else grow(scene.run, 3)
     future = str(last + 1000)
     query, headers = ("", {"Last-Event-ID": future}) if how == "header" else (how + future, {})
@@ -159,7 +155,6 @@ def test_a_cursor_of_the_future_starts_over(scene: Scene, ended: bool, how: str)
 
 
 def test_an_id_of_another_incarnation_starts_over(scene: Scene) -> None:
-    """BI-60"""
     last = grow(scene.run, 3)
     reader = scene.open(headers={"Last-Event-ID": f"{last}.7"})
     eventually(lambda: reader.ids[-1:] == [last], within_s=5, why="everything comes again")

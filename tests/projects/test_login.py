@@ -180,7 +180,7 @@ def test_a_header_does_not_make_another_address(alice: User) -> None:
 def test_guesses_from_many_addresses_are_slowed_down(
     address: str, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S24: each address has five tries of its own, and all together 20; then there are growing pauses."""
+    """Each address has five tries of its own, and all together 20; then there are growing pauses."""
     assert [ACCOUNT_FAILURES.pause(beyond) for beyond in (0, 1, 2, 8, 9, 500)] == [1, 2, 4, 256, 300, 300]
     monkeypatch.setattr(ACCOUNT_FAILURES, "pause", lambda beyond: 300)
     asked = [log_in(password=f"wrong {n}", client=Client(REMOTE_ADDR=address.format(n))) for n in range(1, 30)]

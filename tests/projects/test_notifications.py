@@ -188,7 +188,7 @@ def test_a_form_that_says_nothing_is_refused(form: dict[str, str], project: Proj
 
 
 def test_a_foreign_one_cannot_be_read_or_marked(project: Project, ann: User) -> None:
-    """S2: its id is answered as one that nobody has."""
+    """Its id is answered as one that nobody has."""
     other = make_project("beta")
     theirs = told(other, "secret")
     client = signed_in(ann)

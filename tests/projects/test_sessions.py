@@ -1,4 +1,4 @@
-"""S13: a session ends twelve hours after its last request, and after seven days in any case."""
+"""A session ends twelve hours after its last request, and after seven days in any case."""
 
 from __future__ import annotations
 

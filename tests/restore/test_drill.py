@@ -42,7 +42,7 @@ def suspend(stage: Stage, worker: Celeried) -> None:
 
 @pytest.mark.slow
 def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], listeners: Listeners) -> None:
-    """P19, RELIABILITY 4.2: backup under load → lost → restored → post_restore → sound, fenced, reset, finished."""
+    """Backup under load → lost → restored → post_restore → sound, fenced, reset, finished."""
     busy = [stage.run(CALLS, **SLOW) for _ in range(2)]
     reader = signed_in(make_person(busy[0].project, Role.VIEWER))
     web = web_process()

@@ -61,7 +61,7 @@ def assert_sound(*runs: AgentRun) -> None:
 
 
 def test_no_epoch_is_handed_out_twice() -> None:
-    """P19: the backup knew a queued run; after it, and lost with it, the run was claimed again and again."""
+    """The backup knew a queued run; after it, and lost with it, the run was claimed again and again."""
     run = make_run()
     before = restored_from_before_the_claims(run, claims=30)
 

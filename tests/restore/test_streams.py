@@ -38,7 +38,7 @@ def ids(reader: Follower) -> list[str]:
 
 
 def test_who_listens_begins_again_under_the_new_ids(scene: Scene) -> None:
-    """P10, P19: the log is as long as it was, and yet another one."""
+    """The log is as long as it was, and yet another one."""
     last = grow(scene.run, 5)
     reader = scene.open()
     eventually(lambda: reader.messages and len(ids(reader)) == last, within_s=5, why="it is replayed")
@@ -58,7 +58,7 @@ def test_who_listens_begins_again_under_the_new_ids(scene: Scene) -> None:
 
 @pytest.mark.parametrize("how", ["header", "query"])
 def test_a_cursor_of_before_is_reset(scene: Scene, how: str) -> None:
-    """BI-60: with last_seq, then from 1; a seq alone is of the time before any restore."""
+    """With last_seq, then from 1; a seq alone is of the time before any restore."""
     old = grow(scene.run, 5)
     number = restored()
     newest = last_seq(scene.run)

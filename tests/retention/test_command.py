@@ -142,7 +142,7 @@ def test_hold_and_release(project: Project, agent: Agent) -> None:
 
 
 def test_answers_of_yesterday_are_forgotten(project: Project) -> None:
-    """S35: what was answered under an Idempotency-Key tells of the run too."""
+    """What was answered under an Idempotency-Key tells of the run too."""
     now = timezone.now()
     for name, made in (("old", now - timedelta(hours=25)), ("new", now - timedelta(hours=23))):
         IdempotencyKey.objects.create(

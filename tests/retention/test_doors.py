@@ -95,7 +95,7 @@ def test_nothing_can_be_done_with_it(removed: AgentRun, member: Client, act: str
 
 @pytest.mark.parametrize("part", PARTS)
 def test_strangers_cannot_tell_it_from_none(removed: AgentRun, stranger: Client, part: str) -> None:
-    """S2: byte for byte, but for the id of the request."""
+    """Byte for byte, but for the id of the request."""
     with time_machine.travel(1_795_000_000, tick=False):
         theirs, nobodys = (stranger.get(f"/runs/{run_id}{part}") for run_id in (removed.pk, uuid4()))
 
@@ -109,7 +109,7 @@ def test_the_anonymous_are_sent_to_the_login(removed: AgentRun) -> None:
 
 
 def test_a_place_in_the_list_outlives_its_run(project: Project, agent: Agent, member: Client) -> None:
-    """BI-47: the cursor names a place, not a row."""
+    """The cursor names a place, not a row."""
     runs = [make_run(agent, f"Prompt number {number}.") for number in range(60)]
     page = member.get("/p/alpha/runs").content.decode()
     [older] = set(re.findall(r'href="([^"]*before=[^"]+)"', page))
@@ -190,7 +190,7 @@ def test_a_run_that_is_going_is_gone_already(
 
 
 def test_the_api_tells_strangers_nothing(removed: AgentRun) -> None:
-    """S2: neither in their own project nor in this one."""
+    """Neither in their own project nor in this one."""
     theirs = make_agent().project
     headers = with_key(theirs)
     for project in (theirs.slug, "alpha"):

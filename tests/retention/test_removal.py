@@ -44,7 +44,7 @@ CANARY = "canary-7f3a91-nobody-says-this"
 
 @pytest.mark.django_db
 def test_nothing_is_left_of_what_anybody_said(project: Project, agent: Agent) -> None:
-    """S35: a word that stood in prompt, title, labels, messages, commands, errors and events stands nowhere after."""
+    """A word that stood in prompt, title, labels, messages, commands, errors and events stands nowhere after."""
     run = make_run(agent, f"Do it. {CANARY}", title=f"About {CANARY}", labels=[CANARY])
     inbox.send(run.pk, f"And {CANARY}", by="test", key=CANARY)
     run = drive(run)
@@ -112,7 +112,7 @@ def test_a_tombstone_says_what_it_was_and_counts_what_went(project: Project, age
 
 @pytest.mark.django_db
 def test_a_removal_is_audited_once(project: Project, agent: Agent) -> None:
-    """S29: one entry for the project, with counts; none where nothing went."""
+    """One entry for the project, with counts; none where nothing went."""
     for _ in range(3):
         aged(make_run(agent), 100)
     done = apply(project)
@@ -313,7 +313,7 @@ def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.django_db
 def test_what_was_told_of_a_run_goes_with_it(project: Project, agent: Agent) -> None:
-    """S35: a notification quotes the run, and leads to it."""
+    """A notification quotes the run, and leads to it."""
     run, stays = aged(make_run(agent), 100), make_run(agent)
     person = make_person(project)
     told = notify(project.pk, kind="escalated", title=f"Escalated: {CANARY}", text=CANARY, run_id=run.pk)

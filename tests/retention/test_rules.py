@@ -188,7 +188,7 @@ def test_a_hold_keeps_the_whole_family(project: Project, agent: Agent) -> None:
 
 
 def test_holds_are_audited(agent: Agent) -> None:
-    """S29: who held what and why; the time of the first hold stays."""
+    """Who held what and why; the time of the first hold stays."""
     run = make_run(agent)
     first = retention.hold(run.pk, reason="claim 4711", by=BY).held_at
     assert retention.hold(run.pk, reason="claim 4712", by=BY).held_at == first

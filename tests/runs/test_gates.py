@@ -52,7 +52,6 @@ def gone(pid: int) -> bool:
 
 
 def test_exit_0_passes() -> None:
-    """S-113"""
     assert ask("true") == CommandVerdict(True, "exit 0")
     assert ask("false") == CommandVerdict(False, "exit 1")
     assert ask(python("raise SystemExit(7)")) == CommandVerdict(False, "exit 7")
@@ -64,7 +63,7 @@ def test_a_signal_is_no_pass() -> None:
 
 @pytest.mark.parametrize("text", ["$(id)", "`id`", "a; false", "a && false", "a\nb", "*", "🙂", "> /tmp/x"])
 def test_no_shell_reads_it(text: str) -> None:
-    """S-104: nothing in a command is special but quotes and white space."""
+    """Nothing in a command is special but quotes and white space."""
     assert ask(f"printf %s '{text}'") == CommandVerdict(True, "exit 0", text)
 
 

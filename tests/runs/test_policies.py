@@ -1,4 +1,4 @@
-"""Policies: every cell of DESIGN.md section 6, in every form, and what each bad one gets."""
+"""Policies: every trigger with every action, in every form, and what each bad one gets."""
 
 from __future__ import annotations
 
@@ -53,12 +53,11 @@ FORMS = [(*cell, form) for cell, form in product(cells(), ["word", "rule", "list
 
 @pytest.mark.parametrize(("trigger", "action", "valid", "form"), FORMS, ids=str)
 def test_every_cell_of_the_table(trigger: str, action: str, valid: bool, form: str) -> None:
-    """S-102"""
     if form == "list" and trigger != "on_error":
         given = {trigger: [rule_of(action)]}
     elif form == "word" and action == "gate":
         with pytest.raises(InvalidPolicy, match="needs `run`"):
-            parse({trigger: "gate"})  # S-113
+            parse({trigger: "gate"})
         return
     else:
         given = {trigger: in_form(form, action)}
@@ -74,7 +73,6 @@ def test_every_cell_of_the_table(trigger: str, action: str, valid: bool, form: s
 
 @pytest.mark.parametrize("form", ["word", "rule", "list"])
 def test_recover_is_resume(form: str) -> None:
-    """S-101, BI-87"""
     given = {"word": "recover", "rule": {"action": "recover"}, "list": [{"action": "recover"}]}[form]
     [rule] = parse({"on_dead": given}).rules[Trigger.ON_DEAD]
 
@@ -95,7 +93,6 @@ def test_an_action_left_out_is_nudge_where_that_is_valid() -> None:
      ("1.5s", 1.5), (0.25, 0.25), ("0", 0)],
 )  # fmt: skip
 def test_spans(text: Any, seconds: float) -> None:
-    """S-112"""
     assert seconds_of(text) == seconds
 
 
@@ -103,7 +100,6 @@ def test_spans(text: Any, seconds: float) -> None:
     "text", ["", " ", "s", "-1s", "1y", "5 apples", "1e3", "１s", "0x10", "1,5s", None, True, [1], -1]
 )
 def test_what_is_no_span(text: Any) -> None:
-    """S-112, BI-87"""
     with pytest.raises(ValueError, match="span"):
         seconds_of(text)
 
@@ -137,7 +133,6 @@ def test_what_is_no_span(text: Any) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_it_refuses(given: dict[str, Any], path: tuple[str | int, ...]) -> None:
-    """BI-87"""
     with pytest.raises(InvalidPolicy) as refusal:
         parse(given)
     assert refusal.value.path == path
@@ -216,7 +211,6 @@ def test_endless_attempts_come_slower_and_slower(made: int, least: float) -> Non
 
 
 def test_exhausted_attempts_escalate() -> None:
-    """S-111"""
     policies = parse({"on_error": {"action": "resume", "attempts": 2, "message": "Try again."}})
     verdicts = [decide(policies, Trigger.ON_ERROR, made=made) for made in range(4)]
 

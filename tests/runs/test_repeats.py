@@ -1,4 +1,4 @@
-"""The repeat guard as a table: what counts as the same call again, and what begins the count anew. S-317."""
+"""The repeat guard as a table: what counts as the same call again, and what begins the count anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision matrix of a resume (S-103, S-105), every row of it."""
+"""The decision matrix of a resume, every row of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST = Earlier("lost", False)
         ("go left", False, [LOST], (Mode.FRESH, None, ["go left"])),
         (None, True, [LOST], (Mode.FRESH, None, ["the prompt"])),
         ("go left", True, [LOST], (Mode.FRESH, None, ["the prompt", "go left"])),
-        # S-105: walk back to the newest attempt that has a session.
+        # Walk back to the newest attempt that has a session.
         (None, True, [LOST, MIDDLE, OLD], (Mode.RESUME, "middle", ["continue"])),
         (None, True, [LOST, LOST, OLD], (Mode.RESUME, "old", ["continue"])),
         ("go left", True, [LOST, LOST], (Mode.FRESH, None, ["the prompt", "go left"])),
@@ -35,7 +35,7 @@ def test_every_row(message, append, attempts, expected) -> None:
     "message", ['"; rm -rf / #', "`id` $(id)", "--session-id=x", "line\nline", "🚀" * 3, "x" * 100_000]
 )
 def test_a_message_is_only_text(message: str) -> None:
-    """S-104: nothing in it is ever parsed."""
+    """Nothing in it is ever parsed."""
     assert plan(message, append=True, attempts=[NEW], prompt="p").turns == [message]
 
 

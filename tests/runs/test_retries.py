@@ -1,4 +1,4 @@
-"""When a failed model call is tried again (S-410), decided without a clock."""
+"""When a failed model call is tried again, decided without a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The strict parser: what it takes, what it refuses and with which code, and that nothing makes it slow (S25)."""
+"""The strict parser: what it takes, what it refuses and with which code, and that nothing makes it slow."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_it_takes_what_is_json(data: bytes | str, value: Any) -> None:
 
 
 def test_minus_zero_is_zero() -> None:
-    """BI-18: one database would keep the sign, the other not."""
+    """One database would keep the sign, the other not."""
     assert str(parse(b"[-0.0, -0, -1E-999]")) == "[0.0, 0, 0.0]"
 
 
 def test_halves_of_surrogate_pairs_are_left_to_the_redactor_but_not_in_files() -> None:
-    """BI-22, and what a file could not be written with again."""
+    """Including what a file could not be written with again."""
     for text in (rb'"\ud800"', rb'"\udc00\ud800"', rb'{"\udfff": 1}', rb'"\ud800\\\udc00"'):
         parse(text)
         assert refusal(text, FILE).code == "invalid_json"
@@ -91,7 +91,6 @@ REFUSED: dict[tuple[str, int], list[bytes]] = {
 
 @pytest.mark.parametrize(("code", "status"), REFUSED)
 def test_it_refuses_what_is_not(code: str, status: int) -> None:
-    """BI-13, 14, 16, 17, 18, 19."""
     for data in REFUSED[code, status]:
         error = refusal(data)
         assert (error.code, error.status) == (code, status), data[:64]
@@ -100,7 +99,7 @@ def test_it_refuses_what_is_not(code: str, status: int) -> None:
 
 
 def test_a_refusal_says_where() -> None:
-    """BI-14: line and column, as an editor counts them; or the pointer of what is too long."""
+    """Line and column, as an editor counts them; or the pointer of what is too long."""
     for text, place in (
         (b'{\n  "a": 1,\n}', (3, 1)),
         ('["é",\n "ü" x]'.encode(), (2, 6)),
@@ -130,7 +129,7 @@ def hostile() -> Iterator[tuple[str, bytes]]:
 
 
 def test_nothing_makes_it_slow() -> None:
-    """BI-16, 17: less than 200 ms of CPU for five hostile MiB; measured were 41 at most."""
+    """Less than 200 ms of CPU for five hostile MiB; measured were 41 at most."""
     for name, data in hostile():
         # The best of three: a collection of the whole suite's garbage, and a cache that others fill, are none of ours.
         assert min(cpu_s(data) for _ in range(3)) < 0.2, name
@@ -144,7 +143,7 @@ def cpu_s(data: bytes) -> float:
 
 
 def test_the_command_line_and_recordings_are_read_by_it(tmp_path: Path) -> None:
-    """S25: the same verdict on every way in. tests/runs/api/test_bodies.py has the API."""
+    """The same verdict on every way in. tests/runs/api/test_bodies.py has the API."""
     for text in (
         b"[" * 65 + b"]" * 65,
         b"{} {}",

@@ -62,7 +62,7 @@ def whole(message: ModelMessage) -> object:
     ids=["answer", "empty answer", "system", "image", "media result", "empty result"],
 )
 def test_a_message_comes_back_whole(message: ModelMessage) -> None:
-    """S-303: ids, names, exact arguments, thinking with its signature, images, unicode."""
+    """Ids, names, exact arguments, thinking with its signature, images, unicode."""
     stored = json.loads(json.dumps(messages.dump(message)))
     assert whole(messages.load(stored)) == whole(message)
     assert messages.sha256(stored) == messages.sha256(messages.dump(message))
@@ -92,7 +92,7 @@ def test_neighbouring_requests_are_one() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_every_request_is_what_its_rows_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-303: the request of each step, kept as it was sent, equals the one rebuilt from the rows."""
+    """The request of each step, kept as it was sent, equals the one rebuilt from the rows."""
     sent: list[bytes] = []
 
     def keep(call: model_turn.ModelCall) -> None:

@@ -342,7 +342,7 @@ sys.exit("django" in sys.modules or "runs" in sys.modules)"""
     ids=range(11),
 )  # fmt: skip
 def test_what_a_policy_did_is_a_sentence(payload: dict[str, object], says: str) -> None:
-    """S-101: old records of `Recover` still load."""
+    """Old records of `Recover` still load."""
     assert events.describe("policy.applied", events.validate("policy.applied", payload)) == says
 
 

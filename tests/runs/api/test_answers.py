@@ -79,7 +79,7 @@ def headers_of(who: str, project: Project) -> dict[str, str]:
 
 @pytest.mark.parametrize("who", EVERYONE)
 def test_who_reads_what(who: str, run: AgentRun) -> None:
-    """S1: every address that can be read, in one's own project."""
+    """Every address that can be read, in one's own project."""
     headers = headers_of(who, run.project)
     answers = {name: Client().get(url_of(name, run), headers=headers) for name in NAMES}
 
@@ -94,7 +94,6 @@ def test_who_reads_what(who: str, run: AgentRun) -> None:
 
 
 def test_only_ones_own_projects_are_listed(project: Project) -> None:
-    """S2"""
     foreign = make_project("beta")
     people = {"viewer": {"alpha"}, "superuser": {"alpha", "beta", "gamma"}, "read": {"alpha"}, "outsider": {"gamma"}}
     for who in ("outsider", "viewer", "read", "superuser"):
@@ -120,7 +119,7 @@ def asked(client: Client, url: str) -> tuple[int, Any, list[str]]:
 
 @pytest.mark.parametrize("who", ["viewer", "superuser", "read"])
 def test_what_is_foreign_is_refused_as_what_is_unknown(who: str, run: AgentRun) -> None:
-    """BI-52, S2: the same answer, to the byte, after the same queries, as project, run, message, call and agent."""
+    """The same answer, to the byte, after the same queries, as project, run, message, call and agent."""
     theirs = drive(make_run(make_agent(make_project("beta"), slug="theirs")))
     client = Client(headers=headers_of(who, run.project))
     # The first request of a key is noted, the next ones of the same minute are not.
@@ -142,7 +141,7 @@ def test_what_is_foreign_is_refused_as_what_is_unknown(who: str, run: AgentRun) 
 
 
 def test_a_run_is_found_in_its_own_project_only(run: AgentRun, client: Client) -> None:
-    """S-316: also for whoever may see both."""
+    """Also for whoever may see both."""
     theirs = drive(make_run(make_agent(make_project("beta"))))
     names = set(NAMES) - {"projects", "agents", "agent", "runs"}
     codes = {client.get(url_of(name, theirs, project="alpha")).json()["code"] for name in names}
@@ -160,7 +159,6 @@ def test_a_run_is_found_in_its_own_project_only(run: AgentRun, client: Client) -
 
 @pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
 def test_a_stranger_cannot_tell_an_empty_project_from_a_full_one(project: Project) -> None:
-    """S2"""
     make_logless_run(project)
     headers = headers_of("viewer", project)
     urls = ["/api/projects", RUN, f"{RUN}?q=needle", f"{RUN}?status=completed&limit=1"]
@@ -174,7 +172,7 @@ def test_a_stranger_cannot_tell_an_empty_project_from_a_full_one(project: Projec
 
 
 def test_a_recorded_run_is_told_whole(run: AgentRun, client: Client) -> None:
-    """DESIGN section 13: lists omit what is large, the single row has it."""
+    """Lists omit what is large, the single row has it."""
     [row] = client.get(RUN).json()["results"]
     detail = client.get(f"{RUN}/{run.pk}").json()
     assert {key: detail[key] for key in row} == row
@@ -245,7 +243,6 @@ def test_an_etag_spares_the_body(run: AgentRun, client: Client) -> None:
 
 @pytest.mark.parametrize("sent", ['"other"', "garbage", "", '"', "W/", '""""', "é", "\x00", '"a' * 5000])
 def test_a_strange_condition_gets_everything(sent: str, run: AgentRun, client: Client) -> None:
-    """BI-59"""
     answer = client.get(f"{RUN}/{run.pk}", headers={"If-None-Match": sent})
 
     assert (answer.status_code, answer.json()["id"]) == (200, str(run.pk))
@@ -253,7 +250,6 @@ def test_a_strange_condition_gets_everything(sent: str, run: AgentRun, client: C
 
 @pytest.mark.parametrize("sent", ["bytes=0-4", "bytes=-1", "bytes=9999999-", "items=0-4", "garbage"])
 def test_a_range_gets_everything(sent: str, run: AgentRun, client: Client) -> None:
-    """BI-59"""
     whole = client.get(f"{RUN}/{run.pk}").content
 
     answer = client.get(f"{RUN}/{run.pk}", headers={"Range": sent, "If-Range": "x"})
@@ -272,7 +268,7 @@ def test_head_is_get_without_a_body(run: AgentRun, client: Client) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
 def test_another_method_is_told_which_there_are(method: str, run: AgentRun, client: Client) -> None:
-    """BI-44, BI-76: before anything else is looked at, also the credential."""
+    """Before anything else is looked at, also the credential."""
     for name in NAMES:
         for asking in (client, Client(enforce_csrf_checks=True)):
             answer = asking.generic(method, url_of(name, run), headers={"X-HTTP-Method-Override": "GET"})
@@ -294,7 +290,6 @@ def test_another_method_is_told_which_there_are(method: str, run: AgentRun, clie
     ],
 )
 def test_the_answer_is_json_or_nothing(accept: str, status: int, run: AgentRun, client: Client) -> None:
-    """BI-55"""
     answer = client.get(RUN, headers={"Accept": accept})
 
     assert answer.status_code == status
@@ -343,7 +338,6 @@ def test_a_hostile_address_leads_nowhere(path: str, project: Project, client: Cl
     ],
 )
 def test_a_bad_key_is_refused_also_beside_a_session(header: str, code: str, project: Project, client: Client) -> None:
-    """BI-2"""
     answer = client.get(RUN, headers={"Authorization": header})
 
     assert (answer.status_code, answer.json()["code"]) == (401, code)
@@ -352,7 +346,6 @@ def test_a_bad_key_is_refused_also_beside_a_session(header: str, code: str, proj
 
 
 def test_a_key_in_the_address_is_none(project: Project) -> None:
-    """BI-6"""
     key = with_key(project)["Authorization"].removeprefix("Bearer ")
 
     assert Client().get(RUN, {"api_key": key}).json()["code"] == "auth_required"

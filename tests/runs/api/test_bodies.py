@@ -77,7 +77,6 @@ BODIES: list[tuple[bytes, int, str]] = [
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_only_json_is_taken(alpha: Program, kind: str) -> None:
-    """BI-8."""
     before = counts()
     answer = alpha.post("", GOOD, kind=kind)
 
@@ -88,7 +87,7 @@ def test_only_json_is_taken(alpha: Program, kind: str) -> None:
 
 @pytest.mark.parametrize("charset", CHARSETS)
 def test_only_utf8_is_taken(alpha: Program, charset: str) -> None:
-    """BI-9: also where the bytes would be a bomb to the codec."""
+    """Also where the bytes would be a bomb to the codec."""
     for body in (GOOD, zlib.compress(b" " * (50 * MIB))):
         answer = alpha.post("", body, kind=f'{JSON}; charset="{charset}"')
         assert refused(answer) == (415, "unsupported_charset")
@@ -101,7 +100,6 @@ def test_json_may_say_that_it_is_utf8(alpha: Program, kind: str) -> None:
 
 @pytest.mark.parametrize(("coding", "body", "status", "code"), ENCODINGS, ids=range(len(ENCODINGS)))
 def test_an_encoding_that_cannot_be_used(alpha: Program, coding: str, body: bytes, status: int, code: str) -> None:
-    """BI-10."""
     before = counts()
     answer = alpha.post("", body, Content_Encoding=coding)
 
@@ -113,7 +111,6 @@ def test_an_encoding_that_cannot_be_used(alpha: Program, coding: str, body: byte
 
 @pytest.mark.parametrize(("body", "status", "code"), BODIES, ids=[f"{row[2]}-{row[0][:8]!r}" for row in BODIES])
 def test_a_body_that_cannot_be_used(alpha: Program, body: bytes, status: int, code: str) -> None:
-    """BI-7, 13..19, 78."""
     before = counts()
 
     assert refused(alpha.post("", body)) == (status, code)
@@ -122,7 +119,7 @@ def test_a_body_that_cannot_be_used(alpha: Program, body: bytes, status: int, co
 
 
 def test_the_api_gives_the_parser_s_verdict(alpha: Program) -> None:
-    """S25: what the command line and a worker refuse, it refuses, and for the same reason."""
+    """What the command line and a worker refuse, it refuses, and for the same reason."""
     for (code, status), texts in REFUSED.items():
         for text in filter(None, texts):
             assert refused(alpha.post("", text)) == (status, code)
@@ -135,7 +132,7 @@ def test_gzip_is_inflated(alpha: Program) -> None:
 
 
 def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> None:
-    """BI-10: five GiB in five MiB; the memory that it takes is a few bodies'."""
+    """Five GiB in five MiB; the memory that it takes is a few bodies'."""
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     layer = stream.compress(b"\0" * (256 * MIB)) + stream.flush()
     request = RequestFactory().generic("POST", "/", layer, JSON, headers={"Content-Encoding": "gzip"})
@@ -150,7 +147,7 @@ def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> Non
 
 
 def test_every_fault_is_named(alpha: Program) -> None:
-    """BI-37, 74: fields that are the server's are unknown ones; a number in quotes, with a point, or true is none."""
+    """Fields that are the server's are unknown ones; a number in quotes, with a point, or true is none."""
     server = ("id", "seq", "project_id", "status", "epoch", "created_at", "source", "step_count", "resumed_from")
     answer = alpha.post("", {"agent_id": "player", **dict.fromkeys(server, 1)})
     assert refused(answer) == (422, "unknown_field")
@@ -177,7 +174,7 @@ TEXTS = ["\0", "\ud800", "\x1b[2J", "{{7*7}}", "ignore previous instructions", '
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_text_is_text(alpha: Program, text: str) -> None:
-    """BI-21, 22, 40, 78: stored as a user turn; what no database holds of it is replaced."""
+    """Stored as a user turn; what no database holds of it is replaced."""
     answer = alpha.post("", {"agent_id": "player", "prompt": f"a {text} b", "title": text * 3, "labels": [f"l{text}"]})
 
     assert answer.status_code == 201
@@ -212,7 +209,7 @@ def code_of(request: Any, **options: Any) -> tuple[int, str]:
 
 
 def test_a_length_is_believed_only_as_far_as_it_is_true() -> None:
-    """BI-11: too long is refused unread; shorter than it says is no body."""
+    """Too long is refused unread; shorter than it says is no body."""
     body = Counted(GOOD)
     assert code_of(sent(body, str(6 * MIB))) == (413, "body_too_large")
     assert body.taken == 0
@@ -226,7 +223,7 @@ def test_a_length_is_believed_only_as_far_as_it_is_true() -> None:
 
 
 def test_a_charset_decodes_no_address_and_no_form() -> None:
-    """BI-9: Django would decode a form with it, also where it inflates."""
+    """Django would decode a form with it, also where it inflates."""
     form = "multipart/form-data; boundary=x; charset=rot13"
     for kind in (f"{JSON}; charset=zlib", f"{JSON}; charset*=bogus''x", form):
         assert sent(io.BytesIO(b""), "0", kind, "a=%41&b=1").GET.dict() == {"a": "A", "b": "1"}
@@ -245,7 +242,7 @@ def test_a_charset_decodes_no_address_and_no_form() -> None:
 )
 @pytest.mark.django_db(transaction=True)
 def test_a_server_answers_so_too(web: WebThread, head: str, body: bytes, status: int, code: str) -> None:
-    """BI-11 on the wire; an endless body is sent until the answer comes."""
+    """On the wire; an endless body is sent until the answer comes."""
     project = make_project("alpha")
     make_agent(project, slug="player")
     key = program(project).headers["Authorization"]

@@ -37,7 +37,6 @@ def run(alpha: Program, tmp_path: Path) -> AgentRun:
 
 
 def test_it_works(alpha: Program, run: AgentRun) -> None:
-    """S-318"""
     answer = alpha.post(f"/{run.pk}/fork", {"step": 2, "message": "Another way.", "agent": {"max_steps": 1}})
 
     told = answer.json()
@@ -125,7 +124,7 @@ def test_a_run_that_has_ended_is_forked_with_another_model(alpha: Program) -> No
 
 @pytest.mark.parametrize("changed", ["root", "http_fetch_allow", "budgets"])
 def test_no_key_changes_what_the_tools_may_reach(alpha: Program, run: AgentRun, changed: str) -> None:
-    """SECURITY 5.1: the settings of an agent are for those who may configure agents."""
+    """The settings of an agent are for those who may configure agents."""
     before = AgentRun.objects.count()
     answer = alpha.post(f"/{run.pk}/fork", {"step": 1, "agent": {"settings": {changed: {}}}})
 

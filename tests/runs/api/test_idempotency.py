@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the same answer again, another request refused, one effect however many ask (BI-82)."""
+"""`Idempotency-Key`: the same answer again, another request refused, one effect however many ask."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_key_that_is_none(alpha: Program, key: str) -> None:
 
 
 def test_callers_and_projects_do_not_share_keys(alpha: Program) -> None:
-    """S2: nobody gets, or is disturbed by, what another one's key has answered."""
+    """Nobody gets, or is disturbed by, what another one's key has answered."""
     beta = make_project("beta")
     make_agent(beta, slug="player")
     callers = [alpha, program(alpha.project), program(beta)]
@@ -107,7 +107,6 @@ def test_callers_and_projects_do_not_share_keys(alpha: Program) -> None:
 
 
 def test_who_may_not_any_more_gets_no_answer_again(alpha: Program) -> None:
-    """S3."""
     person = make_person(alpha.project, Role.OPERATOR)
     caller = Program(alpha.project, signed_in(person))
     assert caller.post("", NEW, Idempotency_Key=KEY).status_code == 201

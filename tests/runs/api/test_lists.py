@@ -1,6 +1,6 @@
 """Every list of the API: pages forwards and backwards, what is inserted meanwhile, links, cursors, queries.
 
-S-315 throughout: 250 rows with equal times, read in pages while others are added.
+Throughout: 250 rows with equal times, read in pages while others are added.
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ def url_of(name: str, run: AgentRun) -> str:
 
 @pytest.mark.parametrize("name", LISTS)
 def test_pages_neither_repeat_nor_skip_while_rows_are_added(name: str, run: AgentRun, client: Client) -> None:
-    """S-315"""
     known = LISTS[name]
     known.add(run, COUNT)
     url = url_of(name, run)
@@ -176,7 +175,7 @@ def test_an_empty_list_is_one(name: str, run: AgentRun, client: Client) -> None:
 
 
 def test_messages_and_calls_ascend_by_step(run: AgentRun, client: Client) -> None:
-    """S-315: also where a message of an earlier step was stored later."""
+    """Also where a message of an earlier step was stored later."""
     rows.add_messages(run, 9)
     rows.add_calls(run, 20)
     late = rows.add_messages(run, 1)[0]
@@ -216,7 +215,6 @@ def junk(text: bytes) -> str:
 @pytest.mark.parametrize("name", WITH_CURSORS)
 @pytest.mark.parametrize("kind", ["empty", "punctuation", "junk", "json", "long", "bits", "padded", "spaced", "twice"])
 def test_what_is_no_cursor_is_refused(kind: str, name: str, run: AgentRun, client: Client) -> None:
-    """BI-46"""
     LISTS[name].add(run, 3)
     url = url_of(name, run)
     given = cursor_in(client.get(f"{url}?limit=1").json()["next"])
@@ -242,7 +240,7 @@ def test_what_is_no_cursor_is_refused(kind: str, name: str, run: AgentRun, clien
 
 
 def test_a_cursor_is_good_for_one_list_only(run: AgentRun, client: Client) -> None:
-    """BI-46: of another view, project, run or filter set."""
+    """Of another view, project, run or filter set."""
     other = make_logless_run(make_project("beta"))
     for owner in (run, other):
         for known in LISTS.values():
@@ -270,7 +268,6 @@ def test_a_cursor_is_good_for_one_list_only(run: AgentRun, client: Client) -> No
 
 
 def test_a_cursor_of_another_version_is_refused(run: AgentRun, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BI-46"""
     make_runs(run.project, 3)
     url = client.get(f"{url_of('runs', run)}?limit=1").json()["next"]
     assert client.get(url).status_code == 200
@@ -280,7 +277,6 @@ def test_a_cursor_of_another_version_is_refused(run: AgentRun, client: Client, m
 
 
 def test_a_cursor_works_when_its_row_is_deleted(run: AgentRun, client: Client) -> None:
-    """BI-47"""
     make_runs(run.project, 9)
     url = f"{url_of('runs', run)}?limit=5"
     first = client.get(url).json()
@@ -293,7 +289,7 @@ def test_a_cursor_works_when_its_row_is_deleted(run: AgentRun, client: Client) -
 
 
 def test_where_all_rows_on_one_side_are_gone_the_links_still_lead_on(run: AgentRun, client: Client) -> None:
-    """BI-47: an empty page is no dead end, and what is beyond it begins with the row at the cursor itself."""
+    """An empty page is no dead end, and what is beyond it begins with the row at the cursor itself."""
     found = sorted((str(one.pk) for one in make_runs(run.project, 5)), reverse=True)
     delete_runs([run.pk])
     first, second = list(pages_of(client, f"{url_of('runs', run)}?limit=3"))
@@ -310,7 +306,6 @@ def test_where_all_rows_on_one_side_are_gone_the_links_still_lead_on(run: AgentR
 
 
 def test_filters_persist_from_page_to_page(run: AgentRun, client: Client) -> None:
-    """S-315"""
     make_runs(run.project, 30, source="import", labels=["nightly"])
     make_runs(run.project, 30)
     pages = list(pages_of(client, f"{url_of('runs', run)}?source=import&label=nightly&limit=7"))

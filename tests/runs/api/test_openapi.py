@@ -121,7 +121,6 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
 
 @pytest.mark.django_db
 def test_it_is_for_those_who_may_come_in(client: Client) -> None:
-    """S34"""
     assert client.get("/api/schema").status_code == 401
     assert client.get("/api/docs").status_code == 302
     project = make_project()

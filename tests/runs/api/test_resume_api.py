@@ -61,7 +61,7 @@ def resumed(alpha: Program, run: AgentRun, body: Any = None) -> AgentRun:
 
 @COMMITS
 def test_a_resumed_run_has_a_fresh_budget_and_the_steps_count_on(alpha: Program, tmp_path: Path) -> None:
-    """S-305 with fewer steps: paused at 9, resumed with 10: steps 10..19, and paused again."""
+    """Paused at 9, resumed with 10: steps 10..19, and paused again."""
     run = drive(endless_run(tmp_path, max_steps=9, project=alpha.project))
     answer = alpha.post(f"/{run.pk}/resume", {"max_steps": 10})
     new = drive(now(answer.json()["id"]))
@@ -77,7 +77,7 @@ def test_a_resumed_run_has_a_fresh_budget_and_the_steps_count_on(alpha: Program,
 @COMMITS
 @pytest.mark.parametrize(("at", "made"), [(480, 20), (495, 5), (499, 1), (500, 0), (501, 0)])
 def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int) -> None:
-    """S-306, S-307, BI-72, BI-73: exactly 500, then a refusal and no row."""
+    """Exactly 500, then a refusal and no row."""
     run = drive(endless_run(tmp_path, max_steps=1, project=alpha.project))
     AgentRun.objects.filter(pk=run.pk).update(step_count=at)
     before = counts()
@@ -118,7 +118,6 @@ def test_the_cap_is_a_setting(alpha: Program, paused: AgentRun, settings: Settin
     ids=str,
 )
 def test_it_refuses_what_it_cannot_use(alpha: Program, paused: AgentRun, body: dict[str, Any], code: str) -> None:
-    """BI-74, 77."""
     before = counts()
     answer = alpha.post(f"/{paused.pk}/resume", body)
 
@@ -132,7 +131,7 @@ def test_it_refuses_what_it_cannot_use(alpha: Program, paused: AgentRun, body: d
 
 @pytest.mark.parametrize("status", ["queued", "running", "completed", "failed", "stopped"])
 def test_only_paused_runs_can_be_resumed(alpha: Program, status: str) -> None:
-    """S-308, BI-71: 409 with what it is."""
+    """409 with what it is."""
     run = make_run(make_agent(alpha.project))
     if status == "stopped":
         inbox.stop(run.pk, by="test")
@@ -156,7 +155,7 @@ def test_only_paused_runs_can_be_resumed(alpha: Program, status: str) -> None:
 
 
 def test_another_projects_run_is_an_unknown_one(alpha: Program) -> None:
-    """S-308: 404, and nothing said of it."""
+    """404, and nothing said of it."""
     foreign = make_run(make_agent(make_project("beta")))
     inbox.pause(foreign.pk, by="test")
     answers = [alpha.post(f"/{run}/resume") for run in (foreign.pk, UNKNOWN)]
@@ -172,7 +171,7 @@ def test_another_projects_run_is_an_unknown_one(alpha: Program) -> None:
 
 @COMMITS
 def test_fifty_at_once_make_one_run(alpha: Program, paused: AgentRun) -> None:
-    """S-309, BI-75: by the API, by a page and by the command line."""
+    """By the API, by a page and by the command line."""
     page = Client()
     page.force_login(make_person(alpha.project, Role.OPERATOR))
     gate = threading.Barrier(50)
@@ -213,7 +212,7 @@ def test_fifty_at_once_make_one_run(alpha: Program, paused: AgentRun) -> None:
 
 @COMMITS
 def test_a_resumed_run_continues_the_conversation(alpha: Program, tmp_path: Path) -> None:
-    """S-310: the old messages untouched, the new user message last, the caller's parent kept."""
+    """The old messages untouched, the new user message last, the caller's parent kept."""
     parent = make_run(make_agent(alpha.project))
     run = drive(endless_run(tmp_path, max_steps=2, project=alpha.project))
     AgentRun.objects.filter(pk=run.pk).update(parent_run=parent)
@@ -233,7 +232,6 @@ def test_a_resumed_run_continues_the_conversation(alpha: Program, tmp_path: Path
 
 @COMMITS
 def test_a_chain_of_three_has_every_message_once(alpha: Program, tmp_path: Path) -> None:
-    """S-311."""
     chain = [drive(endless_run(tmp_path, max_steps=2, project=alpha.project))]
     for number in range(3):
         chain.append(drive(resumed(alpha, chain[-1], {"message": f"Again {number}."})))
@@ -257,7 +255,7 @@ def test_append_false_begins_anew(alpha: Program, paused: AgentRun) -> None:
     new = resumed(alpha, paused, {"message": "Something else.", "append": False})
     assert (new.starts_fresh, new.prompt) == (True, "Something else.")
     inbox.pause(new.pk, by="test")
-    # DESIGN 6: without a message there is nothing to begin anew with, so the session goes on.
+    # Without a message there is nothing to begin anew with, so the session goes on.
     assert not resumed(alpha, new, {"append": False}).starts_fresh
 
 
@@ -272,7 +270,7 @@ def admin(alpha: Program) -> Program:
 @COMMITS
 @pytest.mark.parametrize("status", ["queued", "running", "waiting", "paused"])
 def test_kill_takes_a_live_run_and_resumes_it(alpha: Program, admin: Program, status: str) -> None:
-    """DESIGN 4: fenced, paused by the operator, resumed; one transaction, one entry of the trail for each."""
+    """Fenced, paused by the operator, resumed; one transaction, one entry of the trail for each."""
     run = make_run(make_agent(alpha.project))
     if status in ("running", "waiting"):
         claimed = transitions.claim(run.pk, "worker")
@@ -299,7 +297,7 @@ def test_kill_takes_a_live_run_and_resumes_it(alpha: Program, admin: Program, st
 
 
 def test_who_may_kill(alpha: Program, admin: Program) -> None:
-    """SECURITY 5.1: admins and superusers; an operator, and any key, may not."""
+    """Admins and superusers; an operator, and any key, may not."""
     run = make_run(make_agent(alpha.project))
     operator = Program(alpha.project, signed_in(make_person(alpha.project, Role.OPERATOR)))
     before = counts()
@@ -348,7 +346,7 @@ def names(crowd: dict[str, AgentRun], told: list[dict[str, Any]]) -> dict[str, A
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_many_are_resumed_each_by_itself(alpha: Program, crowd: dict[str, AgentRun]) -> None:
-    """S-108, S-109: one that refuses keeps no other from it, and none fails for having been asked."""
+    """One that refuses keeps no other from it, and none fails for having been asked."""
     wanted = [*(str(run.pk) for run in crowd.values()), UNKNOWN]
     told = alpha.post("/resume", {"ids": wanted, "message": "Go on.", "max_steps": 3}).json()
 

@@ -1,4 +1,4 @@
-"""`q`: runs by what was said in them. S-421: literally, whatever a database would read as a pattern."""
+"""`q`: runs by what was said in them. Literally, whatever a database would read as a pattern."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def found(client: Client, text: str, **query: object) -> list[str]:
     ],
 )
 def test_it_is_taken_literally(text: str, project: Project, client: Client) -> None:
-    """S-421"""
     wanted = run_saying(project, f"before {text} after")
     run_saying(project, "a1b axb 1000 backslash quoted linebreak tabs e aaa 49 <i> before  after")
 

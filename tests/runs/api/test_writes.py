@@ -78,7 +78,7 @@ def test_create(alpha: Program) -> None:
 
 
 def test_what_is_left_out_has_its_default(alpha: Program) -> None:
-    """BI-74: null is the default."""
+    """Null is the default."""
     for body in ({}, {"prompt": None, "max_steps": None, "title": "", "labels": []}):
         made = alpha.post("", {"agent_id": "player"} | body).json()
         assert (made["max_steps"], made["labels"]) == (40, [])
@@ -107,7 +107,6 @@ def test_what_is_left_out_has_its_default(alpha: Program) -> None:
     ids=lambda value: str(value)[:20].encode("unicode_escape").decode(),
 )
 def test_create_refuses(alpha: Program, field: str, value: Any, code: str) -> None:
-    """BI-74, 77, 83."""
     before = counts()
     answer = alpha.post("", {"agent_id": "player", field: value})
 
@@ -117,7 +116,7 @@ def test_create_refuses(alpha: Program, field: str, value: Any, code: str) -> No
 
 
 def test_an_agent_that_cannot_work_is_refused(alpha: Program) -> None:
-    """BI-86: with the names."""
+    """With the names."""
     broken: dict[str, dict[str, Any]] = {
         "acme": {"provider": "acme"}, "rm_rf": {"tools": ["rm_rf"]}, "../../etc": {"fixture": "../../etc"},
     }  # fmt: skip
@@ -130,7 +129,7 @@ def test_an_agent_that_cannot_work_is_refused(alpha: Program) -> None:
 
 
 def test_a_parent_and_its_limits(alpha: Program) -> None:
-    """BI-83: a foreign parent is an unknown one; two above, twenty below."""
+    """A foreign parent is an unknown one; two above, twenty below."""
     foreign = make_run(make_agent(make_project("beta")))
     body = {"agent_id": "player", "prompt": "Go."}
 
@@ -158,7 +157,7 @@ def test_a_parent_and_its_limits(alpha: Program) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_last_place_for_a_child_is_given_once(alpha: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BI-83 with eight at once."""
+    """Eight at once."""
     monkeypatch.setattr(creation, "MAX_CHILDREN", 2)
     parent = make_run(make_agent(alpha.project))
     body = {"agent_id": "player", "prompt": "Go.", "parent_run_id": str(parent.pk)}
@@ -182,7 +181,7 @@ def test_the_last_place_for_a_child_is_given_once(alpha: Program, monkeypatch: p
 
 
 def test_pause_and_stop(alpha: Program, run: AgentRun) -> None:
-    """BI-84: again is the same, and no event."""
+    """Again is the same, and no event."""
     for path, status in (("pause", "paused"), ("stop", "stopped")):
         first = alpha.post(f"/{run.pk}/{path}")
         before = counts()
@@ -282,7 +281,7 @@ def test_commands_refuse(alpha: Program, run: AgentRun, body: dict[str, Any], co
 
 
 def test_an_ended_run_takes_no_command(alpha: Program, run: AgentRun) -> None:
-    """BI-81: 409 with what it is."""
+    """409 with what it is."""
     completed(run)
     before = counts()
     bodies = [{"type": kind, "message": "x"} for kind in ("send", "reply")] + [{"type": "stop"}, {"type": "pause"}]
@@ -295,7 +294,7 @@ def test_an_ended_run_takes_no_command(alpha: Program, run: AgentRun) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_stop_races_with_completion(alpha: Program) -> None:
-    """BI-85: one terminal event; a stop that was taken stops, one that comes too late is told."""
+    """One terminal event; a stop that was taken stops, one that comes too late is told."""
 
     worker = Worker(concurrency=1)
 
@@ -339,7 +338,7 @@ def on(path: str, run: object) -> str:
 
 @pytest.mark.parametrize(("path", "body"), WRITES, ids=[path or "create" for path, _ in WRITES])
 def test_who_may(alpha: Program, run: AgentRun, path: str, body: Any) -> None:
-    """BI-76, and the matrix of SECURITY 5.1: nobody but operators, admins, superusers and keys that may write."""
+    """Nobody but operators, admins, superusers and keys that may write."""
     beta = make_project("beta")
     body = {"ids": [str(run.pk)]} if "ids" in body else body
     inbox.pause(run.pk, by="test")
@@ -372,7 +371,7 @@ def test_who_may(alpha: Program, run: AgentRun, path: str, body: Any) -> None:
 
 @pytest.mark.parametrize(("path", "body"), WRITES, ids=[path or "create" for path, _ in WRITES])
 def test_a_session_needs_its_token_and_a_key_none(alpha: Program, run: AgentRun, path: str, body: Any) -> None:
-    """BI-76, S12: 403 without the token, or from another site; nothing is done by GET."""
+    """403 without the token, or from another site; nothing is done by GET."""
     inbox.pause(run.pk, by="test")
     browser = Client(enforce_csrf_checks=True)
     person = make_person(alpha.project, Role.OPERATOR)
@@ -401,7 +400,6 @@ def test_a_session_needs_its_token_and_a_key_none(alpha: Program, run: AgentRun,
 
 
 def test_an_unknown_parameter_is_refused(alpha: Program, run: AgentRun) -> None:
-    """BI-54."""
     assert refused(alpha.post(f"/{run.pk}/stop?force=1")) == (400, "unknown_parameter")
     assert now(run).status == "queued"
 
@@ -410,7 +408,7 @@ def test_an_unknown_parameter_is_refused(alpha: Program, run: AgentRun) -> None:
 
 
 def test_every_door_writes_the_same_trail(alpha: Program) -> None:
-    """S29: whoever creates, resumes or stops a run, and by whichever door: one entry each, with the actor."""
+    """Whoever creates, resumes or stops a run, and by whichever door: one entry each, with the actor."""
     page = Client()
     page.force_login(make_person(alpha.project, Role.OPERATOR))
     page.get("/p/alpha/runs/new")
@@ -501,7 +499,7 @@ def test_a_full_disk_is_named(alpha: Program, request: pytest.FixtureRequest) ->
 def test_storage_that_takes_no_writes(
     alpha: Program, run: AgentRun, request: pytest.FixtureRequest, path: str, body: Any
 ) -> None:
-    """BI-88: 503, told when to come again, and nothing half-written; with a key and without."""
+    """503, told when to come again, and nothing half-written; with a key and without."""
     inbox.pause(run.pk, by="test")
     body = {"ids": [str(run.pk)]} if "ids" in body else body
     before = counts()
@@ -528,7 +526,7 @@ def no_broker(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("no_broker")
 def test_redis_down(alpha: Program) -> None:
-    """BI-89: the database is the truth; a worker's sweep finds what no hint told of."""
+    """The database is the truth; a worker's sweep finds what no hint told of."""
     made = alpha.post("", {"agent_id": "player"}, Idempotency_Key="k")
     run = AgentRun.objects.get(pk=made.json()["id"])
     assert (made.status_code, alpha.post(f"/{run.pk}/pause").status_code) == (201, 200)

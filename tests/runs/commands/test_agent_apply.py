@@ -132,7 +132,6 @@ def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
     ],
 )
 def test_a_refusal_says_where(change: dict[str, Any], pointer: str, project: Project) -> None:
-    """Row 86, and row 74 as far as it speaks of agents."""
     with pytest.raises(InvalidAgent) as refusal:
         agent_definitions.apply(project, {**DEFINITION, **change}, by="system")
 
@@ -241,7 +240,6 @@ def test_an_unknown_project_is_not_found(db: None, refused: Any) -> None:
 
 
 def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
-    """BI-87"""
     with pytest.raises(InvalidAgent, match="on_idle cannot resume") as refusal:
         agent_definitions.apply(project, {**DEFINITION, "policies": {"on_idle": {"action": "resume"}}}, by="system")
 
@@ -263,7 +261,7 @@ def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
     ],
 )
 def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: str, says: str) -> None:
-    """S-113: commands are off until the site lists their programs; a gate may be asked twice."""
+    """Commands are off until the site lists their programs; a gate may be asked twice."""
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
     assert scripted.ledger_once.name == "ledger_once"  # registered where it is imported
     rules = [{"action": "nudge"}, {"action": "gate", "run": run}]
@@ -276,7 +274,6 @@ def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: s
 
 @pytest.mark.parametrize("run", ["true", "true --really 'and so on'", "read_file", 'read_file {"path": "x"}'])
 def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: Any, tmp_path: Path, run: str) -> None:
-    """S-113"""
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     definition = {**DEFINITION, "settings": {"root": str(tmp_path)}}
@@ -331,7 +328,6 @@ def test_a_gate_that_could_read_nothing_is_refused(project: Project) -> None:
 
 
 def test_recover_is_an_old_word_for_resume(project: Project) -> None:
-    """S-101, BI-87"""
     agent, _ = agent_definitions.apply(project, {**DEFINITION, "policies": {"on_dead": "recover"}}, by="system")
 
     assert policies.parse(agent.policies).rules[policies.Trigger.ON_DEAD][0].action == "resume"

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_it_prints_the_new_run(make_run: MakeRun, command: Command, tmp_path: Path) -> None:
-    """S-318"""
     run = drive(make_run())
     words = tmp_path / "words.txt"
     words.write_text("Be brief.")

@@ -25,7 +25,7 @@ def lines(text: str) -> dict[str, tuple[str, str]]:
 
 
 def test_all_paused_runs_go_on_and_the_others_are_named(make_run: Callable[..., AgentRun], command: Command) -> None:
-    """S-108: without --kill, live ones are skipped with a reason."""
+    """Without --kill, live ones are skipped with a reason."""
     paused, live, _ = (make_run(status) for status in (P, Q, S))
     told = lines(command("agent", "resume", "--all", "--message", "Go on."))
 
@@ -56,12 +56,12 @@ def test_a_project_may_be_named(make_run: Callable[..., AgentRun], command: Comm
     ids=" ".join,
 )
 def test_usage(db: None, refused: Any, words: list[str]) -> None:
-    """BI-103: neither a run nor --all, both, or what belongs to the other."""
+    """Neither a run nor --all, both, or what belongs to the other."""
     assert refused("agent", "resume", *words)[0] == 2
 
 
 def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], refused: Any) -> None:
-    """BI-103: unknown 3; a beginning that several have, or of one character, 4 with the candidates."""
+    """Unknown 3; a beginning that several have, or of one character, 4 with the candidates."""
     runs = [make_run(P) for _ in range(2)]
     shared = str(runs[0].pk)[:8]
     assert str(runs[1].pk).startswith(shared[:4])
@@ -77,7 +77,7 @@ def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], re
 def test_live_runs_are_taken_only_where_that_is_meant(
     make_run: Callable[..., AgentRun], command: Command, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S-108, BI-104: without a terminal it takes --yes; at one it is asked for."""
+    """Without a terminal it takes --yes; at one it is asked for."""
     live, running = make_run(Q), make_run(RunStatus.RUNNING)
     before = list(AgentRun.objects.order_by("pk").values())
 

@@ -47,7 +47,7 @@ def test_a_run_is_found_by_its_id_and_by_a_beginning_of_its_own(make_run: MakeRu
 @pytest.mark.breaks_invariants("rows that are made to be found, without a log")
 @pytest.mark.parametrize("verb", ["show", "resume", "pause", "stop"])
 def test_an_ambiguous_beginning_is_refused_with_the_candidates(make_run: MakeRun, refused: Any, verb: str) -> None:
-    """S-107 and row 103: never the first one found."""
+    """Never the first one found."""
     run = make_run(RunStatus.PAUSED)
     twins = [with_id(run, f"ab12cd34-0000-7000-8000-00000000000{n}") for n in (1, 2)]
     events = Event.objects.count()
@@ -82,7 +82,6 @@ def test_it_lists_ten_candidates_at_most(make_run: MakeRun, refused: Any) -> Non
     ["ffff", "f", "", "-", "xyz1", "ab12-cd34", "a" * 33, "019a%", "\udcff", "{ab12}", "１２３４", "01a1f883" * 9],
 )
 def test_an_unknown_run_is_not_found(make_run: MakeRun, refused: Any, name: str) -> None:
-    """S-107, S-420, row 103."""
     run = make_run()
     with_id(run, "ab12cd34-0000-7000-8000-000000000001")
 
@@ -93,7 +92,7 @@ def test_an_unknown_run_is_not_found(make_run: MakeRun, refused: Any, name: str)
 
 # --- resume -----------------------------------------------------------------------------------------------------
 def test_resume_prints_the_new_run_alone(make_run: MakeRun, command: Command) -> None:
-    """S-310: the old run's messages are untouched, the new user turn comes last."""
+    """The old run's messages are untouched, the new user turn comes last."""
     old = make_run(RunStatus.PAUSED, labels=["nightly"])
     before = list(AgentRunMessage.objects.values_list("pk", "sha256"))
     printed = command("agent", "resume", str(old.pk), "--message", "Go on, please", "--max-steps", "7")
@@ -118,7 +117,6 @@ def test_replace_begins_anew(make_run: MakeRun, command: Command, refused: Any) 
 def test_a_second_resume_answers_with_the_successor(
     make_run: MakeRun, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """S-110, S-307."""
     old = make_run(RunStatus.PAUSED)
     first = command("agent", "resume", str(old.pk))
     capsys.readouterr()
@@ -132,7 +130,6 @@ def test_a_second_resume_answers_with_the_successor(
 
 
 def test_two_command_lines_at_once_make_one_run(transactional_db: None, make_run: MakeRun, command: Command) -> None:
-    """S-309."""
     old = make_run(RunStatus.PAUSED)
 
     def one(_: int) -> str:
@@ -148,7 +145,7 @@ def test_two_command_lines_at_once_make_one_run(transactional_db: None, make_run
 
 @pytest.mark.parametrize("status", ["queued", "running", "completed", "failed", "stopped"])
 def test_only_paused_runs_can_be_resumed(make_run: MakeRun, refused: Any, status: str) -> None:
-    """S-308, row 71: each names its own status."""
+    """Each names its own status."""
     run = make_run(RunStatus(status))
     events = Event.objects.count()
 
@@ -178,7 +175,7 @@ def test_what_resume_refuses(make_run: MakeRun, refused: Any, words: list[str], 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 @pytest.mark.parametrize(("steps", "limit"), [(45, 95), (480, 500), (499, 500)])
 def test_the_limit_of_the_new_run(make_run: MakeRun, command: Command, steps: int, limit: int) -> None:
-    """S-305, S-306, row 73: the door's part, the budget that the new run is shown with."""
+    """The budget that the new run is shown with."""
     run = make_run(RunStatus.PAUSED)
     AgentRun.objects.filter(pk=run.pk).update(step_count=steps)
     row = json.loads(command("agent", "resume", str(run.pk), "--json"))
@@ -189,7 +186,6 @@ def test_the_limit_of_the_new_run(make_run: MakeRun, command: Command, steps: in
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 @pytest.mark.parametrize("steps", [500, 501])
 def test_at_the_cap_no_run_is_made(make_run: MakeRun, refused: Any, steps: int) -> None:
-    """S-306, row 72."""
     run = make_run(RunStatus.PAUSED)
     AgentRun.objects.filter(pk=run.pk).update(step_count=steps)
 

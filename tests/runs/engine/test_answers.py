@@ -38,7 +38,7 @@ def told(call: AgentRunToolCall) -> str:
 
 
 def test_a_tool_that_does_not_exist(scripted: MakeScripted, effects: Words) -> None:
-    """S-413, S-505: it is answered, and nothing else of the turn suffers."""
+    """It is answered, and nothing else of the turn suffers."""
     run = drive(scripted(asking(ToolCallPart("rm_rf", {"n": 1}, "a"), ToolCallPart("ledger_read", {"n": 2}, "b"))))
 
     assert run.status == RunStatus.COMPLETED
@@ -57,7 +57,7 @@ def test_a_tool_that_does_not_exist(scripted: MakeScripted, effects: Words) -> N
     ids=lambda value: repr(value)[:24],
 )  # fmt: skip
 def test_arguments_that_do_not_fit(scripted: MakeScripted, effects: Words, arguments: Any) -> None:
-    """S-505: nothing is run, and the model is told why."""
+    """Nothing is run, and the model is told why."""
     run = drive(scripted(asking(ToolCallPart("ledger_once", arguments, "a"))))
 
     assert run.status == RunStatus.COMPLETED

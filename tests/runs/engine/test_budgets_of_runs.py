@@ -1,4 +1,4 @@
-"""Budgets in runs: warned of once at 80 %, paused when used up, and the same after crashes as without. S-508."""
+"""Budgets in runs: warned of once at 80 %, paused when used up, and the same after crashes as without."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_finished_answer_comes_before_a_budget(scripted: MakeScripted) -> None
 def test_a_crash_neither_resets_a_budget_nor_counts_twice(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, model_calls: ModelCalls, point: str
 ) -> None:
-    """S-508, S-506: a worker dies in every second step. Usage, warnings and the end are those of a run without."""
+    """A worker dies in every second step. Usage, warnings and the end are those of a run without."""
     undisturbed = drive(scripted(calls=READS, budgets={"tokens": 500}))
     calls = len(model_calls())
     run = scripted(calls=READS, budgets={"tokens": 500})
@@ -97,7 +97,7 @@ def test_a_crash_neither_resets_a_budget_nor_counts_twice(
             AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=LONG_AGO)
     monkeypatch.setattr(chaos, "point", lambda _: None)
 
-    assert deaths >= 2, "S-509: no crash happened"
+    assert deaths >= 2, "no crash happened"
     assert len(model_calls()) - calls <= calls + deaths
     assert transcript(run) == transcript(undisturbed)
     assert (run.status_reason, detail(run)) == ("budget", "550 of 500 tokens")

@@ -96,7 +96,7 @@ def test_a_pause_acts_after_the_tools_of_the_turn(
 
 @pytest.mark.parametrize("point", ["CP20", "CP22", "CP12", "CP07", "CP25"])
 def test_a_message_is_delivered_once_before_the_next_model_call(scripted: MakeScripted, at: At, point: str) -> None:
-    """S-419: said while the agent works, it is part of the same run."""
+    """Said while the agent works, it is part of the same run."""
     seen: list[list[str]] = []
 
     def play(call: ModelCall) -> Iterable[Move]:
@@ -189,7 +189,7 @@ def test_a_message_for_a_queued_run_comes_after_its_prompt(scripted: MakeScripte
 
 
 def test_a_message_for_a_paused_run_reaches_the_one_that_goes_on(scripted: MakeScripted) -> None:
-    """S-419: said after the end of a run that can go on, it is heard by the next."""
+    """Said after the end of a run that can go on, it is heard by the next."""
     run = scripted(calls=CALLS)
     inbox.pause(run.pk, by="ann")
     inbox.send(run.pk, "While you were away.", by="ann")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.mark.parametrize("point", ["CP07", "CP12", "CP17"])
 def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_at: DieAt, point: str) -> None:
-    """P13: seen to end three processes that held nothing else, the run pauses, and no process is lost to it any more.
+    """Seen to end three processes that held nothing else, the run pauses, and no process is lost to it any more.
     The project is notified. A person may resume the run, and it is still under suspicion then."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]])
     for _ in range(3):

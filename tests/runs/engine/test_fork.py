@@ -41,7 +41,7 @@ def whole(*runs: AgentRun) -> None:
 
 
 def test_it_goes_on_from_the_checkpoint_with_what_was_said_up_to_it(scripted: MakeScripted) -> None:
-    """S-318: nothing twice, and nothing of what came after the checkpoint."""
+    """Nothing twice, and nothing of what came after the checkpoint."""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=4))
 
@@ -61,7 +61,7 @@ def test_it_goes_on_from_the_checkpoint_with_what_was_said_up_to_it(scripted: Ma
 
 
 def test_without_a_message_the_model_is_asked_the_same_again(scripted: MakeScripted) -> None:
-    """S-318: the request is that of the step after the checkpoint, to the letter."""
+    """The request is that of the step after the checkpoint, to the letter."""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=3))
 
@@ -84,7 +84,6 @@ def test_a_run_that_has_ended_can_be_forked_and_is_told_to_continue(scripted: Ma
 
 
 def test_a_fork_of_a_resumed_run_reaches_back_over_the_lineage(scripted: MakeScripted) -> None:
-    """S-318"""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))
     later = drive(resume(run.pk, by="ann", message="On.").run)
@@ -99,7 +98,6 @@ def test_a_fork_of_a_resumed_run_reaches_back_over_the_lineage(scripted: MakeScr
 
 
 def test_a_fork_of_a_fork_and_the_resume_of_one(scripted: MakeScripted) -> None:
-    """S-318"""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))
     first = drive(fork(run.pk, by="ann", step=1, message="First."))
@@ -133,7 +131,7 @@ def test_a_fork_that_was_paused_before_it_said_anything_is_resumed_in_its_conver
 
 
 def test_other_instructions_stand_in_place_of_the_earlier_ones(scripted: MakeScripted) -> None:
-    """S-422: the newest ones are sent, and once; both stay in their runs, and the event says that they changed."""
+    """The newest ones are sent, and once; both stay in their runs, and the event says that they changed."""
     requests: Requests = []
     run = drive(scripted(endless(requests), max_steps=2))
 

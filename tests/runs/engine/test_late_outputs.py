@@ -130,7 +130,7 @@ def drive_and_close(worker: Worker, run: AgentRun) -> None:
 def test_of_a_worker_that_was_taken_over(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """S-115: its result counts for nothing, and is not lost."""
+    """Its result counts for nothing, and is not lost."""
     run, other, left = scripted(calls=[["ledger_once"]]), Worker(concurrency=1), [1]
 
     def take_over(name: str) -> None:

@@ -156,7 +156,7 @@ def test_it_may_be_lost_again_and_run_again(waiting: AgentRun, effects: Effects)
 def test_a_worker_dies_before_or_after_it_runs_it_again(
     waiting: AgentRun, die_at: DieAt, effects: Effects, point: str, again: bool
 ) -> None:
-    """S-502: until it is started the word holds; once it is, nobody knows what came of it, and it waits again."""
+    """Until it is started the word holds; once it is, nobody knows what came of it, and it waits again."""
     resolve(waiting.pk, first(waiting).pk, OutcomeChoice.RETRY, by="ada")
     assert die_at(waiting, point)
     assert differences(waiting.pk) == []

@@ -1,4 +1,4 @@
-"""The row of a tool call holds what its tool returned, or the error, however the call ended (INV-T8)."""
+"""The row of a tool call holds what its tool returned, or the error, however the call ended."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_every_cell_of_the_table_is_met() -> None:
 def test_each_cell_acts(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, cell: tuple[str, str], form: str
 ) -> None:
-    """S-102: every cell of the table, in simple form, as a rule, and inside a list."""
+    """Every cell of the table, in simple form, as a rule, and inside a list."""
     trigger, act = cell
     run = OCCASIONS[trigger](scripted, die_at, worker, told_as(trigger, act, form))
 
@@ -141,7 +141,7 @@ def test_without_a_rule_for_it_an_error_pauses_the_run(scripted: MakeScripted, d
 
 
 def test_without_a_policy_a_dead_run_is_recovered(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-114: without a policy the same run goes on, under the next epoch."""
+    """Without a policy the same run goes on, under the next epoch."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]], tools=TOOLS)
     assert die_at(run, "CP17", hit=2)
 
@@ -228,7 +228,7 @@ def test_a_message_goes_before_a_nudge(scripted: MakeScripted, worker: Worker) -
 
 @pytest.mark.parametrize("alias", ["resume", "recover", "Recover"])
 def test_a_dead_run_is_resumed_as_another(scripted: MakeScripted, die_at: DieAt, worker: Worker, alias: str) -> None:
-    """S-101, S-114: the old word does too, also in an agent that a run has frozen; open calls are closed."""
+    """The old word does too, also in an agent that a run has frozen; open calls are closed."""
     run = dies(scripted, die_at, worker, {"action": alias, "message": "Look where you were.", "attempts": 2})
     assert policy_waits.end_waits() == 1
     new = drive(lineage(run)[1], worker)
@@ -262,7 +262,7 @@ def test_deaths_of_the_lineage_are_counted(scripted: MakeScripted, die_at: DieAt
 
 
 def test_a_worker_that_was_suspended_cannot_undo_it(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-115: what comes late from the worker that was taken for dead changes nothing."""
+    """What comes late from the worker that was taken for dead changes nothing."""
     zombie = Worker(concurrency=1)
     woken: list[AgentRun] = []
 
@@ -340,7 +340,7 @@ def test_a_poisoned_step_is_what_its_policy_says(scripted: MakeScripted, die_at:
 
 
 def test_a_gate_gets_the_answer_and_what_it_says_is_kept(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-113: exit 0 completes; the run's answer is its standard input, and no secret of the site reaches it."""
+    """Exit 0 completes; the run's answer is its standard input, and no secret of the site reaches it."""
     code = "import os, sys; print(sys.stdin.read().upper(), os.environ['AGENTOPS_TRIGGER'], 'SECRET_KEY' in os.environ)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 
@@ -352,7 +352,7 @@ def test_a_gate_gets_the_answer_and_what_it_says_is_kept(scripted: MakeScripted,
 
 
 def test_a_gate_that_says_no_escalates(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """S-113: any other exit hands it to people."""
+    """Any other exit hands it to people."""
     code = "import sys; print('two tests fail'); sys.exit(3)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 
@@ -383,7 +383,7 @@ def test_a_gate_may_be_a_tool(
 def test_a_gate_is_asked_again_after_a_crash(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, tmp_path: Any
 ) -> None:
-    """S-113: nothing was written before its verdict; the next worker asks it again."""
+    """Nothing was written before its verdict; the next worker asks it again."""
     asked = tmp_path / "asked"
     code = f"open('{asked}', 'a').write('x')"
     run = scripted(saying(["I looked around."]), tools=TOOLS)

@@ -57,7 +57,7 @@ def limited(scripted: MakeScripted, worker: Worker) -> AgentRun:
 def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     limited: AgentRun, worker: Worker, settings: Settings
 ) -> None:
-    """S-111: no run before 60 s, then exactly one; after two attempts it is handed to people."""
+    """No run before 60 s, then exactly one; after two attempts it is handed to people."""
     run = limited
     assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "on_error", None)
     assert (run.error_type, run.completed_at) == ("rate_limited", None)
@@ -111,7 +111,7 @@ def texts(run: AgentRun) -> list[str]:
 
 @pytest.mark.parametrize(("append", "fresh"), [(True, False), (False, True)])
 def test_its_message_is_said(scripted: MakeScripted, worker: Worker, *, append: bool, fresh: bool) -> None:
-    """S-103 for policies: a message that is appended goes on in the conversation, another begins a new one."""
+    """A message that is appended goes on in the conversation, another begins a new one."""
     rule = {"action": "resume", "message": "Try it slowly.", "append": append}
     run = scripted(saying([ToolCallPart("ledger_read", {"n": 1}, "a")], [http(500)], ["Better."]))
     drive(with_policies(run, on_error=rule), worker)

@@ -1,4 +1,4 @@
-"""The repeat guard in runs: the fifth identical call in a row warns the model, the tenth ends the run. S-317."""
+"""The repeat guard in runs: the fifth identical call in a row warns the model, the tenth ends the run."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_many_in_one_answer(scripted: MakeScripted, effects: Words) -> None:
 
 
 def test_alternating_calls_never_trip_it(scripted: MakeScripted) -> None:
-    """S-317: two different calls in turn, thirty times, and the same call with other arguments."""
+    """Two different calls in turn, thirty times, and the same call with other arguments."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         if call.number <= 30:

@@ -60,7 +60,7 @@ def rolled_back(run: AgentRun) -> list[dict[str, Any]]:
 def test_exactly_the_half_done_turn_leaves_the_conversation(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls
 ) -> None:
-    """S-401, S-407: the checkpoint of the first turn is there, the second turn's answer is committed, crash."""
+    """The checkpoint of the first turn is there, the second turn's answer is committed, crash."""
     run, other = rolling(calls=CALLS), rolling(calls=CALLS)
     assert die_at(other, "CP12")
     assert die_at(run, "CP12", hit=2)
@@ -86,7 +86,7 @@ def test_exactly_the_half_done_turn_leaves_the_conversation(
 def test_the_model_is_asked_again_with_what_it_was_asked_before(
     rolling: MakeScripted, die_at: DieAt, ledger: Path
 ) -> None:
-    """S-401: nothing of the turn is in the request, least of all a call without a result."""
+    """Nothing of the turn is in the request, least of all a call without a result."""
     run = rolling(calls=CALLS)
     assert die_at(run, "CP12", hit=2)
     drive(run)
@@ -100,7 +100,7 @@ def test_the_model_is_asked_again_with_what_it_was_asked_before(
 def test_a_tool_that_was_started_keeps_its_turn(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
 ) -> None:
-    """S-402: a turn of two calls, of which the first was started, or is done: the second runs, the model is not asked
+    """A turn of two calls, of which the first was started, or is done: the second runs, the model is not asked
     before; what is done is not done again."""
     run = rolling(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
     assert die_at(run, point, hit=1 if point == "CP21" else 2)
@@ -119,7 +119,7 @@ def test_a_tool_that_was_started_keeps_its_turn(
 def test_a_whole_turn_is_never_taken_back(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
 ) -> None:
-    """S-403, S-404: its results are there, with or without its checkpoint; or its answer asked for nothing."""
+    """Its results are there, with or without its checkpoint; or its answer asked for nothing."""
     run = rolling(calls=[["ledger_idempotent"]])
     assert die_at(run, point)
 
@@ -133,7 +133,7 @@ def test_a_whole_turn_is_never_taken_back(
 
 
 def test_what_it_cost_stays_counted(rolling: MakeScripted, die_at: DieAt) -> None:
-    """S-408, S-508: tokens and usage of the turn stay, its rows are marked, and nothing is counted twice."""
+    """Tokens and usage of the turn stay, its rows are marked, and nothing is counted twice."""
     run = rolling(calls=CALLS)
     assert die_at(run, "CP12", hit=2)
     run.refresh_from_db()
@@ -148,7 +148,7 @@ def test_what_it_cost_stays_counted(rolling: MakeScripted, die_at: DieAt) -> Non
 
 
 def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
-    """S-409: the second of two calls finished before the first: the first runs, the second does not run again."""
+    """The second of two calls finished before the first: the first runs, the second does not run again."""
     run = rolling(calls=[["ledger_idempotent", "ledger_read"]])
     assert die_at(run, "CP12")
     _, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
@@ -168,7 +168,7 @@ def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt
 
 
 def test_a_message_that_was_sent_meanwhile_survives(rolling: MakeScripted, die_at: DieAt) -> None:
-    """S-405, S-507: delivered once, after the roll back."""
+    """Delivered once, after the roll back."""
     run = rolling(calls=CALLS)
     assert die_at(run, "CP12")
     inbox.send(run.pk, "And hurry.", by="ada")
@@ -182,7 +182,7 @@ def test_a_message_that_was_sent_meanwhile_survives(rolling: MakeScripted, die_a
 
 
 def test_a_crash_while_rolling_back(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
-    """S-502: before the commit and after it; the turn is taken back once."""
+    """Before the commit and after it; the turn is taken back once."""
     run = rolling(calls=CALLS)
     for point in ("CP12", "CP04", "CP05"):
         assert die_at(run, point)
@@ -229,7 +229,7 @@ def test_a_run_that_was_handed_back_did_not_crash(
 
 
 def test_others_are_rolled_forward(scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls) -> None:
-    """S-505: a call of a tool that does not exist is answered with an error, also by the worker that takes over."""
+    """A call of a tool that does not exist is answered with an error, also by the worker that takes over."""
     run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
     assert die_at(run, "CP12")
     assert not AgentRunToolCall.objects.get(run=run).starts
@@ -254,7 +254,7 @@ def tear(run: AgentRun) -> None:
 def test_a_turn_that_cannot_be_read_is_taken_back(
     scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls
 ) -> None:
-    """S-503: whatever the agent's policy, as long as no tool was started."""
+    """Whatever the agent's policy, as long as no tool was started."""
     run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
     assert die_at(run, "CP12")
     tear(run)

@@ -42,7 +42,7 @@ def elsewhere(look: Callable[[], Any]) -> Any:
 
 
 def test_every_message_is_stored_before_the_model_is_asked_again(scripted: MakeScripted) -> None:
-    """S-302: at each call the rows that anybody else can read are those that the request was built from."""
+    """At each call the rows that anybody else can read are those that the request was built from."""
     seen: list[tuple[int, list[str]]] = []
 
     def play(call: ModelCall) -> Iterable[Move]:
@@ -135,7 +135,7 @@ def told(call: AgentRunToolCall) -> ToolReturnPart:
 
 
 def test_a_call_tells_what_came_of_it_and_how_long_it_took(scripted: MakeScripted) -> None:
-    """S-304: its duration is the tool's alone, with a model that is ten times as slow; parallel calls have one
+    """Its duration is the tool's alone, with a model that is ten times as slow; parallel calls have one
     message, each its own time."""
     run = run_of(scripted, "takes_a_while", "breaks_once", "takes_a_while", pause_s=2.0)
 
@@ -147,7 +147,7 @@ def test_a_call_tells_what_came_of_it_and_how_long_it_took(scripted: MakeScripte
 
 
 def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
-    """S-411: a row for each attempt that failed; the tool that may take effect once is not tried again."""
+    """A row for each attempt that failed; the tool that may take effect once is not tried again."""
     run = run_of(scripted, "breaks_once", "breaks")
 
     again, once = calls_of(run)
@@ -195,7 +195,7 @@ def busy(call: ModelCall, **arguments: Any) -> Iterable[Move]:
 
 
 def test_a_soft_error_is_the_models_to_deal_with(scripted: MakeScripted) -> None:
-    """S-411, S-505: arguments that do not fit are answered, not tried again, and are no failure of the run."""
+    """Arguments that do not fit are answered, not tried again, and are no failure of the run."""
     run = run_of(scripted, "takes_a_while", n="many")
 
     [call] = calls_of(run)
@@ -204,7 +204,7 @@ def test_a_soft_error_is_the_models_to_deal_with(scripted: MakeScripted) -> None
 
 
 def test_a_call_that_is_refused_or_of_no_tool_has_its_end(scripted: MakeScripted) -> None:
-    """S-413: the model is told, and the log closes what it opened."""
+    """The model is told, and the log closes what it opened."""
     run = run_of(scripted, "says_no", "no_such_tool")
 
     denied, unknown = calls_of(run)
@@ -222,7 +222,7 @@ def test_a_call_that_is_refused_or_of_no_tool_has_its_end(scripted: MakeScripted
 
 @pytest.mark.parametrize("policy", ["wait", "tell_model"])
 def test_without_any_checkpoint_everything_is_loaded(scripted: MakeScripted, die_at: DieAt, policy: str) -> None:
-    """S-406, S-301: the conversation is the rows; what dangles is answered or waited for, never run twice."""
+    """The conversation is the rows; what dangles is answered or waited for, never run twice."""
     calls = [["ledger_read"], ["ledger_once", "ledger_idempotent"]]
     run = scripted(calls=calls, on_unknown_tool=policy)
     assert die_at(run, "CP18", hit=2)
@@ -240,7 +240,7 @@ def test_without_any_checkpoint_everything_is_loaded(scripted: MakeScripted, die
 
 
 def test_of_many_workers_one_has_the_run() -> None:
-    """S-504: ten claims at once, again and again; the others leave without a trace."""
+    """Ten claims at once, again and again; the others leave without a trace."""
     for _ in range(10):
         run, together = make_run(), threading.Barrier(10)
 

@@ -135,7 +135,7 @@ def test_the_step_stops_and_goes_on_when_storage_is_back(
     outage: Outage,
     point: str,
 ) -> None:
-    """S-417: no death, no other worker, no tool run twice."""
+    """No death, no other worker, no tool run twice."""
     undisturbed = transcript_of(drive(scripted(calls=CALLS)))
     done = effects()
     run = scripted(calls=CALLS)
@@ -162,7 +162,7 @@ def test_a_full_disk_is_waited_out(
     caplog: pytest.LogCaptureFixture,
     outage: Outage,
 ) -> None:
-    """S-417: an answer longer than a page finds no room, and is there once there is some."""
+    """An answer longer than a page finds no room, and is there once there is some."""
     long = {"calls": CALLS, "chunks": 200}
     undisturbed = transcript_of(drive(scripted(**long)))
     done = effects()
@@ -182,7 +182,7 @@ def test_a_full_disk_is_waited_out(
 def test_an_outage_that_outlasts_the_lease_is_no_death(
     scripted: MakeScripted, settings: Settings, monkeypatch: pytest.MonkeyPatch, outage: Outage
 ) -> None:
-    """P13: who cannot renew gives the run up, and says so once it can: or three outages would be poison."""
+    """Who cannot renew gives the run up, and says so once it can: or three outages would be poison."""
     settings.AGENTOPS_LEASE_S = 3
     run = scripted(calls=CALLS)
     left = at_first("CP12", lambda: outage.begin(5), monkeypatch)

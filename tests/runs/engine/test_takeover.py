@@ -81,7 +81,7 @@ def test_a_worker_that_was_taken_over_does_not_deliver_a_message(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """S-507: the one that has the run now has delivered it; the other hears of the fence, not of a position taken."""
+    """The one that has the run now has delivered it; the other hears of the fence, not of a position taken."""
     worker, other = pair
     run = scripted(calls=[])
     inbox.send(run.pk, "And one more thing.", by="somebody")

@@ -207,7 +207,6 @@ def test_live_ones_are_taken_where_that_was_asked(project: Project) -> None:
 
 
 def test_only_admins_take_live_ones(project: Project) -> None:
-    """SECURITY 5.1"""
     live = queued(project)
     client = client_of(project)
 
@@ -236,7 +235,6 @@ def test_all_that_match_the_filters_are_the_paused_ones(project: Project) -> Non
 
 
 def test_all_that_match_are_for_admins(project: Project) -> None:
-    """SECURITY 5.1"""
     paused(project)
     client = client_of(project)
 
@@ -260,7 +258,6 @@ def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_foreign_run_is_one_that_is_not_there(project: Project) -> None:
-    """S2"""
     theirs, ours = paused(make_project("beta"), "secret"), paused(project)
     client = client_of(project)
     html = send(client, theirs, ours)

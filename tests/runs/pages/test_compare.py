@@ -137,7 +137,6 @@ def test_a_resumed_run_is_compared_with_the_one_before(viewer: Client, run: Agen
 
 
 def test_other_instructions_are_shown_with_the_old_ones(viewer: Client, run: AgentRun) -> None:
-    """S-422"""
     forked = drive(fork(run.pk, by="ann", step=5, agent={"instructions": "Be quick."}))
 
     page = page_of(viewer, f"?b={forked.pk}")
@@ -188,7 +187,7 @@ def test_without_a_run_it_asks_which(viewer: Client, run: AgentRun) -> None:
 
 
 def test_both_runs_must_be_ones_that_the_reader_may_see(viewer: Client, run: AgentRun) -> None:
-    """S2: a foreign run is an unknown one, on either side."""
+    """A foreign run is an unknown one, on either side."""
     theirs = make_run(make_agent(make_project("beta")))
 
     for query in (f"?a={run.pk}&b={theirs.pk}", f"?a={theirs.pk}&b={run.pk}", f"?b={theirs.pk}"):

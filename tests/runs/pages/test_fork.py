@@ -66,7 +66,6 @@ def send(client: Client, run: AgentRun, **fields: str) -> Any:
 
 
 def test_it_works(operator: Client, run: AgentRun) -> None:
-    """S-318"""
     assert url_of(run) in page_of(operator, run)
     assert fields_of(operator.get(f"{url_of(run)}?step=2").content.decode())["step"] == "2"
 
@@ -82,7 +81,7 @@ def test_it_works(operator: Client, run: AgentRun) -> None:
 
 
 def test_settings_are_an_admins(operator: Client, run: AgentRun) -> None:
-    """SECURITY 5.1: they say which files and hosts the agent's tools reach."""
+    """They say which files and hosts the agent's tools reach."""
     answer = send(operator, run, settings='{"root": "/", "http_fetch_allow": ["evil.example"]}')
 
     assert answer.status_code == 403
@@ -91,7 +90,6 @@ def test_settings_are_an_admins(operator: Client, run: AgentRun) -> None:
 
 
 def test_what_is_changed_is_changed_and_nothing_else(operator: Client, run: AgentRun) -> None:
-    """S-422"""
     admin = Client()
     admin.force_login(make_person(run.project, Role.ADMIN))
     assert fields_of(admin.get(url_of(run)).content.decode())["settings"] == ""

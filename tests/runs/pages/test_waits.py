@@ -147,7 +147,7 @@ def test_what_an_agent_asks_is_text_without_secrets() -> None:
 
 
 def test_a_wait_of_a_policy_says_when_and_which_try_it_is(settings: Any) -> None:
-    """S-111, as people see it."""
+    """As people see it."""
     settings.AGENTOPS_MAX_RETRIES = 0
     policy = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}
     run = drive(with_policies(playing(saying([http(429, "slow down please")])), on_error=[policy]))
@@ -231,7 +231,7 @@ def test_a_try_at_work_is_told_until_the_model_has_answered(settings: Any) -> No
 
 
 def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """S-410: the worker sleeps until then."""
+    """The worker sleeps until then."""
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 600_000
     monkeypatch.setattr(retries, "HOLD_WORKER_S", 3600.0)
     run = playing(saying([ConnectionError("the line went dead")], ["Back again."]))

@@ -233,7 +233,7 @@ def test_long_output_says_how_much_is_shown():
 @pytest.mark.parametrize("emoji", ["🙂", "👩‍🚒", "🇩🇪", "é"])
 @pytest.mark.parametrize("before", range(7995, 8002))
 def test_it_cuts_between_characters_with_an_emoji_at_the_border(emoji, before):
-    """S-423: what is left is whole characters, and says how much is missing."""
+    """What is left is whole characters, and says how much is missing."""
     text = "x" * before + emoji + "y" * 100
 
     output, truncated = cut_for_model(text)

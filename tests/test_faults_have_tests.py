@@ -1,29 +1,12 @@
-"""Every scenario of resume, persistence, checkpoints and crashes is named by a test that proves it, or is for later.
-
-A test names its scenario at the beginning of its docstring: "S-305: …". Reads the tests' text only.
-"""
+"""Each thing that may happen to a process, a database, a broker or a clock has a test in which it really happens."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-#: Resume and policies; state, resume, history; checkpoints, retries, hooks, telemetry; crashes.
-NUMBERS = [*range(101, 116), *range(301, 319), *range(401, 424), *range(501, 510)]
-#: What they speak of is not there yet.
-LATER = {
-    "S-106": "sessions of external agents",
-    "S-312": "sub-agents",
-    "S-313": "sub-agents",
-    "S-412": "hooks",
-    "S-414": "telemetry",
-    "S-415": "telemetry",
-    "S-416": "telemetry",
-}
-#: What may happen to a process, a database, a broker or a clock, and the test in which it really happens.
 FAULTS = {
     "a worker is killed": "crash/test_kill.py::test_it_survives_a_kill",
     "a child of a forking worker is killed": "crash/test_processes.py::test_a_child_that_is_killed_is_replaced",
@@ -44,22 +27,6 @@ FAULTS = {
     "a step kills its workers": "runs/engine/test_deaths_and_slices.py::test_a_step_that_kills_three_workers_is_poison",
     "a backup is restored": "restore/test_drill.py::",
 }
-
-
-def named() -> set[str]:
-    texts = (path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__))
-    return {name for text in texts for name in re.findall(r"S-\d{3}", text)}
-
-
-def test_every_scenario_is_proved_by_a_test_that_names_it() -> None:
-    wanted = {f"S-{number}" for number in NUMBERS}
-
-    assert LATER.keys() <= wanted
-    assert sorted(wanted - named() - LATER.keys()) == []
-
-
-def test_what_is_proved_is_not_of_later_work() -> None:
-    assert sorted(named() & LATER.keys()) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)
