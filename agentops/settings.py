@@ -25,7 +25,7 @@ AGENTOPS_HOME = Path(env.text("AGENTOPS_HOME", ".agentops")).absolute()
 # Where it listens, on 127.0.0.1.
 PORT = env.integer("PORT", 8000, low=1, high=65535)
 AGENTOPS_TESTING = env.boolean("AGENTOPS_TESTING", default=False)
-# A crash point and its hit ("CP12:1"); honoured in tests only, because it ends the process.
+# A crash point and its hit ("turn.committed:1"); honoured in tests only, because it ends the process.
 AGENTOPS_CHAOS = env.text("AGENTOPS_CHAOS")
 if AGENTOPS_CHAOS and not AGENTOPS_TESTING:
     raise BadSetting("AGENTOPS_CHAOS is refused unless AGENTOPS_TESTING is set")

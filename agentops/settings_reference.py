@@ -100,6 +100,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "DEBUG": "Django's debug pages. Never enable it where others can reach the site.",
         "AGENTOPS_TESTING": "Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.",
         "AGENTOPS_CHAOS": "Tests only: the crash point and its hit at which the process ends as if killed, such as "
-        "`CP12:1`.",
+        "`turn.committed:1`.",
     },
 }

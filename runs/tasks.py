@@ -25,7 +25,7 @@ MOST_PASSES = 3
 @shared_task(name="runs.advance")
 def advance(run_id: str, passed: int = 0) -> None:
     """Have this worker look for work; where it has no free slot, pass the hint on, for another one may have."""
-    chaos.point("CP01")
+    chaos.point("hint.received")
     run = UUID(run_id)
     if not worker.current().hear(run) and passed < MOST_PASSES:
         send(run, passed=passed + 1)

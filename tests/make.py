@@ -67,7 +67,7 @@ def make_waiting(project: Project | None = None, **settings: Any) -> AgentRun:
     run = make_run(make_agent(project, settings=settings))
 
     def leave(point: str) -> None:
-        if point == "CP16":
+        if point == "tool.marked_running":
             raise LetGo
 
     with pytest.MonkeyPatch.context() as patch:

@@ -74,7 +74,7 @@ def resume(
         new = _go_on(old, _plan(old, message, append=append), opening)
         payload = RunResumed(run_id=str(new.pk), by=by or None, reason=reason or None)
         transitions.move(old, RunStatus.RESUMED, payload, source=source, reason=reason)
-        chaos.point("CP29")
+        chaos.point("command.in_transaction")
     return Resumed(new, already=False, was=was)
 
 

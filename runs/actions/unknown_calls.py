@@ -98,7 +98,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
         if not unresolved(run).exists():
             over = RunPhase(status=RunStatus.QUEUED, reason=REASON)
             transitions.move(run, RunStatus.QUEUED, over, source=Source.WEB, reason=REASON)
-        chaos.point("CP29")
+        chaos.point("command.in_transaction")
     return Resolved(run, call, was)
 
 

@@ -270,7 +270,7 @@ def add_checkpoint(row: Checkpoint, epoch: int) -> None:
             defaults={"id": row.id, "last_message_position": row.last_message_position, "epoch": row.epoch,
                       "created_at": row.created_at},
         )  # fmt: skip
-        chaos.point("CP23")
+        chaos.point("checkpoint.in_transaction")
 
 
 def last_checkpoint(run: AgentRun) -> int:

@@ -82,7 +82,7 @@ def _write_postgres(commit: Commit) -> bool:
         log.document(commit.events),
         log.document([commit.then]) if commit.then else None,
     ]
-    chaos.point("CP10" if commit.usage else "CP19")
+    chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
     # Outside of a transaction the one statement is its own: begun, done and committed in one round trip.
     with log.named_errors(), connection.cursor() as cursor:
         cursor.execute(call, values)
@@ -107,7 +107,7 @@ def _write_portable(commit: Commit) -> bool:
         if commit.checkpoint is not None:
             insert(cursor, [commit.checkpoint])
         followed = commit.then is not None and not _has_commands(cursor, commit.run_id)
-        chaos.point("CP10" if commit.usage else "CP19")
+        chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
         events = [*commit.events, commit.then] if followed and commit.then else commit.events
         log.append(commit.run_id, events, source=commit.source, epoch=commit.epoch)
     return followed

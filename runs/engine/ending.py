@@ -86,7 +86,7 @@ def leave(drive: Drive, action: Next) -> None:
 
 def complete(drive: Drive, **explained: Any) -> None:
     """End it as done; `explained`: the policy's part of the move, where it is a policy that says so."""
-    chaos.point("CP25")
+    chaos.point("end.before")
     run = drive.run
     # The answer itself is never altered; its copy on the run is for reading.
     said, summary = _result(drive)
@@ -102,7 +102,7 @@ def complete(drive: Drive, **explained: Any) -> None:
     then = partial(_checkpoint_last_step, drive) if drive.open_calls else None
     columns = {"result": result, "summary": summary} | explained
     move(drive, RunStatus.COMPLETED, payload, unless=SPOKEN_TO, then=then, **columns)
-    chaos.point("CP27")
+    chaos.point("end.committed")
 
 
 def _result(drive: Drive) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def hand_back(drive: Drive, reason: str) -> None:
     payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
     _close_started_turn(drive, reason)
     move(drive, RunStatus.QUEUED, payload, reason=reason)
-    chaos.point("CP28")
+    chaos.point("end.hint_sent")
 
 
 def cool_down(drive: Drive, wait: Cooldown) -> None:
@@ -260,11 +260,11 @@ def abandon_open_turn(lease: Lease) -> None:
     last = log.open_turn(lease.run_id)
     if last is None:
         return
-    chaos.point("CP04")
+    chaos.point("recovery.before")
     # What the provider counted for it, the lost worker alone could have said.
     payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost", usage="unknown")
     note(lease, Entry(payload, step=last.step))
-    chaos.point("CP05")
+    chaos.point("recovery.done")
 
 
 def _close_started_turn(drive: Drive, reason: str) -> None:

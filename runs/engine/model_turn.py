@@ -71,10 +71,10 @@ def make(drive: Drive) -> None:
     attempt = drive.attempts_made
     while True:
         if not drive.turn_started:
-            chaos.point("CP06")
+            chaos.point("model.before_start")
             drive.note(turn_start(drive, attempt))
         drive.turn_started = False
-        chaos.point("CP07")
+        chaos.point("model.before_call")
         began = time.monotonic()
         try:
             response, blocks = _ask(drive)
@@ -92,10 +92,10 @@ def make(drive: Drive) -> None:
                 return
             attempt += 1
             continue
-        chaos.point("CP09")
+        chaos.point("model.answered")
         _commit(drive, response, blocks, attempt=attempt, duration_ms=round((time.monotonic() - began) * 1000))
         drive.attempts_made, drive.first_failed_at = 0, None
-        chaos.point("CP12")
+        chaos.point("turn.committed")
         return
 
 
@@ -145,7 +145,7 @@ def _follow(
         if deltas.due() and not future.done():
             drive.check_for_stop()
             drive.note(*deltas.take())
-            chaos.point("CP08")
+            chaos.point("model.streaming")
 
 
 def _try_again(drive: Drive, attempt: int, failure: Failure) -> bool:
@@ -247,7 +247,7 @@ def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attem
         entries.append(entry)
     first = _first_to_run(drive, response, calls)
     if first is not None:
-        chaos.point("CP15")
+        chaos.point("tool.before_start")
         entries.append(transcript.start_call(first, attempt=0))
     turn = Commit(
         run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
@@ -258,7 +258,7 @@ def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attem
         found=lambda: False,
         lease=drive.lease,
     )
-    chaos.point("CP11")
+    chaos.point("turn.commit_sent")
     run.step_count = step
     drive.conversation.add(row, message)
     drive.open_calls = calls

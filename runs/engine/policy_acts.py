@@ -295,12 +295,12 @@ def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
     trigger, step = act.occasion.trigger, drive.run.step_count
     name = f"gate:{trigger}:{step}"
     context = tool_turn.context_of_gate(drive, name)
-    chaos.point("CP17")
+    chaos.point("tool.running")
     verdict = policy_commands.ask(
         act.rule.run or "", policy_commands.CommandInput(context, trigger, transcript.last_answer(drive.conversation)),
         drive.check_for_stop,
     )  # fmt: skip
-    chaos.point("CP18")
+    chaos.point("tool.returned")
     return verdict
 
 

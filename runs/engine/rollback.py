@@ -125,8 +125,8 @@ def _take_back(run: AgentRun, lease: Lease, turn: _HalfTurn, reason: str) -> Non
             entries = [Entry(told, step=step, ref_id=answer.pk), *ends]
             log.append(run.pk, entries, source=Source.WORKER, epoch=lease.epoch)
 
-    chaos.point("CP04")
+    chaos.point("recovery.before")
     taken_back = AgentRunMessage.objects.filter(pk=answer.pk).exclude(rolled_back_at=None)
     durably(write, landed=taken_back.exists, found=nothing, lease=lease)
     run.step_count = step - 1
-    chaos.point("CP05")
+    chaos.point("recovery.done")

@@ -254,7 +254,7 @@ def _closing(drive: Drive) -> tuple[Checkpoint, Entry | None]:
     The next turn's start may share the commit because nothing of the outside world lies between; that holds
     only where the model is asked next. Whether the inbox is empty, the commit itself looks.
     """
-    chaos.point("CP22")
+    chaos.point("checkpoint.before")
     position = drive.conversation.position + 1
     checkpoint = transcript.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
     drive.checkpointed = drive.run.step_count
@@ -270,10 +270,10 @@ def _checkpoint_if_missing(drive: Drive) -> None:
     if drive.checkpointed >= step or drive.open_calls or step == drive.run.step_base:
         return
     row = transcript.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
-    chaos.point("CP22")
+    chaos.point("checkpoint.before")
     transcript.add_checkpoint(row, drive.epoch)
     drive.checkpointed = step
-    chaos.point("CP24")
+    chaos.point("checkpoint.committed")
 
 
 def _take_messages(drive: Drive, commands: list[RunCommand]) -> None:

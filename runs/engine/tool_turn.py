@@ -78,7 +78,7 @@ def finish(drive: Drive, closing: Closing) -> None:
             return  # the decision that follows stops the run, which closes what is open
         if asked(drive) is not None:
             return  # the decision that follows waits for an answer
-        chaos.point("CP13")
+        chaos.point("hooks.before")
         try:
             outcome = _outcome(drive, call)
         except StopAsked:
@@ -94,9 +94,9 @@ def finish(drive: Drive, closing: Closing) -> None:
                 late_results.keep(call, outcome.output)
             raise
         drive.open_calls.pop(0)
-        chaos.point("CP20")
+        chaos.point("result.committed")
         if not last:
-            chaos.point("CP21")
+            chaos.point("tool.next")
         drive.check()
 
 
@@ -164,11 +164,11 @@ class _Failed:
 
 def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _Failed | None]:
     """Run the tool once: what the call came to if this attempt is the last, and why it failed if it did."""
-    chaos.point("CP16")
+    chaos.point("tool.marked_running")
     log.require_epoch(drive.run.pk, drive.epoch)
     began = time.perf_counter()
     try:
-        chaos.point("CP17")
+        chaos.point("tool.running")
         result = run_with_deadline(
             tool, _context(drive, call, attempt), _arguments(drive, call), drive.check_for_stop,
             partial(late_results.keep_and_close, call),
@@ -185,7 +185,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
             return _unknown(call, attempt + 1), _Failed(error.error_type, error.message, False, error)
         outcome = CallResult(ToolStatus.ERROR, str(error), "failed", attempt + 1, _since(began))
         return outcome, _Failed(error.error_type, error.message, error.retryable, error)
-    chaos.point("CP18")
+    chaos.point("tool.returned")
     outcome = _answered(result, attempt + 1, _since(began))
     if not result.is_error:
         return outcome, None
@@ -237,8 +237,8 @@ def _tell_model(drive: Drive) -> bool:
 
 
 def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
-    chaos.point("CP14")
-    chaos.point("CP15")
+    chaos.point("hooks.decided")
+    chaos.point("tool.before_start")
     believed = call.status
     entry = transcript.start_call(call, attempt=attempt)
     durably(

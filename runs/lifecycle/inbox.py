@@ -168,7 +168,7 @@ def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         told = replace(received(command), phase=transitions.PHASES[run.state])
         log.append(run.pk, [told], source=Source.WEB)
         _act_now(run, command)
-        chaos.point("CP29")
+        chaos.point("command.in_transaction")
     return Posted(run, was, command, new=True)
 
 

@@ -111,7 +111,7 @@ def move(
         if to is RunStatus.QUEUED:
             wake(run.pk)
         if to.terminal:
-            chaos.point("CP26")
+            chaos.point("end.in_transaction")
     run.status, run.status_reason = to.value, reason
 
 
@@ -121,7 +121,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
     Everything is judged by the database's clock. A lapsed lease means that its holder is dead or suspended:
     the run goes on here under the next epoch, which fences the old holder off.
     """
-    chaos.point("CP02")
+    chaos.point("claim.before")
     with transaction.atomic():
         # NO KEY: whoever held it may be committing just now; see runs.lifecycle.inbox.
         mine = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
@@ -132,7 +132,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         # Or queued again before anybody has decided what becomes of a death.
         died = lapsed or run.status_reason in DEATH_UNDECIDED
         if lapsed:
-            chaos.point("CP35")
+            chaos.point("lease.lapse_seen")
             # It ended with its last sign of life, not when its loss is noticed.
             alive_until = Greatest("claimed_at", Value(log.last_event_at(run.pk)))
             _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
@@ -156,7 +156,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         log.announce_run(run.project_id, run.pk)
         deaths = _deaths(run)
     run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
-    chaos.point("CP36" if lapsed else "CP03")
+    chaos.point("run.taken_over" if lapsed else "claim.committed")
     return Claimed(run, epoch, deaths, died)
 
 

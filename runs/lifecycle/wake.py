@@ -37,13 +37,13 @@ def wake(run_id: UUID) -> None:
 
 
 def _send(run_id: UUID) -> None:
-    chaos.point("CP30")
+    chaos.point("command.committed")
     for listener in tuple(_listeners):
         listener()
     if not settings.REDIS_URL:
         return  # a broker in memory reaches nobody else: the sweep of whoever works on this database finds the run
     send(run_id)
-    chaos.point("CP31")
+    chaos.point("command.hint_sent")
 
 
 def send(run_id: UUID, *, passed: int = 0) -> None:

@@ -139,11 +139,11 @@ class Worker:
     def _take_all(self, candidates: list[Candidate], pool: ThreadPoolExecutor | None) -> int:
         taken = 0
         for candidate in candidates:
-            chaos.point("CP32")
+            chaos.point("sweep.run_seen")
             if self.stopping.asked.is_set() or self.free() <= 0:
                 break
             taken += self._take(candidate, pool)
-            chaos.point("CP33")
+            chaos.point("sweep.run_driven")
         return taken
 
     def _take(self, candidate: Candidate, pool: ThreadPoolExecutor | None) -> bool:

@@ -1,7 +1,7 @@
 """`python -m tests.chaos [check|all|long|points|steps]`: plays schedules side by side, and says what was found.
 
-Or one schedule again: `--seed S`, `--point CP12:1:KILL`, `--crash CP12:7`, `--crowd NAME`, `--sabotage NAME`, each
-with `--engine`.
+Or one schedule again: `--seed S`, `--point turn.committed:1:KILL`, `--crash turn.committed:7`, `--crowd NAME` or
+`--sabotage NAME`, each with `--engine`.
 The exit code is 1 where anything is wrong. Nothing of Django is loaded here: players are processes of their own.
 """
 
@@ -139,8 +139,10 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed (1)")
     parser.add_argument("--seed", type=int, help="this one schedule again")
     parser.add_argument("--product-pace", action="store_true", help="with the product's lease, renewal and sweep")
-    parser.add_argument("--point", metavar="CP:HIT:ACTION", help="this one crash point")
-    parser.add_argument("--crash", metavar="CP:STEP", help="this one crash of the run of twelve steps; step 0: always")
+    parser.add_argument("--point", metavar="POINT:HIT:ACTION", help="this one crash point")
+    parser.add_argument(
+        "--crash", metavar="POINT:STEP", help="this one crash of the run of twelve steps; step 0: always"
+    )
     parser.add_argument("--crowd", choices=catalogue.CROWDS, help="this one schedule of a site with many runs")
     parser.add_argument("--sabotage", metavar="NAME", choices=catalogue.SABOTAGES, help="red is right with it")
     parser.add_argument("--logs", metavar="DIRECTORY", help="where to leave what the processes of a failure said")

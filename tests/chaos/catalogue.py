@@ -21,17 +21,54 @@ CROWDS = ("saturated", "killer", "restarts", "twenty")
 #: It needs a constraint taken out of the database, which SQLite cannot do.
 ONLY_POSTGRES = ("resume-not-unique",)
 #: How crash points are come to. Those of a step that come before its commit; the others belong to the last committed.
-BEFORE_THE_COMMIT = ("CP06", "CP07", "CP08", "CP09", "CP10", "CP11")
-IN_A_STEP = (*BEFORE_THE_COMMIT, "CP12", "CP13", "CP14", "CP15", "CP16", "CP17", "CP18", "CP19", "CP20", "CP21", "CP22",
-             "CP23", "CP24", "CP25", "CP26", "CP27")  # fmt: skip
+BEFORE_THE_COMMIT = (
+    "model.before_start",
+    "model.before_call",
+    "model.streaming",
+    "model.answered",
+    "turn.in_transaction",
+    "turn.commit_sent",
+)
+IN_A_STEP = (
+    *BEFORE_THE_COMMIT,
+    "turn.committed",
+    "hooks.before",
+    "hooks.decided",
+    "tool.before_start",
+    "tool.marked_running",
+    "tool.running",
+    "tool.returned",
+    "result.in_transaction",
+    "result.committed",
+    "tool.next",
+    "checkpoint.before",
+    "checkpoint.in_transaction",
+    "checkpoint.committed",
+    "end.before",
+    "end.in_transaction",
+    "end.committed",
+)
 #: Met once a step where every step is a slice of its own.
-IN_A_SLICE = ("CP02", "CP03", "CP28", "CP30", "CP31", "CP32", "CP33")
+IN_A_SLICE = (
+    "claim.before",
+    "claim.committed",
+    "end.hint_sent",
+    "command.committed",
+    "command.hint_sent",
+    "sweep.run_seen",
+    "sweep.run_driven",
+)
 #: Met by whoever takes over from one that died at the point named here.
-AFTER_A_DEATH = {"CP04": "CP07", "CP05": "CP07", "CP35": "CP12", "CP36": "CP12"}
+AFTER_A_DEATH = {
+    "recovery.before": "model.before_call",
+    "recovery.done": "model.before_call",
+    "lease.lapse_seen": "turn.committed",
+    "run.taken_over": "turn.committed",
+}
 #: Of the run of twelve steps, the last answer included.
 STEPS = 12
 #: Nearly every point is met in tests/crash already.
-CHECKED_POINTS = ("CP29", "CP31", "CP36")
+CHECKED_POINTS = ("command.in_transaction", "command.hint_sent", "run.taken_over")
 CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried")
 CHECKED_CROWDS = ("saturated", "killer")
 #: Their schedules without them are those of the crowds themselves.
@@ -40,7 +77,7 @@ PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts"
 
 def points() -> list[str]:
     """The names of the registry."""
-    return re.findall(r'^    "(CP\d\d)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
+    return re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
 
 
 def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:
@@ -86,7 +123,7 @@ def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
                     *_crowds(engine, CHECKED_CROWDS)]  # fmt: skip
         case "all":
             some = seeds(asked.seeds or 8)
-            twice = {"play": "point", "point": "CP36", "again": True, "engine": engine}
+            twice = {"play": "point", "point": "run.taken_over", "again": True, "engine": engine}
             return [*seeds(2, product_pace=True), *_some_crashes(engine), *_points(engine, points()), twice,
                     *_proofs(engine, SABOTAGES, controls=True), *_crowds(engine, CROWDS[:-1]), *some]  # fmt: skip
         case "long":
@@ -136,7 +173,7 @@ def _crash(engine: str, point: str, step: int) -> Order:
 def _some_crashes(engine: str) -> list[Order]:
     """One point for each step that has tools, and those that tell the most at every restart."""
     spread = [_crash(engine, IN_A_STEP[step * 5 % 13], step) for step in range(1, STEPS)]
-    return [_crash(engine, "CP12", 0), _crash(engine, "CP18", 0), *spread]
+    return [_crash(engine, "turn.committed", 0), _crash(engine, "tool.returned", 0), *spread]
 
 
 def again(order: Order) -> str:

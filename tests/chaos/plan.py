@@ -18,9 +18,39 @@ OF_POSTGRES = ("cut", "restart postgres")
 OF_REDIS = ("flush redis", "kill redis", "hints")
 OF_WEB = ("kill web", "restart web", "drop listeners")
 #: Points at which an armed worker is struck now and then; any of them may be met several times.
-ARMED = ("CP02", "CP03", "CP06", "CP07", "CP08", "CP09", "CP10", "CP11", "CP12", "CP13", "CP14", "CP15", "CP16", "CP17",
-         "CP18", "CP19", "CP20", "CP21", "CP22", "CP23", "CP24", "CP25", "CP26", "CP27", "CP32", "CP33")  # fmt: skip
+ARMED = (
+    "claim.before",
+    "claim.committed",
+    "model.before_start",
+    "model.before_call",
+    "model.streaming",
+    "model.answered",
+    "turn.in_transaction",
+    "turn.commit_sent",
+    "turn.committed",
+    "hooks.before",
+    "hooks.decided",
+    "tool.before_start",
+    "tool.marked_running",
+    "tool.running",
+    "tool.returned",
+    "result.in_transaction",
+    "result.committed",
+    "tool.next",
+    "checkpoint.before",
+    "checkpoint.in_transaction",
+    "checkpoint.committed",
+    "end.before",
+    "end.in_transaction",
+    "end.committed",
+    "sweep.run_seen",
+    "sweep.run_driven",
+)
 PROGRAMS = 24
+
+
+#: Points at which a web process is struck.
+ARMED_WEB = ("command.in_transaction", "command.committed", "command.hint_sent")
 
 
 @dataclass(frozen=True)
@@ -77,11 +107,20 @@ def plan(seed: int, engine: str, *, product_pace: bool = False) -> Plan:
     armed = f"{dice.choice(ARMED)}:{dice.randrange(1, 6)}" if any(f.kind == "armed" for f in faults) else ""
     actions: list[Action] = ["KILL", "KILL", "STOP"] if engine == "sqlite" else ["KILL", "KILL", "STOP", "CUT"]
     return Plan(
-        seed, engine, web, redis, runs, workers, armed, dice.choice(actions),
-        web_armed=f"{dice.choice(['CP29', 'CP30', 'CP31'])}:{dice.randrange(1, 4)}" if dice.random() < 0.3 else "",
-        faults=faults, operations=_operations(dice, steps), product_pace=product_pace,
+        seed,
+        engine,
+        web,
+        redis,
+        runs,
+        workers,
+        armed,
+        dice.choice(actions),
+        web_armed=f"{dice.choice(ARMED_WEB)}:{dice.randrange(1, 4)}" if dice.random() < 0.3 else "",
+        faults=faults,
+        operations=_operations(dice, steps),
+        product_pace=product_pace,
         again=f"--engine {engine} --seed {seed}{' --product-pace' if product_pace else ''}",
-    )  # fmt: skip
+    )
 
 
 def _run(dice: Random) -> Wanted:

@@ -24,8 +24,8 @@ from tests.crash.rig import Celeried, eventually
 NO_SWEEP = {"AGENTOPS_SWEEP_S": "600"}
 SHORT_SLICES = {"AGENTOPS_SLICE_S": "0.05"}
 #: Met by whoever hands a run back to the queue.
-HANDED_BACK = ("CP28", "CP30", "CP31")
-COMMAND = "CP29"
+HANDED_BACK = ("end.hint_sent", "command.committed", "command.hint_sent")
+COMMAND = "command.in_transaction"
 LIVELY_S = 60.0
 
 
@@ -70,11 +70,11 @@ class Case:
 def case(engine: str, point: str, hit: int = 1, action: Action = "KILL", seed: int = 0) -> Case:
     """With all that it takes to get there."""
     before = (f"{AFTER_A_DEATH[point]}:1",) if point in AFTER_A_DEATH else ()
-    env = SHORT_SLICES if point in HANDED_BACK else NO_SWEEP if point == "CP01" else {}
+    env = SHORT_SLICES if point in HANDED_BACK else NO_SWEEP if point == "hint.received" else {}
     # Who dies in a resume needs a run that wants one.
     max_steps = 1 if point == COMMAND else 50
     programs = (Program(1000 + seed, length=3, max_steps=max_steps), Program(2000 + seed, length=2, talkative=True))
-    return Case(engine, point, hit, action, before, programs, hinted=point == "CP01", env=env)
+    return Case(engine, point, hit, action, before, programs, hinted=point == "hint.received", env=env)
 
 
 def twice(made: Case) -> Case:

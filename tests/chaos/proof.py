@@ -46,17 +46,21 @@ def proofs(engine: str) -> dict[str, Proof]:
 
     made = {
         "no-fencing": Proof(
-            replace(at("CP08", "STOP"), lively_s=2 * HANGS_S), frozenset({"invariants", "effects", "logs"})
+            replace(at("model.streaming", "STOP"), lively_s=2 * HANGS_S), frozenset({"invariants", "effects", "logs"})
         ),
-        "no-persist-before-act": Proof(at("CP18"), frozenset({"effects"})),
-        "acknowledge-then-lose": Proof(replace(at("CP12"), hinted=True, lively_s=HANGS_S), frozenset({"liveness"})),
-        "hint-inside-the-transaction": Proof(replace(at("CP29", max_steps=1), with_redis=True), frozenset({"hints"})),
-        "delete-instead-of-roll-back": Proof(at("CP12", roll_back=True), frozenset({"invariants"})),
-        "lease-never-expires": Proof(replace(at("CP12"), lively_s=HANGS_S), frozenset({"liveness"})),
-        "at-most-once-retried": Proof(at("CP18"), frozenset({"effects", "invariants"})),
-        "seq-not-locked": Proof(at("CP26"), frozenset({"invariants"})),
+        "no-persist-before-act": Proof(at("tool.returned"), frozenset({"effects"})),
+        "acknowledge-then-lose": Proof(
+            replace(at("turn.committed"), hinted=True, lively_s=HANGS_S), frozenset({"liveness"})
+        ),
+        "hint-inside-the-transaction": Proof(
+            replace(at("command.in_transaction", max_steps=1), with_redis=True), frozenset({"hints"})
+        ),
+        "delete-instead-of-roll-back": Proof(at("turn.committed", roll_back=True), frozenset({"invariants"})),
+        "lease-never-expires": Proof(replace(at("turn.committed"), lively_s=HANGS_S), frozenset({"liveness"})),
+        "at-most-once-retried": Proof(at("tool.returned"), frozenset({"effects", "invariants"})),
+        "seq-not-locked": Proof(at("end.in_transaction"), frozenset({"invariants"})),
         "resume-not-unique": Proof(
-            replace(at("CP12", max_steps=1), web=True), frozenset({"history", "invariants"}), ("postgres",)
+            replace(at("turn.committed", max_steps=1), web=True), frozenset({"history", "invariants"}), ("postgres",)
         ),
     }
     return {name: proof for name, proof in made.items() if engine in proof.engines}

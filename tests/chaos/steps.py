@@ -110,7 +110,7 @@ def hit_of(route: list[str], point: str, step: int) -> int:
             hits += 1
             if made == step - (point in BEFORE_THE_COMMIT):
                 return hits
-        made += passed == "CP11"
+        made += passed == "turn.commit_sent"
     return 0
 
 

@@ -108,9 +108,9 @@ def test_whoever_was_taken_over_does_nothing_more(arrivals: list[dict[str, Any]]
 
 
 def test_a_report_without_schedules_or_with_a_point_left_out_is_a_failure() -> None:
-    good = Result("CP12:1:KILL", "sqlite", "", struck={"CP12": 1})
-    assert report.failures([good], [("sqlite", "CP12")]) == []
-    assert report.failures([good], [("sqlite", "CP12"), ("postgres", "CP12")])
+    good = Result("turn.committed:1:KILL", "sqlite", "", struck={"turn.committed": 1})
+    assert report.failures([good], [("sqlite", "turn.committed")]) == []
+    assert report.failures([good], [("sqlite", "turn.committed"), ("postgres", "turn.committed")])
     assert report.failures([], [])
 
 

@@ -29,12 +29,12 @@ def green(result: Result) -> Result:
 
 def test_a_schedule_in_which_nothing_happens_is_a_failure(place: Place) -> None:
     """With the kill taken out, everything is in order but that there was no crash."""
-    result = points.play(place, replace(points.case(place.engine, "CP12"), harmless=True))
+    result = points.play(place, replace(points.case(place.engine, "turn.committed"), harmless=True))
 
     assert result.checks == {"no fault"}, result.problems
 
 
-@pytest.mark.parametrize(("point", "step"), [("CP10", 3), ("CP18", 5), ("CP35", 7)])
+@pytest.mark.parametrize(("point", "step"), [("turn.in_transaction", 3), ("tool.returned", 5), ("lease.lapse_seen", 7)])
 def test_a_long_run_is_crashed_in_a_step(place: Place, point: str, step: int) -> None:
     """The story, the effects and the tokens of twelve steps, and one request more at most."""
     result = green(steps.play(place, steps.Crash(place.engine, point, step)))
@@ -46,16 +46,16 @@ def test_a_long_run_is_crashed_in_a_step(place: Place, point: str, step: int) ->
 @pytest.mark.slow
 def test_a_long_run_is_crashed_at_every_restart(place: Place) -> None:
     """A worker dies in each step, and the run comes through."""
-    result = green(steps.play(place, steps.Crash(place.engine, "CP12", 0)))
+    result = green(steps.play(place, steps.Crash(place.engine, "turn.committed", 0)))
 
-    assert result.struck["CP12"] >= steps.STEPS - 1
+    assert result.struck["turn.committed"] >= steps.STEPS - 1
 
 
 def test_the_recovery_is_crashed_twice_in_a_row(place: Place) -> None:
     """Whoever takes over dies as it does, and so does the next."""
-    result = green(points.play(place, points.twice(points.case(place.engine, "CP36"))))
+    result = green(points.play(place, points.twice(points.case(place.engine, "run.taken_over"))))
 
-    assert result.struck == {"CP12": 1, "CP36": 2}
+    assert result.struck == {"turn.committed": 1, "run.taken_over": 2}
 
 
 def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -> None:
@@ -68,7 +68,7 @@ def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -
             other.process.signal(signal.SIGSTOP)
         scene.create(scene.add(program))
         scene.attend()
-        first = scene.hands.start("CP17:1")
+        first = scene.hands.start("tool.running:1")
         eventually(lambda: first.process.exit_code, within_s=60, why="the first dies while a tool runs")
         for other in others:
             other.process.signal(signal.SIGCONT)
@@ -80,7 +80,7 @@ def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -
     assert taken_over >= 1
 
 
-@pytest.mark.parametrize("point", ["CP03", "CP20"])
+@pytest.mark.parametrize("point", ["claim.committed", "result.committed"])
 def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) -> None:
     """A message that nobody had read when the worker died is told to the model, and only once."""
     result, program = Result("late delivery", place.engine, ""), Program(43, length=3)
@@ -100,7 +100,7 @@ def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) ->
 def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: Place) -> None:
     """The runs of a lineage end at the same steps with the same tokens, with a crash and without."""
     program, shapes = Program(44, length=5, budget=2000), []
-    for crash in ("", "CP12:2", "CP09:1"):
+    for crash in ("", "turn.committed:2", "model.answered:1"):
         result = Result("budgets", place.engine, "")
         with playing(place, result, [program]) as scene:
             lineage = scene.add(program)

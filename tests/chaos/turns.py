@@ -75,7 +75,11 @@ def _stages(scene: Scene, before: Attempt, after: Attempt) -> str:
     """Where the time went between a worker's death and the next request to the model; its successor has one slot."""
     died, pid = scene.hands.deaths[int(before.owner.rsplit(":", 2)[1])], after.owner.rsplit(":", 2)[1]
     told, since = [f"lease {scene.hands.lease_s:g} s"], after.claimed_at.timestamp() - 1
-    for point, what in {"CP35": "lapsed lease seen", "CP36": "taken over", "CP07": "the model asked"}.items():
+    for point, what in {
+        "lease.lapse_seen": "lapsed lease seen",
+        "run.taken_over": "taken over",
+        "model.before_call": "the model asked",
+    }.items():
         passed = [float(at) for at, who, kind, name, *_ in scene.hands.lines()
                   if (who, kind, name) == (pid, "pass", point)]  # fmt: skip
         since = next(at for at in passed if at > since)

@@ -21,15 +21,40 @@ from tests.crash.rig import ROOT, OwnRedis, Stage, check, events, eventually, tr
 Undisturbed = Callable[..., Any]
 
 #: The points that a run meets on a worker, in their order, and how the tests come to them. Not here: those of the
-#: doors (CP29), and those that take another place below (hints, slices, take-overs).
-MET = ["CP32", "CP02", "CP03", "CP06", "CP07", "CP08", "CP09", "CP10", "CP11", "CP12", "CP13", "CP14", "CP15", "CP16",
-       "CP17", "CP18", "CP19", "CP20", "CP21", "CP22", "CP23", "CP24", "CP25", "CP26", "CP27"]  # fmt: skip
+#: doors (command.in_transaction), and those that take another place below (hints, slices, take-overs).
+MET = [
+    "sweep.run_seen",
+    "claim.before",
+    "claim.committed",
+    "model.before_start",
+    "model.before_call",
+    "model.streaming",
+    "model.answered",
+    "turn.in_transaction",
+    "turn.commit_sent",
+    "turn.committed",
+    "hooks.before",
+    "hooks.decided",
+    "tool.before_start",
+    "tool.marked_running",
+    "tool.running",
+    "tool.returned",
+    "result.in_transaction",
+    "result.committed",
+    "tool.next",
+    "checkpoint.before",
+    "checkpoint.in_transaction",
+    "checkpoint.committed",
+    "end.before",
+    "end.in_transaction",
+    "end.committed",
+]
 #: Killed there, the answer of the model is lost: it is asked again.
-ASKED_TWICE = {"CP08", "CP09", "CP10", "CP15"}
+ASKED_TWICE = {"model.streaming", "model.answered", "turn.in_transaction", "tool.before_start"}
 #: Killed there, a tool has done its work and nobody knows.
-DONE_TWICE = {"CP18": "call-1-0", "CP19": "call-1-0", "CP22": "call-1-1"}
+DONE_TWICE = {"tool.returned": "call-1-0", "result.in_transaction": "call-1-0", "checkpoint.before": "call-1-1"}
 #: No lease is held there, so that nothing has to be recovered.
-NOT_HELD = {"CP32", "CP02", "CP27"}
+NOT_HELD = {"sweep.run_seen", "claim.before", "end.committed"}
 SLOW_TEXT = {"chunks": 8, "pause_s": 0.04}
 
 
@@ -53,7 +78,7 @@ def kill_and_go_on(stage: Stage, point: str, *, before: bool = False, **script: 
 @pytest.mark.parametrize("point", MET)
 def test_it_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) -> None:
     """At each point: the same rows, and each effect once, as if nothing had happened."""
-    script = SLOW_TEXT if point == "CP08" else {}
+    script = SLOW_TEXT if point == "model.streaming" else {}
     expected = undisturbed(**script)
 
     run = kill_and_go_on(stage, f"{point}:1", before=MET.index(point) % 2 == 0, **script)
@@ -79,7 +104,7 @@ def test_it_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) 
 def test_it_survives_a_kill_with_the_hint_in_hand(stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis) -> None:
     expected = undisturbed()
     # This one sweeps once, before there is anything: what it knows, it knows from the hint.
-    first = stage.worker(chaos="CP01:1", AGENTOPS_SWEEP_S="600")
+    first = stage.worker(chaos="hint.received:1", AGENTOPS_SWEEP_S="600")
     eventually(lambda: "[queues]" in first.said(), within_s=20, why="the first worker is up")
     time.sleep(0.5)
     run = stage.run()
@@ -95,7 +120,7 @@ def test_it_survives_a_kill_with_the_hint_in_hand(stage: Stage, undisturbed: Und
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("point", ["CP28", "CP30", "CP31"])
+@pytest.mark.parametrize("point", ["end.hint_sent", "command.committed", "command.hint_sent"])
 def test_it_survives_a_kill_beside_the_hint_of_a_handed_back_run(
     stage: Stage, undisturbed: Undisturbed, own_redis: OwnRedis, point: str
 ) -> None:
@@ -111,28 +136,28 @@ def test_it_survives_a_kill_beside_the_hint_of_a_handed_back_run(
     assert transcript(run) == expected
 
 
-@pytest.mark.parametrize("point", ["CP35", "CP36"])
+@pytest.mark.parametrize("point", ["lease.lapse_seen", "run.taken_over"])
 def test_it_survives_a_kill_of_the_one_that_takes_over(stage: Stage, undisturbed: Undisturbed, point: str) -> None:
     expected = undisturbed()
     run = stage.run()
-    stage.worker(chaos="CP12:1").killed()
+    stage.worker(chaos="turn.committed:1").killed()
     stage.worker(chaos=f"{point}:1").killed()
     stage.worker()
 
     stage.reaches(run, RunStatus.COMPLETED)
     check(run)
     assert transcript(run) == expected
-    deaths = 1 if point == "CP35" else 2
+    deaths = 1 if point == "lease.lapse_seen" else 2
     assert [event.type for event in events(run)].count("run.recovered") == deaths
 
 
-@pytest.mark.parametrize("point", ["CP04", "CP05"])
+@pytest.mark.parametrize("point", ["recovery.before", "recovery.done"])
 def test_it_survives_a_kill_of_the_one_that_closes_an_open_turn(
     stage: Stage, undisturbed: Undisturbed, point: str
 ) -> None:
     expected = undisturbed()
     run = stage.run()
-    stage.worker(chaos="CP07:1").killed()
+    stage.worker(chaos="model.before_call:1").killed()
     stage.worker(chaos=f"{point}:1").killed()
     stage.worker()
 
@@ -143,13 +168,13 @@ def test_it_survives_a_kill_of_the_one_that_closes_an_open_turn(
     assert (types.count("run.recovered"), types.count("llm.turn.abandoned")) == (2, 1)
 
 
-@pytest.mark.parametrize("point", ["CP04", "CP05"])
+@pytest.mark.parametrize("point", ["recovery.before", "recovery.done"])
 def test_it_survives_a_kill_of_the_one_that_rolls_back(stage: Stage, point: str) -> None:
     """An agent that wants a half-done turn taken back; it is, once, and no tool runs twice."""
     run = stage.run()
     run.agent_config["policies"] = {"on_crash": "roll_back"}
     run.save()
-    stage.worker(chaos="CP12:1").killed()
+    stage.worker(chaos="turn.committed:1").killed()
     stage.worker(chaos=f"{point}:1").killed()
     stage.worker()
 
@@ -164,7 +189,7 @@ def test_it_survives_a_kill_of_the_one_that_rolls_back(stage: Stage, point: str)
 def test_it_survives_a_kill_of_the_one_that_sweeps(stage: Stage, undisturbed: Undisturbed) -> None:
     expected = undisturbed()
     run = stage.run()
-    stage.worker(chaos="CP33:1").killed()
+    stage.worker(chaos="sweep.run_driven:1").killed()
     stage.worker()
 
     stage.reaches(run, RunStatus.COMPLETED)
@@ -176,7 +201,7 @@ def test_it_survives_a_kill_of_the_one_that_sweeps(stage: Stage, undisturbed: Un
 
 ONCE = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
 #: Where the first call is marked running, and whether it has had its effect.
-CAUGHT = {"CP12": 0, "CP16": 0, "CP18": 1, "CP19": 1}
+CAUGHT = {"turn.committed": 0, "tool.marked_running": 0, "tool.returned": 1, "result.in_transaction": 1}
 
 
 @pytest.mark.parametrize("point", CAUGHT)
@@ -203,15 +228,15 @@ def test_it_never_repeats_what_may_happen_once_and_waits(stage: Stage, point: st
     assert not stage.effects("call-1-1")
 
 
-@pytest.mark.parametrize("point", ["CP29", "CP30"])
+@pytest.mark.parametrize("point", ["command.in_transaction", "command.committed"])
 def test_it_survives_a_kill_of_the_one_who_says_what_came_of_it(stage: Stage, point: str) -> None:
     """In the transaction nothing was said yet; after it the run goes on, though nobody was told of it."""
-    run = kill_and_go_on(stage, "CP16:1", calls=ONCE)
+    run = kill_and_go_on(stage, "tool.marked_running:1", calls=ONCE)
     stage.reaches(run, RunStatus.WAITING)
     call = AgentRunToolCall.objects.filter(run=run).order_by("id")[0]
     words = ["agent", "outcome", str(run.pk), str(call.pk), "--done", "It is there."]
     stage.spawn(words, program="agentops", AGENTOPS_CHAOS=f"{point}:1").killed()
-    if point == "CP29":
+    if point == "command.in_transaction":
         check(run)
         assert run.status == RunStatus.WAITING
         assert stage.spawn(words, program="agentops").wait(within_s=20, why="it is said") == 0
@@ -223,7 +248,7 @@ def test_it_survives_a_kill_of_the_one_who_says_what_came_of_it(stage: Stage, po
     assert not stage.effects("call-1-0")
 
 
-@pytest.mark.parametrize("point", ["CP16", "CP18"])
+@pytest.mark.parametrize("point", ["tool.marked_running", "tool.returned"])
 def test_it_never_repeats_what_may_happen_once_and_tells_the_model(stage: Stage, point: str) -> None:
     run = kill_and_go_on(stage, f"{point}:1", calls=ONCE, on_unknown_tool="tell_model")
 
@@ -238,7 +263,7 @@ def test_it_never_repeats_what_may_happen_once_and_tells_the_model(stage: Stage,
     assert stage.model_calls() == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("point", "done"), [("CP15:2", 1), ("CP21:1", 1)])
+@pytest.mark.parametrize(("point", "done"), [("tool.before_start:2", 1), ("tool.next:1", 1)])
 def test_it_runs_what_was_only_planned(stage: Stage, undisturbed: Undisturbed, point: str, done: int) -> None:
     calls = [["ledger_read", "ledger_once"]]
     expected = undisturbed(calls)
@@ -254,12 +279,26 @@ def test_it_runs_what_was_only_planned(stage: Stage, undisturbed: Undisturbed, p
 # --- The list of the points ---------------------------------------------------------------------------------------
 
 #: Points of the doors that resume, command and ingest; they are met in the tests of those.
-OF_DOORS = {"CP29"}
+OF_DOORS = {"command.in_transaction"}
 
 
 def test_every_point_in_the_code_is_met_here() -> None:
     code = "".join(path.read_text() for name in ("runs", "timeline") for path in Path(ROOT / name).rglob("*.py"))
-    placed = {name for line in re.findall(r"chaos\.point\((.*)\)", code) for name in re.findall(r"CP\d\d", line)}
+    placed = {
+        name
+        for line in re.findall(r"chaos\.point\((.*)\)", code)
+        for name in re.findall(r"[a-z_]+\.[a-z_]+(?=\")", line)
+    }
 
-    elsewhere = {"CP01", "CP04", "CP05", "CP28", "CP30", "CP31", "CP33", "CP35", "CP36"}
+    elsewhere = {
+        "hint.received",
+        "recovery.before",
+        "recovery.done",
+        "end.hint_sent",
+        "command.committed",
+        "command.hint_sent",
+        "sweep.run_driven",
+        "lease.lapse_seen",
+        "run.taken_over",
+    }
     assert placed == set(chaos.POINTS) == {*MET, *elsewhere, *OF_DOORS}

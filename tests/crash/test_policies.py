@@ -52,7 +52,7 @@ def successor(stage: Stage, run: AgentRun) -> AgentRun:
 def test_it_is_resumed_though_its_worker_is_killed_in_the_cooldown(stage: Stage) -> None:
     """Nobody holds it while it waits, so nobody's death matters."""
     run = run_with(stage, [["ledger_read"]], on_dead={"action": "resume", "cooldown": "2s"})
-    stage.worker(chaos="CP17:1").killed()
+    stage.worker(chaos="tool.running:1").killed()
     second = stage.worker()
     stage.reaches(run, RunStatus.WAITING)
     assert run.status_reason == "on_dead"
@@ -68,15 +68,15 @@ def test_it_is_resumed_though_its_worker_is_killed_in_the_cooldown(stage: Stage)
     in_order(run)
 
 
-@pytest.mark.parametrize("point", ["CP29", "CP30"])
+@pytest.mark.parametrize("point", ["command.in_transaction", "command.committed"])
 def test_it_is_resumed_once_though_the_sweep_is_killed_over_it(stage: Stage, point: str) -> None:
     """In its transaction nothing has happened; after it the new run is queued, though nobody was told."""
     run = run_with(stage, [["ledger_read"]], on_dead={"action": "resume", "cooldown": "1s"})
-    stage.worker(chaos="CP17:1").killed()
+    stage.worker(chaos="tool.running:1").killed()
     stage.worker(chaos=f"{point}:1").killed()
     run.refresh_from_db()
     assert (run.status, len(lineage(run))) == {
-        "CP29": (RunStatus.WAITING, 1), "CP30": (RunStatus.RESUMED, 2),
+        "command.in_transaction": (RunStatus.WAITING, 1), "command.committed": (RunStatus.RESUMED, 2),
     }[point]  # fmt: skip
     in_order(run)
     stage.worker()
@@ -87,7 +87,7 @@ def test_it_is_resumed_once_though_the_sweep_is_killed_over_it(stage: Stage, poi
     in_order(run)
 
 
-@pytest.mark.parametrize("point", ["CP06:2", "CP07:2", "CP10:2"])
+@pytest.mark.parametrize("point", ["model.before_start:2", "model.before_call:2", "turn.in_transaction:2"])
 def test_a_nudge_is_delivered_once(stage: Stage, point: str) -> None:
     """Killed between the nudge's commit and the answer to it."""
     run = run_with(stage, SILENT, tools=["done"], on_idle={"action": "nudge", "message": "Go on."})
@@ -104,7 +104,7 @@ def test_a_nudge_is_delivered_once(stage: Stage, point: str) -> None:
     in_order(run)
 
 
-@pytest.mark.parametrize("point", ["CP17", "CP18", "CP25", "CP26"])
+@pytest.mark.parametrize("point", ["tool.running", "tool.returned", "end.before", "end.in_transaction"])
 def test_a_gate_is_asked_again(stage: Stage, point: str) -> None:
     """Killed before, in or after the gate, and before its verdict was committed."""
     asked = stage.home / "asked"
@@ -118,7 +118,7 @@ def test_a_gate_is_asked_again(stage: Stage, point: str) -> None:
     stage.worker(**allowed)
 
     stage.reaches(run, RunStatus.COMPLETED)
-    assert asked.read_text() == ("x" if point == "CP17" else "xx")
+    assert asked.read_text() == ("x" if point == "tool.running" else "xx")
     assert types(run).count("policy.applied") == 1
     in_order(run)
 
@@ -133,7 +133,7 @@ def test_a_question_outlives_every_worker(stage: Stage) -> None:
     first.killed()
     in_order(run)
     inbox.reply(run.pk, "The blue one.", by="user:ann")
-    stage.worker(chaos="CP03:1").killed()
+    stage.worker(chaos="claim.committed:1").killed()
     stage.worker()
 
     stage.reaches(run, RunStatus.COMPLETED)

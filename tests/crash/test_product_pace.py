@@ -12,9 +12,9 @@ from tests.crash.rig import Stage, check, events, eventually
 
 PACE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "5", "AGENTOPS_SWEEP_S": "5"}
 POINTS = {
-    "during the model call": "CP08:1",
-    "between the answer and its tools": "CP12:1",
-    "before the checkpoint": "CP22:1",
+    "during the model call": "model.streaming:1",
+    "between the answer and its tools": "turn.committed:1",
+    "before the checkpoint": "checkpoint.before:1",
 }
 
 

@@ -13,7 +13,7 @@ from tests.crash.rig import CALLS, Celeried, Stage, check, events, eventually
 READ_FIRST = [["ledger_read", "ledger_idempotent"], ["ledger_once"]]
 ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
 #: Suspended there, it has the answer of a tool in its hands.
-ANSWERED = {"CP18", "CP22"}
+ANSWERED = {"tool.returned", "checkpoint.before"}
 
 
 def suspended(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, Celeried]:
@@ -47,16 +47,16 @@ def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[
 @pytest.mark.parametrize(
     ("point", "calls", "effects"),
     [
-        ("CP03", CALLS, 0),
-        ("CP08", CALLS, 0),
-        ("CP09", CALLS, 0),
-        ("CP12", CALLS, 0),
-        ("CP16", READ_FIRST, 0),
-        ("CP16", ONCE_FIRST, 0),
-        ("CP18", CALLS, 1),
-        ("CP18", ONCE_FIRST, 1),
-        ("CP22", CALLS, 2),
-        ("CP25", CALLS, 3),
+        ("claim.committed", CALLS, 0),
+        ("model.streaming", CALLS, 0),
+        ("model.answered", CALLS, 0),
+        ("turn.committed", CALLS, 0),
+        ("tool.marked_running", READ_FIRST, 0),
+        ("tool.marked_running", ONCE_FIRST, 0),
+        ("tool.returned", CALLS, 1),
+        ("tool.returned", ONCE_FIRST, 1),
+        ("checkpoint.before", CALLS, 2),
+        ("end.before", CALLS, 3),
     ],
 )
 def test_it_writes_nothing_after_it_was_taken_over(
@@ -89,7 +89,7 @@ def test_it_writes_nothing_after_it_was_taken_over(
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("point", ["CP10", "CP19", "CP26"])
+@pytest.mark.parametrize("point", ["turn.in_transaction", "result.in_transaction", "end.in_transaction"])
 def test_it_does_not_hold_a_run_by_a_transaction(stage: Stage, point: str) -> None:
     """Suspended with row locks in hand: the server must end such a transaction, or nobody ever has the run again.
 

@@ -189,7 +189,7 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_step_goes_on(monkeypatch: pyt
         pass
 
     def cut(name: str) -> None:
-        if name == "CP17":
+        if name == "tool.running":
             raise Cut
 
     run = make_run()

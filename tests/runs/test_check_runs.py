@@ -82,7 +82,9 @@ class TestTheEventsAddUpTo:
         assert drive(run).status == RunStatus.COMPLETED
         assert agree()
 
-    @pytest.mark.parametrize("point", ["CP07", "CP12", "CP16", "CP18", "CP20"])
+    @pytest.mark.parametrize(
+        "point", ["model.before_call", "turn.committed", "tool.marked_running", "tool.returned", "result.committed"]
+    )
     def test_a_run_that_was_handed_back_and_then_ended(self, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
         run = make_run(make_agent(fixture=FIXTURE))
         let_go_at(point, monkeypatch)
@@ -99,7 +101,7 @@ class TestTheEventsAddUpTo:
     def test_a_call_whose_outcome_is_unknown(self, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
         agent = make_agent(fixture=FIXTURE, settings={"recorded_effect": "at_most_once", "on_unknown_tool": policy})
         run = make_run(agent)
-        let_go_at("CP16", monkeypatch)
+        let_go_at("tool.marked_running", monkeypatch)
         worker = Worker(concurrency=1)
         worker.drive(run.pk)
         worker.close(5)

@@ -63,7 +63,7 @@ def falls_silent(scripted: MakeScripted, die_at: DieAt, worker: Worker, policy: 
 def dies(scripted: MakeScripted, die_at: DieAt, worker: Worker, policy: Any) -> AgentRun:
     """In the second step, with a call running and one planned."""
     run = with_policies(scripted(calls=[["ledger_read"], ["ledger_once", "ledger_read"]], tools=TOOLS), on_dead=policy)
-    assert die_at(run, "CP17", hit=2)
+    assert die_at(run, "tool.running", hit=2)
     return drive(run, worker)
 
 

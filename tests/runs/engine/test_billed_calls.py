@@ -75,7 +75,7 @@ def test_a_call_whose_answer_was_lost_in_a_crash_is_counted_as_repeated(
     """What the provider counted for it nobody can say any more: that is said, and no number is made up."""
     run = scripted(lambda _: ["Done."])
     # The answer was there, and its commit was not.
-    assert die_at(run, "CP09")
+    assert die_at(run, "model.answered")
     run = drive(run, worker)
 
     assert rows(run) == [(1, 0, "lost", False, 0), (1, 0, "answered", True, 100)]
@@ -93,7 +93,7 @@ def test_an_answer_that_was_rolled_back_is_counted_as_repeated(
     run = scripted(calls=[["ledger_idempotent"]])
     run.agent_config["policies"] = {"on_crash": "roll_back"}
     run.save()
-    assert die_at(run, "CP12")
+    assert die_at(run, "turn.committed")
     run = drive(run, worker)
 
     assert [row[2] for row in rows(run)] == ["rolled_back", "answered", "answered"]
@@ -121,7 +121,7 @@ def test_a_call_that_was_stopped_is_counted(scripted: MakeScripted) -> None:
 
 def test_a_call_that_was_killed_is_counted(scripted: MakeScripted, die_at: DieAt) -> None:
     run = scripted(lambda _: [PIECE])
-    assert die_at(run, "CP07")
+    assert die_at(run, "model.before_call")
     run.refresh_from_db()
     transitions.fence(run, by="ann")
     assert rows(run) == [(1, 0, "abandoned", False, 0)]

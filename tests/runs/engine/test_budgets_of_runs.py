@@ -71,7 +71,17 @@ def test_a_finished_answer_comes_before_a_budget(scripted: MakeScripted) -> None
     assert (run.status, run.input_tokens + run.output_tokens) == (RunStatus.COMPLETED, 330)
 
 
-@pytest.mark.parametrize("point", ["CP07", "CP11", "CP12", "CP16", "CP20", "CP22"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "model.before_call",
+        "turn.commit_sent",
+        "turn.committed",
+        "tool.marked_running",
+        "result.committed",
+        "checkpoint.before",
+    ],
+)
 def test_a_crash_neither_resets_a_budget_nor_counts_twice(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, model_calls: ModelCalls, point: str
 ) -> None:

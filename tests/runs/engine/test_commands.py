@@ -51,7 +51,7 @@ def nothing_unread(run: AgentRun) -> None:
 
 def test_a_stop_during_a_tool_denies_the_others(scripted: MakeScripted, at: At, effects: Words) -> None:
     run = scripted(calls=CALLS)
-    at("CP17", lambda: inbox.stop(run.pk, by="ann"))
+    at("tool.running", lambda: inbox.stop(run.pk, by="ann"))
 
     run = drive(run)
 
@@ -66,7 +66,7 @@ def test_a_stop_during_a_tool_denies_the_others(scripted: MakeScripted, at: At, 
 
 def test_a_stop_during_the_model_call_runs_no_later_call(scripted: MakeScripted, at: At, effects: Words) -> None:
     run = scripted(calls=CALLS)
-    at("CP07", lambda: inbox.stop(run.pk, by="ann"))
+    at("model.before_call", lambda: inbox.stop(run.pk, by="ann"))
 
     run = drive(run)
 
@@ -80,7 +80,7 @@ def test_a_pause_acts_after_the_tools_of_the_turn(
     scripted: MakeScripted, at: At, effects: Words, model_calls: Callable[[], list[int]]
 ) -> None:
     run = scripted(calls=CALLS)
-    at("CP17", lambda: inbox.pause(run.pk, by="ann"))
+    at("tool.running", lambda: inbox.pause(run.pk, by="ann"))
 
     run = drive(run)
 
@@ -94,7 +94,9 @@ def test_a_pause_acts_after_the_tools_of_the_turn(
     check(later)
 
 
-@pytest.mark.parametrize("point", ["CP20", "CP22", "CP12", "CP07", "CP25"])
+@pytest.mark.parametrize(
+    "point", ["result.committed", "checkpoint.before", "turn.committed", "model.before_call", "end.before"]
+)
 def test_a_message_is_delivered_once_before_the_next_model_call(scripted: MakeScripted, at: At, point: str) -> None:
     """Said while the agent works, it is part of the same run."""
     seen: list[list[str]] = []
@@ -129,7 +131,7 @@ def test_a_message_under_a_known_key_is_posted_once(scripted: MakeScripted) -> N
     assert [event.type for event in events(run)].count("command.received") == 1
 
 
-@pytest.mark.parametrize("point", ["CP25", "CP09", "CP24"])
+@pytest.mark.parametrize("point", ["end.before", "model.answered", "checkpoint.committed"])
 @pytest.mark.parametrize("command", [inbox.stop, inbox.pause])
 def test_a_command_in_the_last_moment_leaves_nothing_unread(
     scripted: MakeScripted, at: At, point: str, command: Callable[..., Any]
@@ -153,7 +155,7 @@ def test_a_stop_wins_over_a_pause(scripted: MakeScripted, at: At) -> None:
         inbox.pause(run.pk, by="ann")
         inbox.stop(run.pk, by="bob")
 
-    at("CP17", both)
+    at("tool.running", both)
     run = drive(run)
 
     assert run.status == RunStatus.STOPPED

@@ -18,15 +18,15 @@ from tests.runs.engine.conftest import DieAt, MakeScripted
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.mark.parametrize("point", ["CP07", "CP12", "CP17"])
+@pytest.mark.parametrize("point", ["model.before_call", "turn.committed", "tool.running"])
 def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_at: DieAt, point: str) -> None:
     """Seen to end three processes that held nothing else, the run pauses, and no process is lost to it any more.
     The project is notified. A person may resume the run, and it is still under suspicion then."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]])
     for _ in range(3):
         assert die_at(run, point, alone=True)
-        if point == "CP12":
-            point = "CP17"  # the turn is committed: from now on its tool is what kills
+        if point == "turn.committed":
+            point = "tool.running"  # the turn is committed: from now on its tool is what kills
 
     run = drive(run)
 
@@ -50,7 +50,7 @@ def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, 
     undisturbed = transcript(drive(scripted(calls=[["ledger_read"]])))
     run = scripted(calls=[["ledger_read"]])
     for deaths in range(1, 31):
-        assert die_at(run, "CP07")
+        assert die_at(run, "model.before_call")
         [suspect] = suspects.candidates(5)
         assert (suspect.lapsed, suspect.deaths) == (True, deaths)
 
@@ -63,7 +63,7 @@ def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, 
 def test_a_stop_goes_before_the_pause_of_a_poisoned_run(scripted: MakeScripted, die_at: DieAt) -> None:
     run = scripted(calls=[["ledger_read"]])
     for _ in range(3):
-        assert die_at(run, "CP07", alone=True)
+        assert die_at(run, "model.before_call", alone=True)
     inbox.stop(run.pk, by="user:ann")
 
     run = drive(run)
@@ -77,7 +77,7 @@ def test_deaths_in_different_steps_are_no_poison(scripted: MakeScripted, die_at:
     undisturbed = transcript(drive(scripted(calls=[["ledger_read"]] * 5)))
     run = scripted(calls=[["ledger_read"]] * 5)
     for _ in range(5):
-        assert die_at(run, "CP20")
+        assert die_at(run, "result.committed")
 
     run = drive(run)
 
@@ -90,9 +90,9 @@ def test_deaths_in_different_steps_are_no_poison(scripted: MakeScripted, die_at:
 def test_a_step_later_than_the_claim_is_poison_after_three_deaths(scripted: MakeScripted, die_at: DieAt) -> None:
     """The first of the three held the run since an earlier step."""
     run = scripted(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
-    assert die_at(run, "CP21", alone=True)  # in the second step, by the worker that claimed at the first
+    assert die_at(run, "tool.next", alone=True)  # in the second step, by the worker that claimed at the first
     for _ in range(2):
-        assert die_at(run, "CP17", alone=True)
+        assert die_at(run, "tool.running", alone=True)
 
     run = drive(run)
 

@@ -138,7 +138,7 @@ def test_the_pages_and_the_api_show_the_summary(scripted: MakeScripted) -> None:
 def test_every_event_of_a_run_names_its_agent(scripted: MakeScripted, die_at: DieAt) -> None:
     """Those of the web, of a worker that recovers it, and of the run that resumes it."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]], max_steps=1)
-    assert die_at(run, "CP16")
+    assert die_at(run, "tool.marked_running")
     inbox.send(run.pk, "Go on.", by="ada")
     new = resume(drive(run).pk, by="ada").run
 

@@ -19,8 +19,25 @@ from tests.runs.engine.conftest import MakeScripted
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"], ["ledger_read"]]
 #: Not the points inside of a transaction: whoever kills waits for the lock of the run's row.
-POINTS = ["CP03", "CP06", "CP07", "CP08", "CP09", "CP11", "CP12", "CP13", "CP14", "CP15", "CP16", "CP18", "CP20",
-          "CP21", "CP22", "CP24", "CP25"]  # fmt: skip
+POINTS = [
+    "claim.committed",
+    "model.before_start",
+    "model.before_call",
+    "model.streaming",
+    "model.answered",
+    "turn.commit_sent",
+    "turn.committed",
+    "hooks.before",
+    "hooks.decided",
+    "tool.before_start",
+    "tool.marked_running",
+    "tool.returned",
+    "result.committed",
+    "tool.next",
+    "checkpoint.before",
+    "checkpoint.committed",
+    "end.before",
+]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -32,7 +49,7 @@ def test_a_worker_whose_run_was_killed_does_nothing_more(
     point: str,
 ) -> None:
     """Fenced (epoch + 1), paused, resumed, in one transaction; at every point where a worker can be."""
-    run = scripted(calls=CALLS, **({"chunks": 6, "pause_s": 0.05} if point == "CP08" else {}))
+    run = scripted(calls=CALLS, **({"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}))
     ledger = Path(run.agent_config["settings"]["ledger"])
     done: list[Resumed] = []
 

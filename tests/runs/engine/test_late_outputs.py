@@ -126,7 +126,7 @@ def drive_and_close(worker: Worker, run: AgentRun) -> None:
         connections.close_all()
 
 
-@pytest.mark.parametrize("point", ["CP18", "CP22"])
+@pytest.mark.parametrize("point", ["tool.returned", "checkpoint.before"])
 def test_of_a_worker_that_was_taken_over(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

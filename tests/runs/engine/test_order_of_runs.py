@@ -150,7 +150,7 @@ def test_after_two_deaths_in_a_step_it_waits_before_it_is_tried_alone(
 ) -> None:
     run = scripted(calls=[["ledger_read"]])
     for _ in range(2):
-        assert die_at(run, "CP07")
+        assert die_at(run, "model.before_call")
 
     assert worker.sweep_once(busy_pool) == 0
 

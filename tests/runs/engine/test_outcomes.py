@@ -151,7 +151,14 @@ def test_it_may_be_lost_again_and_run_again(waiting: AgentRun, effects: Effects)
 
 
 @pytest.mark.parametrize(
-    ("point", "again"), [("CP03", False), ("CP13", False), ("CP14", False), ("CP16", True), ("CP18", True)]
+    ("point", "again"),
+    [
+        ("claim.committed", False),
+        ("hooks.before", False),
+        ("hooks.decided", False),
+        ("tool.marked_running", True),
+        ("tool.returned", True),
+    ],
 )
 def test_a_worker_dies_before_or_after_it_runs_it_again(
     waiting: AgentRun, die_at: DieAt, effects: Effects, point: str, again: bool
@@ -167,7 +174,7 @@ def test_a_worker_dies_before_or_after_it_runs_it_again(
         resolve(waiting.pk, first(waiting).pk, OutcomeChoice.DONE, by="ada")
         assert drive(waiting).status == RunStatus.COMPLETED
         in_order(waiting)
-    assert effects().count("call-1-0") == (0 if point == "CP16" else 1)
+    assert effects().count("call-1-0") == (0 if point == "tool.marked_running" else 1)
 
 
 @pytest.mark.breaks_invariants("a call is made unknown by hand")

@@ -88,7 +88,7 @@ def test_a_call_keeps_the_whole_output_where_the_model_saw_less_or_more(scripted
 def test_a_call_that_a_stop_closes_keeps_why(scripted: MakeScripted, die_at: DieAt) -> None:
     """Planned calls say that they were not run; a started one, that its outcome is unknown."""
     run = scripted(calls=[["ledger_once", "ledger_read"]])
-    assert die_at(run, "CP18")
+    assert die_at(run, "tool.returned")
 
     inbox.stop(run.pk, by="ada")
     drive(run)

@@ -31,7 +31,16 @@ from tests.runs.engine.conftest import MakeScripted
 from timeline import log
 
 pytestmark = pytest.mark.django_db(transaction=True)
-OUTSIDE = {"CP07", "CP09", "CP12", "CP13", "CP16", "CP17", "CP18", "CP20"}
+OUTSIDE = {
+    "model.before_call",
+    "model.answered",
+    "turn.committed",
+    "hooks.before",
+    "tool.marked_running",
+    "tool.running",
+    "tool.returned",
+    "result.committed",
+}
 Words = Callable[[], list[str]]
 
 
@@ -47,7 +56,7 @@ def test_no_transaction_is_open_while_a_model_or_a_tool_is_called(
         open_ones.extend(where for driver in drivers if driver.in_atomic_block)
 
     def point(name: str) -> None:
-        if name == "CP07":
+        if name == "model.before_call":
             drivers[:] = [connections["default"]]
         if name in OUTSIDE:
             passed.append(name)
@@ -70,7 +79,7 @@ def test_no_transaction_is_open_while_a_model_or_a_tool_is_called(
     run = drive(scripted(play))
 
     assert run.status == RunStatus.COMPLETED
-    assert set(passed) >= {"model", "tool", "CP07", "CP16", "CP17", "CP18"}
+    assert set(passed) >= {"model", "tool", "model.before_call", "tool.marked_running", "tool.running", "tool.returned"}
     assert open_ones == []
 
 
@@ -189,7 +198,18 @@ def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatc
 
 
 #: Points of the doors and of the sweep, and those that only a take-over meets.
-NOT_DRIVEN = {"CP01", "CP04", "CP05", "CP29", "CP30", "CP31", "CP32", "CP33", "CP35", "CP36"}
+NOT_DRIVEN = {
+    "hint.received",
+    "recovery.before",
+    "recovery.done",
+    "command.in_transaction",
+    "command.committed",
+    "command.hint_sent",
+    "sweep.run_seen",
+    "sweep.run_driven",
+    "lease.lapse_seen",
+    "run.taken_over",
+}
 
 
 @pytest.mark.postgres
@@ -226,7 +246,7 @@ def test_a_cut_connection_is_no_death(
     assert run.status == RunStatus.COMPLETED
     check(run)
     assert "run.recovered" not in types(run)
-    if cut_at not in {"CP12", "CP13", "CP16", "CP17"}:
+    if cut_at not in {"turn.committed", "hooks.before", "tool.marked_running", "tool.running"}:
         # There the look before a call that is marked running may fail, whose outcome is unknown then.
         assert transcript_of(run) == undisturbed
 

@@ -143,7 +143,7 @@ def test_without_a_rule_for_it_an_error_pauses_the_run(scripted: MakeScripted, d
 def test_without_a_policy_a_dead_run_is_recovered(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     """Without a policy the same run goes on, under the next epoch."""
     run = scripted(calls=[["ledger_read"], ["ledger_read"]], tools=TOOLS)
-    assert die_at(run, "CP17", hit=2)
+    assert die_at(run, "tool.running", hit=2)
 
     run = drive(run, worker)
 
@@ -191,7 +191,7 @@ def resumed_by_hand(run: AgentRun) -> AgentRun:
     return resume(run.pk, by="user:ann").run
 
 
-@pytest.mark.parametrize("point", ["CP22", "CP06", "CP07", "CP12"])
+@pytest.mark.parametrize("point", ["checkpoint.before", "model.before_start", "model.before_call", "turn.committed"])
 def test_a_nudge_is_delivered_once_whatever_dies_after_it(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, point: str
 ) -> None:
@@ -247,11 +247,11 @@ def test_deaths_of_the_lineage_are_counted(scripted: MakeScripted, die_at: DieAt
     """Each death resumes it as another run, until the attempts are used up; no step is poison before that."""
     run = with_policies(scripted(calls=[["ledger_read"]] * 9), on_dead={"action": "resume", "attempts": 3})
     for _ in range(3):
-        assert die_at(run, "CP17")
+        assert die_at(run, "tool.running")
         assert drive(run, worker).status == RunStatus.WAITING
         assert policy_waits.end_waits() == 1
         run = lineage(run)[-1]
-    assert die_at(run, "CP17")
+    assert die_at(run, "tool.running")
 
     run = drive(run, worker)
 
@@ -293,7 +293,7 @@ def test_what_somebody_asked_for_goes_before_a_policy(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, wish: str, status: RunStatus
 ) -> None:
     run = with_policies(scripted(calls=[["ledger_read"], ["ledger_read"]], tools=TOOLS), on_dead="done")
-    assert die_at(run, "CP17", hit=2)
+    assert die_at(run, "tool.running", hit=2)
     {"stop": inbox.stop, "pause": inbox.pause}[wish](run.pk, by="user:ann")
 
     run = drive(run, worker)
@@ -307,12 +307,12 @@ def test_a_death_is_decided_about_once(
 ) -> None:
     """Somebody talks to the run, so it goes on in spite of its policy; storage that fails later is no second death."""
     run = with_policies(scripted(calls=[["ledger_read"]] * 3, tools=TOOLS), on_dead="done")
-    assert die_at(run, "CP17")
+    assert die_at(run, "tool.running")
     inbox.send(run.pk, "Go on.", by="user:ann")
     failures = [OperationalError("the disk is full")]
 
     def once(point: str) -> None:
-        if point == "CP13" and run_steps(run) == 2 and failures:
+        if point == "hooks.before" and run_steps(run) == 2 and failures:
             raise failures.pop()
 
     monkeypatch.setattr(chaos, "point", once)
@@ -328,7 +328,7 @@ def run_steps(run: AgentRun) -> int:
 
 def test_a_poisoned_step_is_what_its_policy_says(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     run = with_policies(scripted(calls=[["ledger_read"]]), on_dead={"action": "fail", "message": "It died on me."})
-    assert die_at(run, "CP07")
+    assert die_at(run, "model.before_call")
 
     run = drive(run, worker)
 
@@ -388,7 +388,7 @@ def test_a_gate_is_asked_again_after_a_crash(
     code = f"open('{asked}', 'a').write('x')"
     run = scripted(saying(["I looked around."]), tools=TOOLS)
     with_policies(run, on_idle={"action": "gate", "run": f'{sys.executable} -c "{code}"'})
-    assert die_at(run, "CP18")
+    assert die_at(run, "tool.returned")
 
     run = drive(run, worker)
 
@@ -405,7 +405,7 @@ def test_a_worker_that_ends_in_the_middle_of_a_gate_decides_nothing(
     run = with_policies(
         scripted(calls=[["ledger_read"]]), on_dead={"action": "gate", "run": f'{sys.executable} -c "{code}"'}
     )
-    assert die_at(run, "CP17")
+    assert die_at(run, "tool.running")
     ending = Worker(concurrency=1)
 
     def end_when_started() -> None:
@@ -451,7 +451,7 @@ def test_a_run_whose_tool_is_gone(scripted: MakeScripted, worker: Worker, policy
 def test_a_run_whose_tool_is_gone_leaves_no_turn_open(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     """Its worker died while the model was asked, and the next one cannot load it."""
     run = with_policies(scripted(calls=[]), on_error="escalate")
-    assert die_at(run, "CP07")
+    assert die_at(run, "model.before_call")
     run.agent_config["tools"] = ["gone"]
     run.save(update_fields=["agent_config"])
 

@@ -353,7 +353,7 @@ def test_a_stop_and_a_sweep_at_once_do_one_thing(limited: AgentRun, attempt: int
     in_order(limited)
 
 
-@pytest.mark.parametrize("point", ["CP29"])
+@pytest.mark.parametrize("point", ["command.in_transaction"])
 def test_a_sweep_that_dies_in_the_middle_has_done_nothing(
     limited: AgentRun, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -252,7 +252,7 @@ def test_a_wish_that_comes_with_the_question_goes_first(scripted: MakeScripted, 
     in_order(run)
 
 
-@pytest.mark.parametrize("point", ["CP12", "CP13", "CP29"])
+@pytest.mark.parametrize("point", ["turn.committed", "hooks.before", "command.in_transaction"])
 def test_a_crash_around_the_question_asks_it_once(
     scripted: MakeScripted, die_at: DieAt, worker: Worker, point: str
 ) -> None:
@@ -349,7 +349,18 @@ def test_a_message_goes_before_being_done(scripted: MakeScripted, worker: Worker
     in_order(run)
 
 
-@pytest.mark.parametrize("point", ["CP12", "CP16", "CP18", "CP20", "CP22", "CP25", "CP26"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "turn.committed",
+        "tool.marked_running",
+        "tool.returned",
+        "result.committed",
+        "checkpoint.before",
+        "end.before",
+        "end.in_transaction",
+    ],
+)
 def test_a_crash_around_being_done(scripted: MakeScripted, die_at: DieAt, worker: Worker, point: str) -> None:
     run = with_policies(scripted(saying([done("It is 42.")], ["Never."]), tools=TOOLS), on_idle="fail")
     assert die_at(run, point)

@@ -62,8 +62,8 @@ def test_exactly_the_half_done_turn_leaves_the_conversation(
 ) -> None:
     """The checkpoint of the first turn is there, the second turn's answer is committed, crash."""
     run, other = rolling(calls=CALLS), rolling(calls=CALLS)
-    assert die_at(other, "CP12")
-    assert die_at(run, "CP12", hit=2)
+    assert die_at(other, "turn.committed")
+    assert die_at(run, "turn.committed", hit=2)
     assert active(run) == [(1, "system"), (2, "user"), (3, "assistant"), (4, "tool_result"), (5, "assistant")]
     untouched = active(other)
 
@@ -88,7 +88,7 @@ def test_the_model_is_asked_again_with_what_it_was_asked_before(
 ) -> None:
     """Nothing of the turn is in the request, least of all a call without a result."""
     run = rolling(calls=CALLS)
-    assert die_at(run, "CP12", hit=2)
+    assert die_at(run, "turn.committed", hit=2)
     drive(run)
 
     asked = [line.split(" ") for line in Path(f"{ledger}.calls").read_text().splitlines()]
@@ -96,26 +96,30 @@ def test_the_model_is_asked_again_with_what_it_was_asked_before(
     assert asked[1] == asked[2]
 
 
-@pytest.mark.parametrize("point", ["CP16", "CP17", "CP18", "CP20", "CP21"])
+@pytest.mark.parametrize(
+    "point", ["tool.marked_running", "tool.running", "tool.returned", "result.committed", "tool.next"]
+)
 def test_a_tool_that_was_started_keeps_its_turn(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
 ) -> None:
     """A turn of two calls, of which the first was started, or is done: the second runs, the model is not asked
     before; what is done is not done again."""
     run = rolling(calls=[["ledger_read"], ["ledger_idempotent", "ledger_read"]])
-    assert die_at(run, point, hit=1 if point == "CP21" else 2)
+    assert die_at(run, point, hit=1 if point == "tool.next" else 2)
 
     run = drive(run)
 
     assert run.status == RunStatus.COMPLETED
     assert rolled_back(run) == []
     assert model_calls() == [1, 2, 3]
-    assert effects().count("call-2-0") == (2 if point == "CP18" else 1)
+    assert effects().count("call-2-0") == (2 if point == "tool.returned" else 1)
     assert effects().count("call-2-1") == 1
     in_order(run)
 
 
-@pytest.mark.parametrize("point", ["CP20", "CP22", "CP06", "CP07", "CP25"])
+@pytest.mark.parametrize(
+    "point", ["result.committed", "checkpoint.before", "model.before_start", "model.before_call", "end.before"]
+)
 def test_a_whole_turn_is_never_taken_back(
     rolling: MakeScripted, die_at: DieAt, effects: Effects, model_calls: ModelCalls, point: str
 ) -> None:
@@ -127,7 +131,7 @@ def test_a_whole_turn_is_never_taken_back(
 
     assert run.status == RunStatus.COMPLETED
     assert rolled_back(run) == []
-    assert effects() == ["call-1-0"] * (2 if point == "CP22" else 1)
+    assert effects() == ["call-1-0"] * (2 if point == "checkpoint.before" else 1)
     assert set(model_calls()) == {1, 2}
     in_order(run)
 
@@ -135,7 +139,7 @@ def test_a_whole_turn_is_never_taken_back(
 def test_what_it_cost_stays_counted(rolling: MakeScripted, die_at: DieAt) -> None:
     """Tokens and usage of the turn stay, its rows are marked, and nothing is counted twice."""
     run = rolling(calls=CALLS)
-    assert die_at(run, "CP12", hit=2)
+    assert die_at(run, "turn.committed", hit=2)
     run.refresh_from_db()
     spent = run.input_tokens
     assert (run.step_count, spent) == (2, 200)
@@ -150,7 +154,7 @@ def test_what_it_cost_stays_counted(rolling: MakeScripted, die_at: DieAt) -> Non
 def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
     """The second of two calls finished before the first: the first runs, the second does not run again."""
     run = rolling(calls=[["ledger_idempotent", "ledger_read"]])
-    assert die_at(run, "CP12")
+    assert die_at(run, "turn.committed")
     _, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
     started = transcript.start_call(second, attempt=0)
     transcript.commit_start(second, started, 1, believed="planned")
@@ -170,7 +174,7 @@ def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt
 def test_a_message_that_was_sent_meanwhile_survives(rolling: MakeScripted, die_at: DieAt) -> None:
     """Delivered once, after the roll back."""
     run = rolling(calls=CALLS)
-    assert die_at(run, "CP12")
+    assert die_at(run, "turn.committed")
     inbox.send(run.pk, "And hurry.", by="ada")
 
     run = drive(run)
@@ -184,7 +188,7 @@ def test_a_message_that_was_sent_meanwhile_survives(rolling: MakeScripted, die_a
 def test_a_crash_while_rolling_back(rolling: MakeScripted, die_at: DieAt, effects: Effects) -> None:
     """Before the commit and after it; the turn is taken back once."""
     run = rolling(calls=CALLS)
-    for point in ("CP12", "CP04", "CP05"):
+    for point in ("turn.committed", "recovery.before", "recovery.done"):
         assert die_at(run, point)
 
     run = drive(run)
@@ -199,7 +203,7 @@ def test_a_crash_while_rolling_back(rolling: MakeScripted, die_at: DieAt, effect
 def test_a_turn_that_kills_three_workers_is_poison(rolling: MakeScripted, die_at: DieAt) -> None:
     run = rolling(calls=CALLS)
     for _ in range(3):
-        assert die_at(run, "CP12", alone=True)
+        assert die_at(run, "turn.committed", alone=True)
 
     run = drive(run)
 
@@ -211,7 +215,7 @@ def test_a_turn_that_kills_three_workers_is_poison(rolling: MakeScripted, die_at
 def test_a_run_that_was_handed_back_did_not_crash(
     rolling: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, model_calls: ModelCalls
 ) -> None:
-    run, left = rolling(calls=CALLS), ["CP12"]
+    run, left = rolling(calls=CALLS), ["turn.committed"]
 
     def leave(point: str) -> None:
         if point in left:
@@ -231,7 +235,7 @@ def test_a_run_that_was_handed_back_did_not_crash(
 def test_others_are_rolled_forward(scripted: MakeScripted, die_at: DieAt, model_calls: ModelCalls) -> None:
     """A call of a tool that does not exist is answered with an error, also by the worker that takes over."""
     run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
-    assert die_at(run, "CP12")
+    assert die_at(run, "turn.committed")
     assert not AgentRunToolCall.objects.get(run=run).starts
 
     assert drive(run).status == RunStatus.COMPLETED
@@ -256,7 +260,7 @@ def test_a_turn_that_cannot_be_read_is_taken_back(
 ) -> None:
     """Whatever the agent's policy, as long as no tool was started."""
     run = scripted(calls=[["no_such_tool"], ["ledger_read"]])
-    assert die_at(run, "CP12")
+    assert die_at(run, "turn.committed")
     tear(run)
 
     run = drive(run)
@@ -272,7 +276,7 @@ def test_a_turn_that_cannot_be_read_is_taken_back(
 def test_one_whose_tool_was_started_ends_the_run(scripted: MakeScripted, die_at: DieAt, effects: Effects) -> None:
     """What may have had an effect is never taken back; without its answer nobody can go on."""
     run = scripted(calls=[["ledger_once"]])
-    assert die_at(run, "CP18")
+    assert die_at(run, "tool.returned")
     tear(run)
 
     run = drive(run)

@@ -225,7 +225,7 @@ def test_without_any_checkpoint_everything_is_loaded(scripted: MakeScripted, die
     """The conversation is the rows; what dangles is answered or waited for, never run twice."""
     calls = [["ledger_read"], ["ledger_once", "ledger_idempotent"]]
     run = scripted(calls=calls, on_unknown_tool=policy)
-    assert die_at(run, "CP18", hit=2)
+    assert die_at(run, "tool.returned", hit=2)
     assert Checkpoint.objects.filter(run=run).delete()[0]
 
     run = drive(run)

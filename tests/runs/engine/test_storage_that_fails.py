@@ -125,7 +125,19 @@ def at_first(point: str, act: Callable[[], None], monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["CP06", "CP12", "CP15", "CP16", "CP18", "CP20", "CP22", "CP25"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "model.before_start",
+        "turn.committed",
+        "tool.before_start",
+        "tool.marked_running",
+        "tool.returned",
+        "result.committed",
+        "checkpoint.before",
+        "end.before",
+    ],
+)
 def test_the_step_stops_and_goes_on_when_storage_is_back(
     *,
     scripted: MakeScripted,
@@ -168,7 +180,7 @@ def test_a_full_disk_is_waited_out(
     done = effects()
     run = scripted(**long)
     use_up_free_pages()
-    at_first("CP06", lambda: outage.begin(0.5), monkeypatch)
+    at_first("model.before_start", lambda: outage.begin(0.5), monkeypatch)
 
     driven_beside(run)
 
@@ -185,7 +197,7 @@ def test_an_outage_that_outlasts_the_lease_is_no_death(
     """Who cannot renew gives the run up, and says so once it can: or three outages would be poison."""
     settings.AGENTOPS_LEASE_S = 3
     run = scripted(calls=CALLS)
-    left = at_first("CP12", lambda: outage.begin(5), monkeypatch)
+    left = at_first("turn.committed", lambda: outage.begin(5), monkeypatch)
 
     driven_beside(run)
 

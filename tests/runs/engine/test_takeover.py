@@ -23,8 +23,25 @@ from tests.runs.engine.conftest import Died, MakeScripted
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"]]
 #: Not the points inside of a transaction: nobody can take a run over whose row is locked.
-POINTS = ["CP03", "CP06", "CP07", "CP08", "CP09", "CP11", "CP12", "CP13", "CP14", "CP15", "CP16", "CP18", "CP20",
-          "CP21", "CP22", "CP24", "CP25"]  # fmt: skip
+POINTS = [
+    "claim.committed",
+    "model.before_start",
+    "model.before_call",
+    "model.streaming",
+    "model.answered",
+    "turn.commit_sent",
+    "turn.committed",
+    "hooks.before",
+    "hooks.decided",
+    "tool.before_start",
+    "tool.marked_running",
+    "tool.returned",
+    "result.committed",
+    "tool.next",
+    "checkpoint.before",
+    "checkpoint.committed",
+    "end.before",
+]
 
 
 @pytest.fixture
@@ -44,7 +61,7 @@ def test_a_worker_that_was_taken_over_does_nothing_more(
     point: str,
 ) -> None:
     worker, other = pair
-    script = {"chunks": 6, "pause_s": 0.05} if point == "CP08" else {}
+    script = {"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}
     undisturbed = transcript(drive(scripted(calls=CALLS, **script), other))
     run = scripted(calls=CALLS, **script)
     ledger = Path(run.agent_config["settings"]["ledger"])
@@ -120,7 +137,7 @@ def test_a_worker_that_was_taken_over_while_it_read_drops_what_it_has_read(
     load, left = transcripts.load, [1]
 
     def die_after_the_answer(name: str) -> None:
-        if name == "CP12":
+        if name == "turn.committed":
             raise Died
 
     def take_over(found: AgentRun) -> Conversation:

@@ -65,7 +65,17 @@ class TestItIsQuietAbout:
         assert check() == []
 
     @pytest.mark.parametrize("wish", [inbox.stop, inbox.pause])
-    @pytest.mark.parametrize("point", ["CP09", "CP12", "CP16", "CP18", "CP20", "CP22"])
+    @pytest.mark.parametrize(
+        "point",
+        [
+            "model.answered",
+            "turn.committed",
+            "tool.marked_running",
+            "tool.returned",
+            "result.committed",
+            "checkpoint.before",
+        ],
+    )
     def test_a_run_that_is_asked_to_end_in_the_middle(
         self, wish: Callable[..., object], point: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -139,7 +149,7 @@ def with_open_calls(monkeypatch: pytest.MonkeyPatch) -> AgentRun:
     def let_go() -> None:
         raise LetGo
 
-    at_point("CP16", let_go, monkeypatch)
+    at_point("tool.marked_running", let_go, monkeypatch)
     worker = Worker(concurrency=1)
     worker.drive(run.pk)
     worker.close(5)
