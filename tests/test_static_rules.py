@@ -82,7 +82,7 @@ def test_every_icon_that_is_shown_is_drawn() -> None:
     shown = {
         name
         for path in TEMPLATES
-        for name in re.findall(r"""_icon\.html["'] with name=["']([\w-]+)["']""", path.read_text())
+        for name in re.findall(r"""\{% icon ["']([\w-]+)["'] %\}""", path.read_text())
     }
 
     assert shown
