@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import TypedDict
 from uuid import UUID
 
@@ -33,7 +34,7 @@ class Moment(TypedDict):
 class Row(TypedDict):
     """Texts, ready to be shown: what a template would make of a value, it would make fifty times on a page.
 
-    A dict is what a template looks into first, too."""
+    A dict, since that is where a template looks first; most of its texts are escaped already."""
 
     id: str
     href: str
@@ -65,36 +66,48 @@ class Row(TypedDict):
 def rows_of(runs: Iterable[AgentRun], now: datetime) -> list[Row]:
     """Of runs as RunQuerySet.for_list and `with_times` load them."""
     # Resolved once: all of them differ in the id alone.
-    page = reverse("runs:detail", args=[_SOME_RUN])
+    page = escape(reverse("runs:detail", args=[_SOME_RUN]))
     return [_row(run, page.replace(str(_SOME_RUN), str(run.pk)), now) for run in runs]
 
 
 def _row(run: AgentRun, href: str, now: datetime) -> Row:
     times = times_of(run, now)
+    tokens = f"{run.input_tokens:,} in, {run.output_tokens:,} out" if run.input_tokens or run.output_tokens else ""
     return Row(
         id=escape(run.pk),
-        href=escape(href),
-        status=run.status,
-        reason=run.status_reason.replace("_", " "),
-        agent=_line(getattr(run, "agent_name", None)) or NOTHING,
-        title=_line(run.title) or UNTITLED,
-        summary=_line(getattr(run, "summary_start", "")),
+        href=href,
+        status=_word(run.status),
+        reason=_word(run.status_reason.replace("_", " ")),
+        agent=_name(getattr(run, "agent_name", None) or ""),
+        title=escape(_line(run.title) or UNTITLED),
+        summary=escape(_line(getattr(run, "summary_start", ""))),
         started=_moment(run.started_at, now),
         last_event=_moment(run.log.last_event_at, now),
-        duration=lasting(times.worked_s) if times else NOTHING,
+        duration=_word(lasting(times.worked_s) if times else NOTHING),
         counts_from=times.counts_from.isoformat() if times and run.state is RunStatus.RUNNING else "",
-        steps=str(run.step_count),
-        step_limit=str(run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS)),
-        tokens_in=rounded(run.input_tokens),
-        tokens_out=rounded(run.output_tokens),
-        tokens=f"{run.input_tokens:,} in, {run.output_tokens:,} out" if run.input_tokens or run.output_tokens else "",
-        cost=dollars(run.cost_usd),
-        cost_source=run.cost_source,
-        source=run.source,
+        steps=_word(str(run.step_count)),
+        step_limit=_word(str(run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS))),
+        tokens_in=_word(rounded(run.input_tokens)),
+        tokens_out=_word(rounded(run.output_tokens)),
+        tokens=tokens,
+        cost=_word(dollars(run.cost_usd)),
+        cost_source=_word(run.cost_source),
+        source=_word(run.source),
         is_continuation=run.resumed_from_id is not None,
         is_child=run.parent_run_id is not None,
         over=run.state.terminal,
     )
+
+
+@lru_cache(maxsize=4096)
+def _word(text: str) -> str:
+    """A word or a number that many rows have, escaped once for all of them."""
+    return escape(text)
+
+
+@lru_cache(maxsize=1024)
+def _name(agent: str) -> str:
+    return escape(_line(agent) or NOTHING)
 
 
 def ago(seconds: float) -> str:
@@ -123,7 +136,7 @@ def dollars(cost: Decimal | None) -> str:
 
 
 def _moment(at: datetime | None, now: datetime) -> Moment | None:
-    return Moment(at=at.isoformat(), ago=ago((now - at).total_seconds())) if at else None
+    return Moment(at=at.isoformat(), ago=_word(ago((now - at).total_seconds()))) if at else None
 
 
 def _line(text: object) -> str:
