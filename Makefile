@@ -39,6 +39,7 @@ ONCE := $(addprefix --ignore=,tests/embedded tests/runs/fixtures tests/runs/tool
 	tests/deployment/test_wheel.py tests/outage tests/runs/test_policies.py tests/timeline/test_redact.py \
 	tests/test_documentation.py tests/test_documented_examples.py tests/test_reference.py)
 PACKAGES := agentops timeline runs
+TEMPLATES = $(shell git ls-files 'templates/*.html')
 
 .PHONY: help
 help:
@@ -230,6 +231,7 @@ PRODUCTION := env AGENTOPS_HOME=$(VENV)/check AGENTOPS_HTTPS=true FORWARDED_ALLO
 check: $(ENV_STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/djade --check --target-version 5.2 $(TEMPLATES)
 	$(BIN)/lint-imports --no-cache --no-logo
 	AGENTOPS_HOME=$(VENV)/check $(BIN)/mypy $(PACKAGES) manage.py
 	env -u DATABASE_URL -u REDIS_URL AGENTOPS_HOME=$(VENV)/check \

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 
 import psycopg
 
+from bench import painting
 from bench.list_rows import APART_S, BEGIN, Filled, fill
 from bench.place import Place
 from bench.processes import Program, free_port, running
@@ -61,6 +62,7 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
         for name, raw, mine, theirs in _lists(place, filled, Client(ours, filled), Client(drf, None)):
             _compare(name, {"raw": raw, "ours": mine, "drf": theirs}, turns)
         _slowest(filled, Client(ours, filled), turns)
+    painting.compare(filled)
 
 
 def _compare(name: str, asked: dict[str, Ask], turns: int) -> None:

@@ -25,6 +25,7 @@ def test_every_benchmark_runs_through() -> None:
     assert [name for name in NAMES if f"\n== {name}: " not in said] == []
     assert "psycopg, the same rows and commits" in said
     assert said.count(" 0 faults ") == 4
+    assert "page of 50 runs, processor time, against a ListView" in said
 
 
 @pytest.mark.postgres

@@ -21,6 +21,8 @@ SCRIPTS = sorted((STATIC / "js").glob("*.js"))
 #: Code that makes HTML: the templates, and the Python that fills them.
 PYTHON = sorted(path for package in ("agentops", "timeline", "runs") for path in (ROOT / package).rglob("*.py"))
 
+#: Characters in a line of a template.
+TEMPLATE_WIDTH = 160
 #: Names of things, never fetched.
 NAMESPACES = ("http://www.w3.org/2000/svg",)
 HOST = re.compile(r"""(?:\bhttps?:|["'(\s])//[\w-]+\.[\w.-]+""")
@@ -55,6 +57,13 @@ def test_templates_leave_scripts_styles_and_escaping_alone() -> None:
     assert not faults(TEMPLATES, IN_TEMPLATES)
 
 
+def test_no_line_of_a_template_is_too_long_to_be_read() -> None:
+    """The formatter (djade) breaks none: a space between two elements may be seen, and it does not know where."""
+    lines = ((path, number, line) for path in TEMPLATES for number, line in enumerate(path.read_text().split("\n"), 1))
+
+    assert not [f"{path.relative_to(ROOT)}:{number}" for path, number, line in lines if len(line) > TEMPLATE_WIDTH]
+
+
 def test_python_marks_no_text_as_safe() -> None:
     assert not faults(PYTHON, {"a text marked as safe": IN_PYTHON})
 
@@ -79,11 +88,7 @@ def test_every_script_is_loaded_by_a_template() -> None:
 
 def test_every_icon_that_is_shown_is_drawn() -> None:
     drawn = set(re.findall(r'<symbol id="([\w-]+)"', (STATIC / "icons.svg").read_text()))
-    shown = {
-        name
-        for path in TEMPLATES
-        for name in re.findall(r"""_icon\.html["'] with name=["']([\w-]+)["']""", path.read_text())
-    }
+    shown = {name for path in TEMPLATES for name in re.findall(r"""\{% icon ["']([\w-]+)["'] %\}""", path.read_text())}
 
     assert shown
     assert shown <= drawn

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from agentops.projects.management.base import printable
+from agentops.templatetags import marks
 from timeline.shown import clean, clip, pretty
 
 #: Of one text on a page; who wants more follows the link to the site's own page of it.
@@ -63,7 +63,7 @@ def status(name: str = "status", reason: str = "") -> Cell:
 
     def shown(row: Any) -> SafeString:
         word, why = str(_of(row, name)), str(_of(row, reason) or "") if reason else ""
-        badge = render_to_string("_status.html", {"status": word})
+        badge = marks.status(word)
         return format_html("{} <small>{}</small>", badge, why.replace("_", " ")) if why else badge
 
     return _cell(name, "", shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,3 +66,12 @@ def lasting(seconds: Any) -> str:
 @register.filter
 def thousands(number: Any) -> str:
     return f"{number:,}" if isinstance(number, int) else ""
+
+
+@register.filter
+def usage(end: Mapping[str, Any]) -> str:
+    """All the tokens of a model call, as the event of its end counts them."""
+    kinds = ("input", "output", "cache_read", "cache_write", "reasoning")
+    sent, said, read, written, thought = (thousands(end.get(f"{kind}_tokens")) for kind in kinds)
+    cache = f"{read} read from the cache, {written} written to it"
+    return f"{sent} tokens in, {said} out; {cache}, {thought} for reasoning"

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -45,6 +44,9 @@ EXIT_CODES = {
 
 # 4 (ambiguous) has no HTTP status of its own: such errors say `exit_code`.
 EXIT_OF_STATUS = {400: EXIT_INVALID, 413: EXIT_INVALID, 422: EXIT_INVALID, 404: EXIT_NOT_FOUND, 410: EXIT_NOT_FOUND}
+# All whitespace but a space that stands alone; control characters and lone surrogates.
+_BREAKS = re.compile(r"\s{2,}|[^\S ]")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 #: What a subcommand does: a method that takes the options, or "module.function" of a function that takes the command
 #: and the options. The function's module is imported when the subcommand is chosen and not before.
@@ -160,5 +162,4 @@ def failure_of(error: Exception) -> CommandError | None:
 def printable(value: object) -> str:
     """As text of one line: what an agent wrote must not steer the terminal."""
     text = "" if value is None else str(value)
-    flat = re.sub(r"\s+", " ", text)
-    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in {"Cc", "Cs"} else c for c in flat)
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", text))

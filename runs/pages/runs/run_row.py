@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
+from typing import TypedDict
 from uuid import UUID
 
 from django.conf import settings
+from django.urls import reverse
+from django.utils.html import escape
 
 from agentops.projects.management.base import printable
 from runs.models import AgentRun
@@ -16,18 +19,25 @@ from runs.queries.durations import times_of
 from runs.statuses import RunStatus
 from timeline.shown import clean, lasting
 
+NOTHING = "–"
+UNTITLED = "(without a title)"
+_SOME_RUN = UUID(int=0)
 
-@dataclass(frozen=True)
-class Moment:
-    """A time and how long ago it was, as static/js/time.js says it too."""
 
-    at: datetime
+class Moment(TypedDict):
+    """A time as ISO 8601 has it and how long ago it was, as static/js/time.js says it too."""
+
+    at: str
     ago: str
 
 
-@dataclass(frozen=True)
-class RunRow:
-    id: UUID
+class RunRow(TypedDict):
+    """Texts, ready to be shown: what a template would make of a value, it would make fifty times on a page.
+
+    A dict, since that is where a template looks first; most of its texts are escaped already."""
+
+    id: str
+    href: str
     status: str
     reason: str
     agent: str
@@ -38,9 +48,9 @@ class RunRow:
     #: How long workers had it; its waits are not in it.
     duration: str
     #: A worker has the run: the duration counts up from then.
-    counts_from: datetime | None
-    steps: int
-    step_limit: int
+    counts_from: str
+    steps: str
+    step_limit: str
     tokens_in: str
     tokens_out: str
     tokens: str
@@ -55,35 +65,49 @@ class RunRow:
 
 def rows_of(runs: Iterable[AgentRun], now: datetime) -> list[RunRow]:
     """Of runs as RunQuerySet.for_list and `with_times` load them."""
-    return [_row(run, now) for run in runs]
+    # Resolved once: all of them differ in the id alone.
+    page = escape(reverse("runs:detail", args=[_SOME_RUN]))
+    return [_row(run, page.replace(str(_SOME_RUN), str(run.pk)), now) for run in runs]
 
 
-def _row(run: AgentRun, now: datetime) -> RunRow:
-    last_event_at = run.log.last_event_at
+def _row(run: AgentRun, href: str, now: datetime) -> RunRow:
     times = times_of(run, now)
+    tokens = f"{run.input_tokens:,} in, {run.output_tokens:,} out" if run.input_tokens or run.output_tokens else ""
     return RunRow(
-        id=run.pk,
-        status=run.status,
-        reason=run.status_reason.replace("_", " "),
-        agent=_line(getattr(run, "agent_name", None)),
-        title=_line(run.title),
-        summary=_line(getattr(run, "summary_start", "")),
+        id=escape(run.pk),
+        href=href,
+        status=_word(run.status),
+        reason=_word(run.status_reason.replace("_", " ")),
+        agent=_name(getattr(run, "agent_name", None) or ""),
+        title=escape(_line(run.title) or UNTITLED),
+        summary=escape(_line(getattr(run, "summary_start", ""))),
         started=_moment(run.started_at, now),
-        last_event=_moment(last_event_at, now),
-        duration="" if times is None else lasting(times.worked_s),
-        counts_from=times.counts_from if times is not None and run.state is RunStatus.RUNNING else None,
-        steps=run.step_count,
-        step_limit=run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
-        tokens_in=rounded(run.input_tokens),
-        tokens_out=rounded(run.output_tokens),
-        tokens=f"{run.input_tokens:,} in, {run.output_tokens:,} out" if run.input_tokens or run.output_tokens else "",
-        cost=dollars(run.cost_usd),
-        cost_source=run.cost_source,
-        source=run.source,
+        last_event=_moment(run.log.last_event_at, now),
+        duration=_word(lasting(times.worked_s) if times else NOTHING),
+        counts_from=times.counts_from.isoformat() if times and run.state is RunStatus.RUNNING else "",
+        steps=_word(str(run.step_count)),
+        step_limit=_word(str(run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS))),
+        tokens_in=_word(rounded(run.input_tokens)),
+        tokens_out=_word(rounded(run.output_tokens)),
+        tokens=tokens,
+        cost=_word(dollars(run.cost_usd)),
+        cost_source=_word(run.cost_source),
+        source=_word(run.source),
         is_continuation=run.resumed_from_id is not None,
         is_child=run.parent_run_id is not None,
         over=run.state.terminal,
     )
+
+
+@lru_cache(maxsize=4096)
+def _word(text: str) -> str:
+    """A word or a number that many rows have, escaped once for all of them."""
+    return escape(text)
+
+
+@lru_cache(maxsize=1024)
+def _name(agent: str) -> str:
+    return escape(_line(agent) or NOTHING)
 
 
 def ago(seconds: float) -> str:
@@ -112,7 +136,7 @@ def dollars(cost: Decimal | None) -> str:
 
 
 def _moment(at: datetime | None, now: datetime) -> Moment | None:
-    return Moment(at, ago((now - at).total_seconds())) if at else None
+    return Moment(at=at.isoformat(), ago=_word(ago((now - at).total_seconds()))) if at else None
 
 
 def _line(text: object) -> str:

@@ -103,7 +103,7 @@ def _top(project: Project, filters: Filters) -> str:
 
 def _rows_url(project: Project, asked: ListQuery, page: Page, shown: list[RunRow], *, boxes: bool) -> str:
     """Where the page gets its changes; empty where there can be none. A run that is over changes no more."""
-    ids = ",".join(str(row.id) for row in shown if not row.over)
+    ids = ",".join(row["id"] for row in shown if not row["over"])
     places = [(name, str(value)) for name, value in (("ids", ids), ("since", page.since)) if value]
     if not places:
         return ""

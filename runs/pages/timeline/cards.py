@@ -109,6 +109,17 @@ class TurnCard(Card):
         return dollars(amount) if amount.is_finite() else ""
 
     @property
+    def marks(self) -> str:
+        """The classes that its state adds, each with a space before it."""
+        states = {
+            "streaming": self.streaming,
+            "abandoned": self.abandoned,
+            "undone": self.undone,
+            "target": self.is_target,
+        }
+        return "".join(f" is-{name}" for name, on in states.items() if on)
+
+    @property
     def says_nothing(self) -> bool:
         return not (self.text or self.thinking or self.asked or self.media)
 
@@ -156,6 +167,12 @@ class ToolCard(Card):
     def status_word(self) -> str:
         """Of ours, whatever an external runner calls it: it chooses the colour."""
         return self.status if self.status in _STATUSES else "completed"
+
+    @property
+    def marks(self) -> str:
+        """The classes that its state adds, each with a space before it."""
+        error = " is-error" if self.is_error and self.status_word != "error" else ""
+        return f" is-{self.status_word}{error}{' is-target' if self.is_target else ''}"
 
     @property
     def outcome(self) -> str:

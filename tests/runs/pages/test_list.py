@@ -105,6 +105,15 @@ def walk(client: Client, query: str = "", *, rel: str = "next", between: Any = N
             between()
 
 
+def test_no_row_renders_a_template_of_its_own(project: Project, viewer: Client) -> None:
+    """Fifty includes cost the page more than what they show."""
+    plant(project, 1)
+    one = len(viewer.get("/p/alpha/runs").templates)
+    plant(project, PAGE_SIZE - 1)
+
+    assert len(viewer.get("/p/alpha/runs").templates) == one
+
+
 # --- A row -------------------------------------------------------------------------------------------------------
 
 
