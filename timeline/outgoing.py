@@ -1,7 +1,7 @@
-"""Secrets in texts that leave the record: one search through many tells which of them need a closer look.
+"""Secrets in texts that leave the record: one search through many texts finds those that need a closer look.
 
-May import the record's model and the redactor. Events were redacted before they were stored, but by the detectors of
-that day, and a name that a model made up may have come with them as it was.
+Events were redacted before they were stored, but by the detectors of that day, and a name that a model made up may have
+been stored with them unchanged.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def events_page() -> str:
 
 
 def _family(module: ModuleType) -> str:
-    title = flat((module.__doc__ or "").partition("May import")[0]).removesuffix(".")
+    title = flat(module.__doc__ or "").removesuffix(".")
     title = title.removeprefix("Payloads of ").removeprefix("Payload of ").partition(":")[0]
     members = [cls for cls in REGISTRY.values() if sys.modules[cls.__module__] is module]
     return "\n\n".join([f"## {title[0].upper()}{title[1:]}", *(_event(cls) for cls in members)])
