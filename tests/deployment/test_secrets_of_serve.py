@@ -36,9 +36,11 @@ def test_no_process_of_the_site_shows_its_secrets(processes: str, tmp_path: Path
 
         def serves() -> bool:
             # Also while they are being loaded: what a process was once given must not have been there at all.
+            # Asked first: the answer waits until a child can give it.
+            serving = answers(port)
             for child in children(server.pid):
                 of_children[child] = of_children.get(child, "") + environ_of(child)
-            return answers(port)
+            return serving
 
         eventually(serves, within_s=60, why="it serves")
         eventually(lambda: CANARY not in environ_of(server.pid), within_s=1, why="its secrets are hidden")
