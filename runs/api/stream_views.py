@@ -29,11 +29,11 @@ class EventStreamView(ApiView):
 
     Every event is sent once, in the order of `seq`, up to the terminal one (`run.completed`, `run.failed`,
     `run.stopped` or `run.resumed`). Then an event named `end` is sent, and the stream closes. An event that is stored
-    after the terminal one, such as the output of a tool that answered late, has a higher `seq` and is not sent to a
-    stream that has ended. Get it from `…/events?afterSeq=`, or open the stream again with the last `id`: it sends what
-    was added, and `end` again. If the run has ended and nothing was added, the answer is 204. A stream may also close
-    without `end`, after ten minutes at most: open it again with the last `id`. `stream-reset` means that the position
-    is no longer valid: start again from 0. `auth-revoked` means that access has ended.
+    after the terminal one, such as the output of a tool that answered late, has a higher `seq`. It
+    is not sent to a stream that has ended. Get it from `…/events?afterSeq=`, or open the stream again with the last
+    `id`: it sends what was added, and `end` again. If the run has ended and nothing was added, the answer is 204. A
+    stream may also close without `end`, after ten minutes at most: open it again with the last `id`. `stream-reset`
+    means that the position is no longer valid: start again from 0. `auth-revoked` means that access has ended.
     """
 
     http_method_names = ["get"]
