@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
 
+from runs.models import RunCommand
 from runs.pages.timeline import card_contents
 from runs.pages.timeline.card_contents import Payload, whole_number
 from runs.pages.timeline.cards import Card, Item, MessageCard, Step, ToolCard, TurnCard, call_card
@@ -259,8 +260,10 @@ def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
 
 def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     row = row_of(event, fold.texts.base)
-    if event.ref_id is not None and event.ref_id in fold.texts.outcomes:
-        row.facts["outcome"] = fold.texts.outcomes[event.ref_id] or "pending"
+    outcome = fold.texts.outcomes.get(event.ref_id) if event.ref_id is not None else None
+    # That one waits is said at the head of the page, and one that was applied shows by what it did.
+    if outcome not in (None, RunCommand.Outcome.APPLIED):
+        row.facts["outcome"] = outcome
     return fold.add(row)
 
 
