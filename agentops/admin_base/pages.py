@@ -1,4 +1,4 @@
-"""The model admin that all of ours are: rows of the reader's projects only, bounded lists, plain object pages."""
+"""The base class of every model admin: rows of the reader's projects only, bounded lists, plain object pages."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def notify(project_id: UUID, *, kind: str, title: str, text: str = "", run_id: U
     """Tell the members of a project, in the caller's transaction: with what happened, or not at all.
 
     Title and text are bounded and freed of what breaks a line or a header; whatever somebody else said in them must
-    have been redacted before (timeline.redaction.redact). Raises ValueError for a kind that there is none of.
+    have been redacted before (timeline.redaction.redact). Raises ValueError for an unknown kind.
     """
     now = timezone.now()
     return Notification.objects.create(

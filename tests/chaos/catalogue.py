@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.support.crash_points import IN_A_STEP
+
 Order = dict[str, Any]
 #: What somebody meets at a crash point: the end, a stop for longer than the lease, the end of the connections.
 Action = Literal["KILL", "STOP", "CUT"]
@@ -20,34 +22,6 @@ SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hi
 CROWDS = ("saturated", "killer", "restarts", "twenty")
 #: It needs a constraint taken out of the database, which SQLite cannot do.
 ONLY_POSTGRES = ("resume-not-unique",)
-#: How crash points are come to. Those of a step that come before its commit; the others belong to the last committed.
-BEFORE_THE_COMMIT = (
-    "model.before_start",
-    "model.before_call",
-    "model.streaming",
-    "model.answered",
-    "turn.in_transaction",
-    "turn.commit_sent",
-)
-IN_A_STEP = (
-    *BEFORE_THE_COMMIT,
-    "turn.committed",
-    "hooks.before",
-    "hooks.decided",
-    "tool.before_start",
-    "tool.marked_running",
-    "tool.running",
-    "tool.returned",
-    "result.in_transaction",
-    "result.committed",
-    "tool.next",
-    "checkpoint.before",
-    "checkpoint.in_transaction",
-    "checkpoint.committed",
-    "end.before",
-    "end.in_transaction",
-    "end.committed",
-)
 #: Met once a step where every step is a slice of its own.
 IN_A_SLICE = (
     "claim.before",

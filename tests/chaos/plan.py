@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.chaos.catalogue import Action
+from tests.support.crash_points import IN_A_STEP
 
 #: What ends or holds up somebody who works. Who is armed may never come to the point.
 STRONG = ("kill", "term", "stop")
@@ -18,34 +19,7 @@ OF_POSTGRES = ("cut", "restart postgres")
 OF_REDIS = ("flush redis", "kill redis", "hints")
 OF_WEB = ("kill web", "restart web", "drop listeners")
 #: Points at which an armed worker is struck now and then; any of them may be met several times.
-ARMED = (
-    "claim.before",
-    "claim.committed",
-    "model.before_start",
-    "model.before_call",
-    "model.streaming",
-    "model.answered",
-    "turn.in_transaction",
-    "turn.commit_sent",
-    "turn.committed",
-    "hooks.before",
-    "hooks.decided",
-    "tool.before_start",
-    "tool.marked_running",
-    "tool.running",
-    "tool.returned",
-    "result.in_transaction",
-    "result.committed",
-    "tool.next",
-    "checkpoint.before",
-    "checkpoint.in_transaction",
-    "checkpoint.committed",
-    "end.before",
-    "end.in_transaction",
-    "end.committed",
-    "sweep.run_seen",
-    "sweep.run_driven",
-)
+ARMED = ("claim.before", "claim.committed", *IN_A_STEP, "sweep.run_seen", "sweep.run_driven")
 PROGRAMS = 24
 
 

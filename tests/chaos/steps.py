@@ -9,13 +9,14 @@ import time
 from dataclasses import dataclass, field
 
 from tests.chaos import checks
-from tests.chaos.catalogue import AFTER_A_DEATH, BEFORE_THE_COMMIT, IN_A_SLICE, IN_A_STEP, STEPS
+from tests.chaos.catalogue import AFTER_A_DEATH, IN_A_SLICE, STEPS
 from tests.chaos.hands import Hands
 from tests.chaos.place import Place, Program
 from tests.chaos.playing import playing
 from tests.chaos.points import SHORT_SLICES
 from tests.chaos.result import Result
 from tests.chaos.scene import Scene
+from tests.support.crash_points import BEFORE_THE_COMMIT, IN_A_STEP
 
 #: The last step is the answer without a tool.
 TWELVE = Program(501, length=STEPS - 1, slow=0.3)

@@ -17,38 +17,13 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
 from tests.crash.rig import ROOT, OwnRedis, Stage, check, events, eventually, transcript
+from tests.support.crash_points import IN_A_STEP
 
 Undisturbed = Callable[..., Any]
 
 #: The points that a run meets on a worker, in their order, and how the tests come to them. Not here: those of the
 #: doors (command.in_transaction), and those that take another place below (hints, slices, take-overs).
-MET = [
-    "sweep.run_seen",
-    "claim.before",
-    "claim.committed",
-    "model.before_start",
-    "model.before_call",
-    "model.streaming",
-    "model.answered",
-    "turn.in_transaction",
-    "turn.commit_sent",
-    "turn.committed",
-    "hooks.before",
-    "hooks.decided",
-    "tool.before_start",
-    "tool.marked_running",
-    "tool.running",
-    "tool.returned",
-    "result.in_transaction",
-    "result.committed",
-    "tool.next",
-    "checkpoint.before",
-    "checkpoint.in_transaction",
-    "checkpoint.committed",
-    "end.before",
-    "end.in_transaction",
-    "end.committed",
-]
+MET = ["sweep.run_seen", "claim.before", "claim.committed", *IN_A_STEP]
 #: Killed there, the answer of the model is lost: it is asked again.
 ASKED_TWICE = {"model.streaming", "model.answered", "turn.in_transaction", "tool.before_start"}
 #: Killed there, a tool has done its work and nobody knows.

@@ -15,29 +15,12 @@ from runs.worker.worker import Worker
 from tests.crash.rig import check, events
 from tests.make import drive
 from tests.runs.engine.conftest import MakeScripted
+from tests.support.crash_points import OUTSIDE_TRANSACTIONS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"], ["ledger_read"]]
 #: Not the points inside of a transaction: whoever kills waits for the lock of the run's row.
-POINTS = [
-    "claim.committed",
-    "model.before_start",
-    "model.before_call",
-    "model.streaming",
-    "model.answered",
-    "turn.commit_sent",
-    "turn.committed",
-    "hooks.before",
-    "hooks.decided",
-    "tool.before_start",
-    "tool.marked_running",
-    "tool.returned",
-    "result.committed",
-    "tool.next",
-    "checkpoint.before",
-    "checkpoint.committed",
-    "end.before",
-]
+POINTS = OUTSIDE_TRANSACTIONS
 
 
 @pytest.mark.parametrize("point", POINTS)
