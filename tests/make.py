@@ -9,7 +9,7 @@ import pytest
 
 from agentops.projects.models import Project
 from runs import chaos
-from runs.engine.drive import LetGo
+from runs.engine.stopping import LetGo
 from runs.fixtures.library import load
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun

@@ -80,7 +80,7 @@ def resume(
     max_steps: int | None = None,
     kill: bool = False,
 ) -> Resumed:
-    """Go on with a paused run as a new one; see `engine.resume`."""
+    """Go on with a paused run as a new one; see runs.actions.resume."""
     with transaction.atomic():
         done = resuming.resume(run.pk, by=_name(actor), message=message, append=append, max_steps=max_steps, kill=kill)
         if done.already:
@@ -104,7 +104,7 @@ def fork(
     message: str | None = None,
     agent: Mapping[str, Any] | None = None,
 ) -> AgentRun:
-    """Begin another run at a checkpoint of this one; see `engine.fork`."""
+    """Begin another run at a checkpoint of this one; see runs.actions.fork."""
     with transaction.atomic():
         new = forking.fork(
             run.pk, by=_name(actor), step=step, checkpoint_id=checkpoint_id, message=message, agent=agent
@@ -173,7 +173,7 @@ def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) 
 def resolve_call(
     actor: Actor, run: AgentRun, call_id: UUID, choice: OutcomeChoice, *, text: str | None = None
 ) -> Resolved:
-    """Say what came of a call whose outcome is unknown; see `engine.outcomes`."""
+    """Say what came of a call whose outcome is unknown; see runs.actions.unknown_calls."""
     with transaction.atomic():
         done = unknown_calls.resolve(run.pk, call_id, choice, by=_name(actor), text=text)
         if done.new:

@@ -8,21 +8,21 @@ came of its earlier start stays true. It is told from the others by having no `f
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
-from pydantic_ai.messages import ToolReturnPart
 
 from runs import chaos
-from runs.conversation import transcript, writes
+from runs.conversation import tool_results, transcript, writes
+from runs.conversation.tool_results import CallResult
 from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus, WaitReason
-from runs.tools.output import MODEL_LIMIT, cut_for_model
+from runs.tools.output import MODEL_LIMIT
 from timeline import log
 from timeline.events import EventType
 from timeline.events.run import RunPhase
@@ -132,18 +132,13 @@ def _let_run_again(call: AgentRunToolCall, told: Entry) -> None:
 
 def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, said: str, told: Entry) -> None:
     """Give the call its result, as a worker would have."""
-    believed, call.status = call.status, status.value
-    call.attempts, call.finished_at = max(call.attempts, 1), transcript.end_of(call)
     limit = (run.agent_config.get("settings") or {}).get("tool_output_limit", MODEL_LIMIT)
-    shown, cut = cut_for_model(said, limit)
-    if cut:
-        call.output = transcript.stored_output(said)
-    part = ToolReturnPart(
-        call.tool_name, shown, call.call_id, outcome="success" if status is ToolStatus.COMPLETED else "failed"
+    result = CallResult(status, said, attempts=max(call.attempts, 1), duration_ms=call.duration_ms)
+    position = transcript.last_position(run.pk) + 1
+    closed = tool_results.close(
+        call, result, position=position, epoch=None, source=Source.WEB, limit=limit, before=[told]
     )
-    row, _ = transcript.result_row(call, part, position=transcript.last_position(run.pk) + 1, epoch=None)
-    commit = transcript.result(call, row, believed=believed, epoch=None, source=Source.WEB)
-    writes.write(replace(commit, events=[told, *commit.events]))
+    writes.write(closed.commit)
     call.save(update_fields=["resolved_by", "resolved_at"])
 
 

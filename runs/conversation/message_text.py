@@ -1,4 +1,4 @@
-"""What a person reads of a stored message."""
+"""The text of a stored message, as people read it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import Any
 
 #: The user turn of a resume without a message.
 CONTINUE = "continue"
+#: Bytes of a message or a tool's output that its event repeats; the row holds the whole text.
+SHORT_PREVIEW = 280
 
 
 def text_of(content: dict[str, Any]) -> str:
-    """What a person would read of a message; media are named, not shown."""
+    """The text of a message's parts, one a line, without the model's thinking; media are named, not shown."""
     texts: list[str] = []
     for part in content["parts"]:
-        said = part.get("content") if part["part_kind"] != "thinking" else None
-        for item in said if isinstance(said, list) else [said]:
+        value = part.get("content") if part["part_kind"] != "thinking" else None
+        for item in value if isinstance(value, list) else [value]:
             if isinstance(item, str):
                 texts.append(item)
             elif isinstance(item, dict):

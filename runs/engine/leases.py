@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -35,11 +35,6 @@ class Lease:
     lost: threading.Event = field(default_factory=threading.Event)
     #: Numbers for the ids of events: unique within the epoch.
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    #: Called once a step of this hold is committed: the run has got past where it stood.
-    on_progress: Callable[[], None] = lambda: None
-    #: Whether the worker before died, and nothing was decided about that yet. Decided once: a run that goes on and is
-    #: loaded again has not died again.
-    after_death: bool = False
 
     def check(self) -> None:
         """Raise `LeaseLost` where this process must not act any more."""

@@ -1,7 +1,7 @@
 """Roll back: a turn that a dead worker left half-done leaves the conversation, and the model is asked again.
 
-It is the exception: a committed turn is otherwise rolled
-forward. Nothing is deleted, and what the turn has cost stays counted; a turn of which a tool was started stays.
+It is the exception: a committed turn is otherwise rolled forward. Nothing is deleted, and what the turn has cost stays
+counted. A turn of which a tool was started stays.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from runs import chaos
 from runs.agents import policies
 from runs.agents.policies import OnCrash
-from runs.conversation import transcript
+from runs.conversation import tool_results
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import durably, nothing
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, TurnUsage
@@ -30,7 +29,6 @@ from timeline.log import Entry
 from timeline.models import Source
 
 Role = AgentRunMessage.Role
-TAKEN_BACK = "not run: the answer that asked for it was rolled back"
 
 
 @dataclass(frozen=True)
@@ -104,10 +102,7 @@ def _readable(message: AgentRunMessage) -> bool:
 def _take_back(run: AgentRun, lease: Lease, turn: _HalfTurn, reason: str) -> None:
     step, answer, planned = run.step_count, turn.answer, turn.planned
     rows = [answer, *turn.results]
-    told = RunRolledBack(reason=reason, positions=[row.position for row in rows])
-    for call in planned:
-        call.status, call.finished_at, call.output = ToolStatus.DENIED.value, timezone.now(), TAKEN_BACK
-    ends = [transcript.ended(call, TAKEN_BACK) for call in planned]
+    rolled_back = RunRolledBack(reason=reason, positions=[row.position for row in rows])
 
     def write() -> None:
         with transaction.atomic():
@@ -119,10 +114,7 @@ def _take_back(run: AgentRun, lease: Lease, turn: _HalfTurn, reason: str) -> Non
             AgentRunMessage.objects.filter(pk__in=[row.pk for row in rows]).update(rolled_back_at=Now())
             answered = TurnUsage.objects.filter(run=run, step_number=step, outcome=TurnUsage.Outcome.ANSWERED)
             answered.update(outcome=TurnUsage.Outcome.ROLLED_BACK)
-            AgentRunToolCall.objects.filter(pk__in=[call.pk for call in planned]).update(
-                status=ToolStatus.DENIED, finished_at=Now(), output=TAKEN_BACK
-            )
-            entries = [Entry(told, step=step, ref_id=answer.pk), *ends]
+            entries = [Entry(rolled_back, step=step, ref_id=answer.pk), *tool_results.withdraw(planned)]
             log.append(run.pk, entries, source=Source.WORKER, epoch=lease.epoch)
 
     chaos.point("recovery.before")

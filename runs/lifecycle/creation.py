@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 from agentops.projects.models import Project
 from runs.agents import budgets
 from runs.conversation import transcript, trimming
-from runs.conversation.message_text import text_of
+from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
 from runs.lifecycle import command_outcomes, inbox
 from runs.lifecycle.wake import wake
@@ -200,7 +200,7 @@ def _changed(opening: Opening, forked_from: AgentRun) -> list[str]:
 
 
 def _created(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
-    shown, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", transcript.PREVIEW)
+    shown, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", SHORT_PREVIEW)
     fork = origin.forked_at
     return RunCreated(
         agent=str(opening.config.get("agent_id")),

@@ -84,13 +84,12 @@ def waiting(run_id: UUID) -> set[str]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> tuple[RunCommand, Entry]:
+def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> RunCommand:
     """The user turn that a recording has after call `number`, as a command to commit with the model's answer."""
-    command = RunCommand(
+    return RunCommand(
         run_id=run_id, key=f"recorded:{number}", type=Type.SEND, payload={"message": turn},
         created_by="fixture", received_at=timezone.now(),
     )  # fmt: skip
-    return command, received(command)
 
 
 def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tuple[RunCommand, Entry]:

@@ -6,15 +6,12 @@ writes the call's result, so that each question has exactly one, and puts the ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from django.utils import timezone
-from pydantic_ai.messages import ToolReturnPart
-
-from runs.conversation import transcript, writes
+from runs.conversation import tool_results, tool_starts, transcript, writes
+from runs.conversation.tool_results import CallResult
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
-from runs.providers.messages import content_of
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline.events.run import RunPhase
 from timeline.models import Source
@@ -68,11 +65,9 @@ def _asking(run: AgentRun) -> AgentRunToolCall | None:
 
 def _close(call: AgentRunToolCall, said: str) -> None:
     """Start and end it at once: between the two lies nothing but the person who answers. An answer is never cut."""
-    started = transcript.start_call(call, attempt=0)
+    started = tool_starts.start_call(call, attempt=0)
     call.save(update_fields=["status", "starts", "started_at"])
-    believed, call.status = call.status, ToolStatus.COMPLETED.value
-    call.attempts, call.finished_at = 1, timezone.now()
-    part = ToolReturnPart(call.tool_name, content_of(said), call.call_id, outcome="success")
-    row, _ = transcript.result_row(call, part, position=transcript.last_position(call.run_id) + 1, epoch=None)
-    commit = transcript.result(call, row, believed=believed, epoch=None, source=Source.WEB)
-    writes.write(replace(commit, events=[started, *commit.events]))
+    result = CallResult(ToolStatus.COMPLETED, said, attempts=1)
+    position = transcript.last_position(call.run_id) + 1
+    closed = tool_results.close(call, result, position=position, epoch=None, source=Source.WEB, before=[started])
+    writes.write(closed.commit)

@@ -14,7 +14,7 @@ from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Coalesce, Greatest, Now
 
 from runs import chaos
-from runs.conversation import transcript, writes
+from runs.conversation import tool_results, writes
 from runs.errors import MoveRefused
 from runs.lifecycle import causes, command_outcomes, pause_notifications, summaries
 from runs.lifecycle.wake import wake
@@ -98,7 +98,7 @@ def move(
         if not believed.update(**{**_columns(to, reason), **changes}):
             raise _lost(run, epoch)
         if to.terminal or to is RunStatus.PAUSED:
-            transcript.close_open_calls(run, epoch=epoch, source=source)
+            tool_results.close_open_calls(run, epoch=epoch, source=source)
             command_outcomes.close(run.pk, to)
         error = causes.before(run, to, payload, reason=reason, told=told, changes=changes)
         moved = Entry(payload, phase=PHASES[to], ref_id=ref_id)
@@ -229,7 +229,7 @@ def expire_leases(owner: str) -> int:
 
 def end_waits() -> int:
     """Queue the waiting runs whose time has come; the number of runs that moved. Those that wait for their policy to
-    resume them are left to it: see runs.engine.policy_waits."""
+    resume them are left to it: see runs.engine.policy.due_resumes."""
     moved = 0
     due = AgentRun.objects.waited_enough().exclude(status_reason__in=POLICY_WAITS)
     for run in due[:100]:

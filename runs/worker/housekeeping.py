@@ -12,7 +12,7 @@ from contextlib import closing
 from django.db import Error, connection
 
 from agentops.projects import mailing
-from runs.engine.drive import Stopping
+from runs.engine.stopping import Stopping
 from runs.upkeep import retention
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import Error, connection
 
 from runs import environment
-from runs.engine.drive import Stopping
+from runs.engine.stopping import Stopping
 from runs.lifecycle import suspects
 
 log = logging.getLogger(__name__)

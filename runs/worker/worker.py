@@ -24,11 +24,11 @@ from django.conf import settings
 from django.db import Error, connection, connections
 
 from runs import chaos
-from runs.engine import policy_waits
-from runs.engine.drive import Stopping
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Keeper
+from runs.engine.policy import due_resumes
 from runs.engine.step import drive_run
+from runs.engine.stopping import Stopping
 from runs.errors import MoveRefused
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
@@ -128,7 +128,7 @@ class Worker:
     def sweep_once(self, pool: ThreadPoolExecutor | None = None) -> int:
         """End waits whose time has come, and drive what is runnable; the number of runs taken up."""
         transitions.end_waits()
-        policy_waits.end_waits()
+        due_resumes.end_waits()
         first = suspects.candidates(BATCH)
         taken = self._take_all(first, pool)
         if len(first) == BATCH and self.free() > 0:

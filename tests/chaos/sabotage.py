@@ -75,22 +75,22 @@ def no_fencing() -> None:
 @sabotage
 def no_persist_before_act() -> None:
     """A tool runs before it is marked running; the mark comes with its result."""
-    from runs.conversation import transcript
-    from runs.engine import model_turn, tool_turn
+    from runs.conversation import tool_starts
+    from runs.engine.turns import model_turn, tool_turn
 
     model_turn._first_to_run = lambda drive, response, calls: None
-    commit, marks = tool_turn._commit, {}
+    close, marks = tool_turn._close, {}
 
     def mark_later(drive: Any, call: Any, attempt: int) -> None:
-        marks[call.pk] = (call.status, transcript.start_call(call, attempt=attempt))
+        marks[call.pk] = (call.status, tool_starts.start_call(call, attempt=attempt))
 
-    def mark_and_commit(drive: Any, call: Any, *rest: Any) -> None:
+    def mark_and_close(drive: Any, call: Any, result: Any) -> Any:
         if call.pk in marks:
             believed, entry = marks.pop(call.pk)
-            transcript.commit_start(call, entry, drive.epoch, believed=believed)
-        commit(drive, call, *rest)
+            tool_starts.commit_start(call, entry, drive.epoch, believed=believed)
+        return close(drive, call, result)
 
-    tool_turn._commit_start, tool_turn._commit = mark_later, mark_and_commit
+    tool_turn._commit_start, tool_turn._close = mark_later, mark_and_close
 
 
 @sabotage
@@ -168,17 +168,19 @@ def every_restart_counts() -> None:
 @sabotage
 def at_most_once_retried() -> None:
     """What a dead worker has started is started again, whatever it is."""
-    from runs.engine import tool_turn
+    from runs.engine.turns import tool_turn
     from runs.statuses import ToolStatus
 
-    outcome = tool_turn._outcome
+    decide = tool_turn._result
 
-    def again(drive: Any, call: Any) -> Any:
+    def again(drive: Any, call: Any, *, started: bool) -> Any:
         tool = drive.toolset.get(call.tool_name)
-        lost = call.status == ToolStatus.RUNNING and call.pk not in drive.dispatchable
-        return tool_turn._run(drive, call, tool) if lost and tool is not None else outcome(drive, call)
+        lost = call.status == ToolStatus.RUNNING and not started
+        if lost and tool is not None:
+            return tool_turn._run(drive, call, tool, started=False)
+        return decide(drive, call, started=started)
 
-    tool_turn._outcome = again
+    tool_turn._result = again
 
 
 @sabotage

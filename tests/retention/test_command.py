@@ -19,7 +19,7 @@ from django.utils import timezone
 from agentops.celery import app as celery_app
 from agentops.projects.models import AuditEntry, IdempotencyKey, Project
 from runs import tasks
-from runs.engine.drive import Stopping
+from runs.engine.stopping import Stopping
 from runs.models import Agent, AgentRun, Chore
 from runs.upkeep import retention
 from runs.worker import housekeeping

@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 
 from runs import chaos
 from runs.actions.resume import resume
-from runs.engine.drive import LetGo
+from runs.engine.stopping import LetGo
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus

@@ -21,7 +21,7 @@ from timeline.events import EventType
 from timeline.live.rendering import Piece, Rendering
 from timeline.models import Event
 
-#: Calls that a step may have open, with the answer that asked for them; see tool_turn.MAX_CALLS.
+#: Calls that a step may have open, with the answer that asked for them; see MAX_CALLS in runs.engine.turns.open_call.
 CONTEXT = 72
 #: Where no row says what an event completes, anything before it may.
 WIDE_CONTEXT = 200

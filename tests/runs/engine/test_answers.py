@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from runs.engine.tool_turn import MAX_CALLS
+from runs.engine.turns.open_call import MAX_CALLS
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus

@@ -158,7 +158,7 @@ def test_a_run_that_cannot_be_loaded_obeys_too(
 
 
 def test_a_message_to_a_run_that_its_policy_resumes_is_heard(scripted: MakeScripted, worker: Worker) -> None:
-    from runs.engine import policy_waits
+    from runs.engine.policy import due_resumes
 
     left = [http(401)]
 
@@ -169,7 +169,7 @@ def test_a_message_to_a_run_that_its_policy_resumes_is_heard(scripted: MakeScrip
     assert (run.status, run.status_reason) == (RunStatus.WAITING, "on_error")
     send(run)
     time_has_come(run)
-    assert policy_waits.end_waits() == 1
+    assert due_resumes.end_waits() == 1
 
     assert outcomes(run) == [("send", "applied")]
     new = drive(AgentRun.objects.get(resumed_from=run), worker)

@@ -10,6 +10,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, UserPromptPart
 
 from runs import chaos
 from runs.actions.resume import resume
+from runs.engine import decisions
 from runs.errors import RunTerminal
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
@@ -224,16 +225,16 @@ def test_a_waiting_run_obeys_at_once_and_closes_its_calls(
 def test_a_command_just_before_a_run_waits_is_not_forgotten(
     scripted: MakeScripted, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runs.engine import ending
+    decide = decisions.next_action
 
-    wait = ending.wait_for_unknown
+    def and_then_a_command(view: decisions.View) -> decisions.Next:
+        action = decide(view)
+        if action is decisions.Next.WAIT_FOR_OUTCOME:
+            monkeypatch.setattr(decisions, "next_action", decide)
+            command(AgentRun.objects.get().pk, by="ann")
+        return action
 
-    def late(drive: Any) -> None:
-        monkeypatch.setattr(ending, "wait_for_unknown", wait)
-        command(drive.run.pk, by="ann")
-        wait(drive)
-
-    monkeypatch.setattr(ending, "wait_for_unknown", late)
+    monkeypatch.setattr(decisions, "next_action", and_then_a_command)
     run = waiting_for_an_outcome(scripted, monkeypatch)
 
     assert run.status == (RunStatus.STOPPED if command is inbox.stop else RunStatus.PAUSED)
@@ -243,7 +244,7 @@ def test_a_command_just_before_a_run_waits_is_not_forgotten(
 
 def waiting_for_an_outcome(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> AgentRun:
     """A run whose first call is of unknown outcome, and whose second one is planned."""
-    from runs.engine import tool_turn
+    from runs.engine.turns import tool_turn
     from runs.tools.base import OutcomeUnknown
 
     def vanish(*_: Any, **__: Any) -> None:

@@ -13,7 +13,7 @@ from pydantic_ai.messages import ToolCallPart
 from agentops.projects.models import AuditEntry
 from runs.actions import run_actions, unknown_calls
 from runs.actions.unknown_calls import OutcomeChoice, resolve
-from runs.engine import tool_turn
+from runs.engine.turns import tool_turn
 from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall

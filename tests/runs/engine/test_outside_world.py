@@ -16,8 +16,8 @@ from pydantic_ai.messages import ToolCallPart
 
 from runs import chaos
 from runs.conversation import transcript
-from runs.engine import drive as drives
-from runs.engine import ending, model_turn, safe_commit, tool_turn
+from runs.engine import leaving, notes, safe_commit
+from runs.engine.turns import model_turn, tool_turn
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
@@ -142,7 +142,7 @@ def test_a_commit_of_unknown_outcome_counts_once(
     while True:
         at += 1
         faulty = Fault(at, fault)
-        for module in (drives, ending, model_turn, tool_turn):
+        for module in (leaving, notes, model_turn, tool_turn):
             monkeypatch.setattr(module, "durably", faulty.durably)
         run = drive(scripted(calls=CALLS))
         assert run.status == RunStatus.COMPLETED, (at, run.error_message)
@@ -186,7 +186,7 @@ def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatc
         for number in range(8):
             yield from [f"{number} {PIECE * 4}", 0.15]
 
-    for module in (drives, ending, model_turn, tool_turn):
+    for module in (leaving, notes, model_turn, tool_turn):
         monkeypatch.setattr(module, "durably", always_losing)
     run = drive(scripted(play))
 

@@ -14,7 +14,7 @@ from agentops.projects.models import Notification
 from runs import chaos
 from runs.actions.resume import resume
 from runs.agents.policies import INVALID, PolicyAction, Trigger
-from runs.engine import policy_waits
+from runs.engine.policy import due_resumes
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
 from runs.statuses import RunStatus, ToolStatus
@@ -230,7 +230,7 @@ def test_a_message_goes_before_a_nudge(scripted: MakeScripted, worker: Worker) -
 def test_a_dead_run_is_resumed_as_another(scripted: MakeScripted, die_at: DieAt, worker: Worker, alias: str) -> None:
     """The old word does too, also in an agent that a run has frozen; open calls are closed."""
     run = dies(scripted, die_at, worker, {"action": alias, "message": "Look where you were.", "attempts": 2})
-    assert policy_waits.end_waits() == 1
+    assert due_resumes.end_waits() == 1
     new = drive(lineage(run)[1], worker)
 
     run.refresh_from_db()
@@ -249,7 +249,7 @@ def test_deaths_of_the_lineage_are_counted(scripted: MakeScripted, die_at: DieAt
     for _ in range(3):
         assert die_at(run, "tool.running")
         assert drive(run, worker).status == RunStatus.WAITING
-        assert policy_waits.end_waits() == 1
+        assert due_resumes.end_waits() == 1
         run = lineage(run)[-1]
     assert die_at(run, "tool.running")
 
@@ -270,7 +270,7 @@ def test_a_worker_that_was_suspended_cannot_undo_it(scripted: MakeScripted, die_
         """What happens to the run while the worker that asks the model for it is suspended."""
         AgentRun.objects.filter(pk=run.pk).update(lease_expires_at="2020-01-01T00:00:00Z")
         assert worker.drive(run.pk)
-        policy_waits.end_waits()
+        due_resumes.end_waits()
         woken.extend(lineage(run))
 
     run = with_policies(scripted(saying(["Late.", elsewhere(suspended)], ["In time."]), tools=TOOLS), on_dead="resume")

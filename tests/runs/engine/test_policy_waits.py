@@ -17,7 +17,7 @@ from pytest_django import Settings
 from agentops.projects.models import Notification
 from runs.actions.resume import resume
 from runs.agents import policies
-from runs.engine import policy_waits
+from runs.engine.policy import due_resumes
 from runs.errors import RunNotPaused
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage
@@ -93,7 +93,7 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
 
 def test_the_new_run_begins_as_everybodys_resume_does(limited: AgentRun, worker: Worker) -> None:
     time_has_come(limited)
-    assert policy_waits.end_waits() == 1
+    assert due_resumes.end_waits() == 1
 
     new = lineage(limited)[1]
     assert (new.resumed_from_id, new.step_base, new.max_steps) == (limited.pk, 0, limited.max_steps)
@@ -116,7 +116,7 @@ def test_its_message_is_said(scripted: MakeScripted, worker: Worker, *, append: 
     run = scripted(saying([ToolCallPart("ledger_read", {"n": 1}, "a")], [http(500)], ["Better."]))
     drive(with_policies(run, on_error=rule), worker)
     time_has_come(run)
-    assert policy_waits.end_waits() == 1
+    assert due_resumes.end_waits() == 1
 
     new = drive(lineage(run)[1], worker)
 
@@ -127,7 +127,7 @@ def test_its_message_is_said(scripted: MakeScripted, worker: Worker, *, append: 
 def test_what_was_said_meanwhile_comes_first(limited: AgentRun) -> None:
     inbox.send(limited.pk, "Be brief.", by="user:ann")
     time_has_come(limited)
-    policy_waits.end_waits()
+    due_resumes.end_waits()
 
     assert texts(lineage(limited)[1]) == ["Be brief.", "continue"]
     in_order(limited)
@@ -157,7 +157,7 @@ def test_each_rule_has_its_own_attempts(scripted: MakeScripted, worker: Worker) 
     run = with_policies(scripted(saying(*[[error] for error in errors], ["Never."])), on_error=rules)
     for _ in errors:
         drive(lineage(run)[-1], worker)
-        policy_waits.end_waits()
+        due_resumes.end_waits()
 
     kinds = [applied(each)[0] for each in lineage(run)]
     assert [(told["kind"], told["action"], told.get("attempt")) for told in kinds] == [
@@ -170,14 +170,14 @@ def test_each_rule_has_its_own_attempts(scripted: MakeScripted, worker: Worker) 
 def test_somebodys_resume_does_not_begin_a_new_count(limited: AgentRun, worker: Worker) -> None:
     """Attempts are counted over the lineage. What somebody resumes by hand is none, and gives none back."""
     time_has_come(limited)
-    policy_waits.end_waits()
+    due_resumes.end_waits()
     second = drive(lineage(limited)[1], worker)
     inbox.pause(second.pk, by="user:ann")
     third = drive(resume(second.pk, by="user:ann").run, worker)
 
     assert (third.status, applied(third)[0]["attempt"]) == (RunStatus.WAITING, 2)
     time_has_come(third)
-    policy_waits.end_waits()
+    due_resumes.end_waits()
     fourth = drive(lineage(limited)[3], worker)
     assert (fourth.status, fourth.status_reason) == (RunStatus.PAUSED, "escalated")
     in_order(limited)
@@ -194,7 +194,7 @@ def test_a_step_budget_is_an_error_to_a_rule_that_names_it(scripted: MakeScripte
     run = looping(scripted, on_error={"match": ["max_turns"], "action": "resume"})
 
     assert (drive(run, worker).status, applied(run)[0]["kind"]) == (RunStatus.WAITING, "max_turns")
-    assert policy_waits.end_waits() == 1
+    assert due_resumes.end_waits() == 1
     new = drive(lineage(run)[1], worker)
 
     assert (new.status, new.status_reason, new.step_count) == (RunStatus.PAUSED, "escalated", 4)
@@ -214,7 +214,7 @@ def test_at_the_cap_it_is_handed_to_people(scripted: MakeScripted, worker: Worke
     rule = {"match": ["max_turns"], "action": "resume", "attempts": "forever"}
     run = looping(scripted, on_error=rule)
     drive(run, worker)
-    policy_waits.end_waits()
+    due_resumes.end_waits()
 
     last = drive(lineage(run)[1], worker)
 
@@ -228,12 +228,12 @@ def test_a_cap_that_was_lowered_meanwhile_holds(limited: AgentRun, settings: Set
     settings.AGENTOPS_MAX_TOTAL_STEPS = 0
     time_has_come(limited)
 
-    assert policy_waits.end_waits() == 0
+    assert due_resumes.end_waits() == 0
 
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason, limited.not_before) == (RunStatus.PAUSED, "escalated", None)
     assert "maximum total steps" in Notification.objects.get().text
-    assert policy_waits.end_waits() == 0
+    assert due_resumes.end_waits() == 0
     settings.AGENTOPS_MAX_TOTAL_STEPS = 500
     in_order(limited)
 
@@ -244,7 +244,7 @@ def test_a_policy_that_is_gone_holds_nobody_else_up(limited: AgentRun, scripted:
     for run in (limited, other):
         time_has_come(run)
 
-    assert policy_waits.end_waits() == 1
+    assert due_resumes.end_waits() == 1
 
     limited.refresh_from_db()
     other.refresh_from_db()
@@ -259,7 +259,7 @@ def test_somebody_pauses_it(limited: AgentRun) -> None:
     inbox.pause(limited.pk, by="user:ann")
     AgentRun.objects.filter(pk=limited.pk).update(not_before="2020-01-01T00:00:00Z")
 
-    assert policy_waits.end_waits() == transitions.end_waits() == 0
+    assert due_resumes.end_waits() == transitions.end_waits() == 0
 
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason) == (RunStatus.PAUSED, "operator")
@@ -271,7 +271,7 @@ def test_somebody_stops_it(limited: AgentRun) -> None:
     time_has_come(limited)
     inbox.stop(limited.pk, by="user:ann")
 
-    assert policy_waits.end_waits() == 0
+    assert due_resumes.end_waits() == 0
 
     limited.refresh_from_db()
     assert (limited.status, len(lineage(limited))) == (RunStatus.STOPPED, 1)
@@ -284,7 +284,7 @@ def test_somebody_kills_and_resumes_it(limited: AgentRun, worker: Worker) -> Non
 
     assert resume(limited.pk, by="user:ann", kill=True).run.resumed_from_id == limited.pk
 
-    time_and_again = policy_waits.end_waits() + worker.sweep_once()
+    time_and_again = due_resumes.end_waits() + worker.sweep_once()
     assert (time_and_again, len(lineage(limited))) == (1, 2)
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason) == (RunStatus.RESUMED, "")
@@ -314,7 +314,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
 def test_many_sweeps_at_once_resume_it_once(limited: AgentRun, attempt: int) -> None:
     time_has_come(limited)
 
-    resumed = at_once(*[policy_waits.end_waits] * 4)
+    resumed = at_once(*[due_resumes.end_waits] * 4)
 
     assert sum(resumed) == 1
     assert len(lineage(limited)) == 2
@@ -325,7 +325,7 @@ def test_many_sweeps_at_once_resume_it_once(limited: AgentRun, attempt: int) -> 
 def test_a_click_and_a_sweep_at_once_make_one_run(limited: AgentRun, attempt: int) -> None:
     time_has_come(limited)
 
-    swept, clicked = at_once(policy_waits.end_waits, lambda: resume(limited.pk, by="user:ann", kill=True))
+    swept, clicked = at_once(due_resumes.end_waits, lambda: resume(limited.pk, by="user:ann", kill=True))
 
     assert clicked.already is bool(swept)
     assert [each.pk for each in lineage(limited)] == [limited.pk, clicked.run.pk]
@@ -346,7 +346,7 @@ def test_a_stop_and_a_sweep_at_once_do_one_thing(limited: AgentRun, attempt: int
             return "late"
         return "stopped"
 
-    swept, stopped = at_once(policy_waits.end_waits, stop)
+    swept, stopped = at_once(due_resumes.end_waits, stop)
 
     assert (swept, stopped) in [(1, "late"), (0, "stopped")]
     assert len(lineage(limited)) == 1 + swept
@@ -368,12 +368,12 @@ def test_a_sweep_that_dies_in_the_middle_has_done_nothing(
     with monkeypatch.context() as patch:
         patch.setattr("runs.chaos.point", die)
         with pytest.raises(Killed):
-            policy_waits.end_waits()
+            due_resumes.end_waits()
     limited.refresh_from_db()
     assert (limited.status, len(lineage(limited))) == (RunStatus.WAITING, 1)
     in_order(limited)
 
-    assert policy_waits.end_waits() == 1
+    assert due_resumes.end_waits() == 1
     in_order(limited)
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.utils import timezone
-from pydantic_ai.messages import ToolReturnPart
 
 from runs import chaos
-from runs.conversation import transcript, writes
-from runs.engine.drive import LetGo
+from runs.conversation import tool_results, tool_starts, transcript, writes
+from runs.conversation.tool_results import CallResult
+from runs.engine.stopping import LetGo
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, TurnUsage
 from runs.statuses import RunStatus, ToolStatus
@@ -156,12 +155,11 @@ def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt
     run = rolling(calls=[["ledger_idempotent", "ledger_read"]])
     assert die_at(run, "turn.committed")
     _, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
-    started = transcript.start_call(second, attempt=0)
-    transcript.commit_start(second, started, 1, believed="planned")
-    second.status, second.attempts, second.finished_at = "completed", 1, timezone.now()
-    part = ToolReturnPart(second.tool_name, "did it", second.call_id)
-    row, _ = transcript.result_row(second, part, position=transcript.last_position(run.pk) + 1, epoch=1)
-    writes.write(transcript.result(second, row, believed="running", epoch=1))
+    started = tool_starts.start_call(second, attempt=0)
+    tool_starts.commit_start(second, started, 1, believed="planned")
+    result = CallResult(ToolStatus.COMPLETED, "did it", attempts=1)
+    position = transcript.last_position(run.pk) + 1
+    writes.write(tool_results.close(second, result, position=position, epoch=1).commit)
 
     run = drive(run)
 
@@ -215,7 +213,7 @@ def test_a_turn_that_kills_three_workers_is_poison(rolling: MakeScripted, die_at
 def test_a_run_that_was_handed_back_did_not_crash(
     rolling: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, model_calls: ModelCalls
 ) -> None:
-    run, left = rolling(calls=CALLS), ["turn.committed"]
+    run, left = rolling(calls=CALLS), ["hooks.before"]
 
     def leave(point: str) -> None:
         if point in left:

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from runs import chaos
 from runs.actions.resume import resume
-from runs.engine.drive import LetGo
+from runs.engine.stopping import LetGo
 from runs.fixtures.library import find, load
 from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, AgentRunToolCall

@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 
-from runs.conversation import transcript
+from runs.conversation import tool_starts, transcript
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
@@ -82,7 +82,7 @@ def answer(run: AgentRun, *parts: Any, step: int = 1) -> AgentRunMessage:
 
 def call(run: AgentRun, name: str = "grep", *, step: int = 1, **columns: Any) -> AgentRunToolCall:
     part = ToolCallPart(name, columns.pop("arguments", {"q": "x"}), tool_call_id="c1")
-    row = transcript.planned_call(answer(run, part, step=step), part, effect=None)
+    row = tool_starts.planned_call(answer(run, part, step=step), part, effect=None)
     row.save(force_insert=True)
     told(run, "tool.start", {"call_id": "c1", "tool_name": name[:200] or "x"}, step=step, ref_id=row.pk)
     row.status, row.starts = ToolStatus.RUNNING, 1
@@ -136,7 +136,7 @@ def test_an_answer_says_what_it_cost(run: AgentRun) -> None:
 def test_thinking_is_folded_away_and_calls_are_linked(run: AgentRun) -> None:
     parts = [ThinkingPart("Hm, let me see."), TextPart("I look."), ToolCallPart("grep", {}, tool_call_id="c1")]
     message = answer(run, *parts)
-    row = transcript.planned_call(message, parts[2], effect=None)  # type: ignore[arg-type]
+    row = tool_starts.planned_call(message, parts[2], effect=None)  # type: ignore[arg-type]
     row.save(force_insert=True)
 
     turn = card(run, "turn-1")
@@ -238,7 +238,7 @@ def test_bad_outcomes_look_it(run: AgentRun, status: str, classes: str) -> None:
 
 def test_a_call_that_was_never_started_has_its_card(run: AgentRun) -> None:
     part = ToolCallPart("no_such_tool", {"a": 1}, tool_call_id="c1")
-    row = transcript.planned_call(answer(run, part), part, effect=None)
+    row = tool_starts.planned_call(answer(run, part), part, effect=None)
     row.save(force_insert=True)
     row.result_message = add(
         run, request(ToolReturnPart("no_such_tool", "There is no tool.", "c1")), role=Role.TOOL_RESULT

@@ -71,7 +71,7 @@ def in_chunks(_: ModelCall) -> Iterable[Move]:
 def test_an_answer_is_shown_once(answer: Play, told_as: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its text is in the log and in its row, and it is the result of its run; the card alone shows it, also where the
     page is filtered or loaded again."""
-    monkeypatch.setattr("runs.engine.model_stream.FLUSH_S", 0.01)
+    monkeypatch.setattr("runs.engine.turns.model_stream.FLUSH_S", 0.01)
     run = drive(scripted(answer))
     assert told_as in {event.type for event in log.read(run.pk)}
     run.refresh_from_db()
@@ -116,7 +116,7 @@ tries: list[int] = []
 
 
 def test_streams_that_break_off_are_told_the_same_from_any_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.engine.model_stream.FLUSH_S", 0.05)
+    monkeypatch.setattr("runs.engine.turns.model_stream.FLUSH_S", 0.05)
     tries.clear()
     run = drive(scripted(broken))
     types = [event.type for event in log.read(run.pk)]

@@ -9,7 +9,7 @@ from django.test import Client
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 
 from agentops.projects.models import Role
-from runs.conversation import transcript
+from runs.conversation import tool_starts, transcript
 from runs.models import AgentRun, AgentRunMessage
 from runs.pages.run.payloads import WHOLE_BYTES
 from runs.providers.messages import ITEMS
@@ -150,7 +150,7 @@ def test_an_event_is_shown_as_it_travels(run: AgentRun) -> None:
 @pytest.mark.parametrize("text", ["</pre><script>alert(1)</script>", '<div hx-get="/admin/" hx-trigger="load">'])
 def test_payloads_are_text(run: AgentRun, text: str) -> None:
     row = said(run, ThinkingPart(text), TextPart(text), ToolCallPart(text, {text: text}, tool_call_id="c"))
-    call = transcript.planned_call(row, ToolCallPart(text, {text: text}, tool_call_id=text), effect=None)
+    call = tool_starts.planned_call(row, ToolCallPart(text, {text: text}, tool_call_id=text), effect=None)
     call.output = [text, {"kind": text}, {text: [text]}]
     call.save(force_insert=True)
 

@@ -14,7 +14,7 @@ from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 
-from runs.engine.model_stream import read
+from runs.engine.turns.model_stream import read
 from runs.models import RunError
 from runs.providers import base, llm
 from runs.providers.base import IncompleteAnswer, ModelCall

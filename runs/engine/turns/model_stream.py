@@ -73,13 +73,13 @@ async def read(
     request: AbstractAsyncContextManager[StreamedResponse],
     put: Callable[[TextChunk], None],
     idle_s: float = IDLE_S,
-    asked: ModelCallState | None = None,
+    state: ModelCallState | None = None,
 ) -> ModelResponse:
-    """The whole answer; its text goes to `put` as it comes, and what it is to cost to `asked`."""
-    loop, asked, events = asyncio.get_running_loop(), asked or ModelCallState(), 0
+    """The whole answer; its text goes to `put` as it comes, and what it is to cost to `state`."""
+    loop, state, events = asyncio.get_running_loop(), state or ModelCallState(), 0
     try:
         async with asyncio.timeout(idle_s) as limit, request as stream:
-            asked.stream = stream
+            state.stream = stream
             async for event in stream:
                 events += 1
                 limit.reschedule(loop.time() + idle_s)
@@ -88,8 +88,8 @@ async def read(
                     put(chunk)
             return stream.get()
     except Exception as error:
-        unanswered = asked.stream is None and not isinstance(error, TimeoutError | IncompleteAnswer)
-        asked.refused = unanswered or (isinstance(error, ModelHTTPError) and not events)
+        unanswered = state.stream is None and not isinstance(error, TimeoutError | IncompleteAnswer)
+        state.refused = unanswered or (isinstance(error, ModelHTTPError) and not events)
         raise
 
 

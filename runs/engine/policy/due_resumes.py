@@ -1,8 +1,8 @@
 """The waits of policies: a run whose policy wants it resumed is resumed here, when its time has come.
 
-Called by every worker's sweep. One transaction moves
-the run from waiting to paused and on to resumed, by the same function as everybody's resume, so there is one successor
-whoever comes first: another sweep, or somebody who paused, killed or resumed it by hand.
+Called by every worker's sweep. One transaction moves the run from waiting to paused and on to resumed, by the same
+function as everybody's resume, so there is one successor whoever comes first: another sweep, or somebody who paused,
+killed or resumed it by hand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db import Error, transaction
 from runs.actions import resume
 from runs.agents import policies
 from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
-from runs.engine import policy_acts
+from runs.engine.policy import acts
 from runs.errors import RunRefusal
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun
@@ -86,7 +86,7 @@ def _rule(run: AgentRun, trigger: Trigger) -> PolicyRule:
 
 def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
     """It cannot be resumed: its steps are used up, or the policy is of no use any more."""
-    told = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=policy_acts.clean(why))
+    told = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=acts.clean(why))
     paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=told.describe())
     transitions.move(
         run,
@@ -97,4 +97,4 @@ def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
         told=[Entry(told)],
         not_before=None,
     )
-    policy_acts.tell_people(run, told)
+    acts.tell_people(run, told)

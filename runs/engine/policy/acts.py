@@ -1,8 +1,7 @@
-"""Policies act: the one place that carries out what an agent's definition wants done with a run that nobody watches.
+"""What a policy does about a run: one guarded move, with its `policy.applied` event in the same transaction.
 
-Each act is one guarded move whose transaction
-holds its `policy.applied` event too, so that a worker that dies leaves a run about which the next one decides the same.
-What somebody has asked for meanwhile (a stop, a pause, a message) goes before: see `ending.DecideAgain`.
+A worker that dies leaves a run about which the next one decides the same. What somebody has asked for meanwhile (a
+stop, a pause, a message) goes before: see `DecideAgain`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
-from pydantic import ValidationError
 
 from agentops.projects import notifications
 from runs import chaos
@@ -24,16 +22,16 @@ from runs.agents import policies, policy_commands
 from runs.agents.policies import ErrorKind, Policies, PolicyAction, PolicyRule, Trigger, kind_of, rule_for
 from runs.agents.policy_commands import CommandVerdict
 from runs.conversation import transcript
-from runs.engine import ending, tool_turn
-from runs.engine.drive import Drive, LetGo, StopAsked
-from runs.engine.ending import ASKED_TO_END, SPOKEN_TO, DecideAgain, Held, Unopened
-from runs.engine.leases import Lease
+from runs.engine import ending
+from runs.engine.drive import Drive
+from runs.engine.ending import ASKED_TO_END, SPOKEN_TO
+from runs.engine.leaving import DecideAgain, Held, leave
+from runs.engine.results import Progress
 from runs.engine.safe_commit import durably, nothing
+from runs.engine.turns import open_call
 from runs.lifecycle import causes, inbox
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
-from runs.providers.base import FixtureExhausted
-from runs.providers.retries import Failure
 from runs.statuses import PauseReason, RunStatus, WaitReason
 from runs.tools.speaking import Question
 from timeline import log
@@ -84,103 +82,12 @@ class PolicyAct:
         return {"source": Source.POLICY, "told": [*error, Entry(self.told.model_copy(update=more))]}
 
 
-# --- The occasions --------------------------------------------------------------------------------------------------
-
-
-def on_error(drive: Drive, failure: Failure) -> None:
-    """The model has failed, and it is not asked again. Without a policy the run pauses; it fails only where nobody can
-    resume it. A recording that ends is no failure of a model."""
-    if failure.error_type == FixtureExhausted.code:
-        return ending.pause_exhausted(drive, failure.message)
-    kind = kind_of(failure.error_type)
-    occasion = Occasion(Trigger.ON_ERROR, failure.error_type, failure.message, failure.message, kind)
-    if _act(drive, drive.policies, occasion):
-        return None
-    if failure.resumable:
-        ending.pause_error(drive, failure.error_type, failure.message, details=failure.details)
-    else:
-        ending.fail(drive, failure.error_type, failure.message)
-    return None
-
-
-def on_max_steps(drive: Drive) -> None:
-    """The run has used up its steps: an error only to a rule that says so. Without one it pauses."""
-    made = f"{drive.run.step_count} steps made"
-    occasion = Occasion(Trigger.ON_ERROR, causes.MAX_TURNS, made, made, ErrorKind.MAX_TURNS)
-    if not _act(drive, drive.policies, occasion):
-        ending.pause_max_steps(drive)
-
-
-def on_unopened(run: AgentRun, lease: Lease, error: Exception) -> None:
-    """The run cannot be loaded as its agent says. No gate could say that it is done, and without a policy it pauses:
-    what is missing can come back. Only a conversation that cannot be read ends it. What was asked of it goes before."""
-    held = Unopened(run, lease)
-    try:
-        wanted = policies.parse(run.agent_config.get("policies") or {})
-    except ValueError:
-        wanted = Policies(rules={})
-    while run.state is RunStatus.RUNNING:
-        try:
-            _leave_unopened(held, wanted, error)
-        except DecideAgain:
-            continue
-
-
-def _leave_unopened(held: Unopened, wanted: Policies, error: Exception) -> None:
-    asked, word = inbox.waiting(held.run.pk), "unusable_agent"
-    rule = rule_for(wanted, Trigger.ON_ERROR)
-    if RunCommand.Type.STOP in asked:
-        ending.stop(held)
-    elif RunCommand.Type.PAUSE in asked:
-        ending.pause(held)
-    elif rule is not None and rule.action is not PolicyAction.GATE:
-        _act(held, wanted, Occasion(Trigger.ON_ERROR, word, str(error), str(error)))
-    elif isinstance(error, ValidationError):
-        ending.fail(held, word, f"The stored conversation cannot be read: {error}", unless=ASKED_TO_END)
-    else:
-        ending.pause_error(held, word, str(error))
-
-
-def on_dead(drive: Drive) -> bool:
-    """The worker before has died, and this one has taken over; False where nobody wants more than that it goes on."""
-    if inbox.waiting(drive.run.pk) & ASKED_TO_END:
-        return False
-    where = f"in step {drive.run.step_count + 1}"
-    occasion = Occasion(Trigger.ON_DEAD, "worker_died", f"its worker died {where}", where)
-    try:
-        return _act(drive, drive.policies, occasion)
-    except (DecideAgain, StopAsked):
-        return False
-    except LetGo:
-        # Queued for this reason, whoever takes it up decides about the death.
-        ending.hand_back(drive, WaitReason.ON_DEAD)
-        return True
-
-
-def on_idle(drive: Drive) -> None:
-    """It answered, and did not say that it is done. Only asked where a rule is about that."""
-    error = "it answered without saying that it is done"
-    _act(drive, drive.policies, Occasion(Trigger.ON_IDLE, "idle", error, ""))
-
-
-def on_prompt(drive: Drive) -> None:
-    """It asks a person. Without a policy, and where somebody is talking to it, it waits for the answer."""
-    asked = tool_turn.asked(drive)
-    assert asked is not None
-    occasion = Occasion(Trigger.ON_PROMPT, "asked", f"it asks: {asked.question}", asked.question, asked=asked)
-    if inbox.waiting(drive.run.pk) & SPOKEN_TO or not _act(drive, drive.policies, occasion):
-        ending.wait_for_input(drive, asked)
-
-
-# --- What a rule wants ----------------------------------------------------------------------------------------------
-
-
-def _act(held: Held, wanted: Policies, occasion: Occasion) -> bool:
-    """Do what the policy wants; False where no rule is about this."""
+def act(held: Held, wanted: Policies, occasion: Occasion) -> Progress | None:
+    """Do what the policy wants; None where no rule is about this."""
     made = attempts_made(held.run, wanted, occasion)
     verdict = policies.decide(wanted, occasion.trigger, made=made, kind=occasion.kind)
     if verdict is None:
-        return False
+        return None
     rule = verdict.rule
     told = PolicyApplied(
         trigger=occasion.trigger,
@@ -192,8 +99,7 @@ def _act(held: Held, wanted: Policies, occasion: Occasion) -> bool:
         gate=rule.run,
         reason=clean(occasion.detail),
     )
-    _ACTS[rule.action](PolicyAct(held, occasion, rule, told))
-    return True
+    return _ACTS[rule.action](PolicyAct(held, occasion, rule, told))
 
 
 def attempts_made(run: AgentRun, wanted: Policies, occasion: Occasion) -> int:
@@ -211,7 +117,7 @@ def attempts_made(run: AgentRun, wanted: Policies, occasion: Occasion) -> int:
     return sum(rule_for(wanted, occasion.trigger, kind) is rule for kind in kinds)
 
 
-def _nudge(act: PolicyAct) -> None:
+def _nudge(act: PolicyAct) -> Progress:
     """A user turn by way of the inbox, under a key of its own: it is delivered once, whoever drives the run then."""
     run, epoch = act.held.run, act.held.epoch
     number = act.told.attempt or 1
@@ -229,20 +135,21 @@ def _nudge(act: PolicyAct) -> None:
 
     there = RunCommand.objects.filter(run=run, key=command.key)
     durably(write, landed=there.exists, found=nothing, lease=act.held.lease)
+    return Progress.CONTINUE
 
 
-def _done(act: PolicyAct) -> None:
+def _done(act: PolicyAct) -> Progress:
     assert isinstance(act.held, Drive)
-    ending.complete(act.held, **act.explained())
+    return ending.complete(act.held, **act.explained())
 
 
-def _fail(act: PolicyAct) -> None:
+def _fail(act: PolicyAct) -> Progress:
     occasion = act.occasion
-    unless = _UNLESS_FAILED[occasion.trigger]
-    ending.fail(act.held, occasion.error_type, act.rule.message or occasion.error, unless=unless, **act.explained())
+    text, unless = act.rule.message or occasion.error, _UNLESS_FAILED[occasion.trigger]
+    return ending.fail(act.held, occasion.error_type, text, unless=unless, **act.explained())
 
 
-def _resume(act: PolicyAct) -> None:
+def _resume(act: PolicyAct) -> Progress:
     """Wait, without a worker, for the time at which the policy resumes it: see `policy_waits`."""
     run, occasion = act.held.run, act.occasion
     if run.step_count >= settings.AGENTOPS_MAX_TOTAL_STEPS:
@@ -253,15 +160,14 @@ def _resume(act: PolicyAct) -> None:
     reason = WaitReason(occasion.trigger)
     message, _ = REDACTOR.clean_text(occasion.error)
     then: Callable[[], Any] = nothing if wait else partial(wake, run.pk)
-    ending.move(
+    return leave(
         act.held, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until,
         error_type=occasion.error_type[:64], error_message=message, then=then, unless=ASKED_TO_END,
         **act.explained(until=until),
     )  # fmt: skip
-    return None
 
 
-def _escalate(act: PolicyAct, why: str = "") -> None:
+def _escalate(act: PolicyAct, why: str = "") -> Progress:
     """Hand it to people. One that asks goes on waiting for the answer, which they can give; any other one pauses."""
     run, occasion = act.held.run, act.occasion
     told = act.told.model_copy(update={"reason": clean(": ".join(filter(None, [occasion.detail, why])))})
@@ -269,16 +175,16 @@ def _escalate(act: PolicyAct, why: str = "") -> None:
     then = partial(tell_people, run, told)
     if occasion.asked is not None:
         assert isinstance(act.held, Drive)
-        ending.wait_for_input(act.held, occasion.asked, then=then, unless=SPOKEN_TO | ASKED_TO_END, **explained)
-        return
+        unless = SPOKEN_TO | ASKED_TO_END
+        return ending.wait_for_answer(act.held, occasion.asked, then=then, unless=unless, **explained)
     paused = RunPaused(reason=PauseReason.ESCALATED, by=act.by, detail=told.describe())
-    ending.move(
+    return leave(
         act.held, RunStatus.PAUSED, paused, reason=PauseReason.ESCALATED, then=then,
         unless=ASKED_TO_END, **explained,
     )  # fmt: skip
 
 
-def _gate(act: PolicyAct) -> None:
+def _gate(act: PolicyAct) -> Progress:
     """Ask the gate, outside of any transaction; it says whether the run counts as done."""
     drive = act.held
     assert isinstance(drive, Drive)
@@ -294,7 +200,7 @@ def _gate(act: PolicyAct) -> None:
 def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
     trigger, step = act.occasion.trigger, drive.run.step_count
     name = f"gate:{trigger}:{step}"
-    context = tool_turn.context_of_gate(drive, name)
+    context = open_call.context_of_gate(drive, name)
     chaos.point("tool.running")
     verdict = policy_commands.ask(
         act.rule.run or "", policy_commands.CommandInput(context, trigger, transcript.last_answer(drive.conversation)),
@@ -330,7 +236,7 @@ _UNLESS_FAILED: dict[Trigger, frozenset[Any]] = {
     Trigger.ON_PROMPT: SPOKEN_TO | ASKED_TO_END,
 }
 _ESCALATED = {"action": PolicyAction.ESCALATE, "attempt": None}
-_ACTS: dict[PolicyAction, Callable[[PolicyAct], None]] = {
+_ACTS: dict[PolicyAction, Callable[[PolicyAct], Progress]] = {
     PolicyAction.NUDGE: _nudge,
     PolicyAction.DONE: _done,
     PolicyAction.FAIL: _fail,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -21,12 +21,15 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
-from runs.conversation import repeats, transcript, writes
+from runs.conversation import repeats, tool_starts, transcript, writes
 from runs.conversation.writes import Commit
 from runs.engine import spending
-from runs.engine.drive import Drive, LetGo, StopAsked
-from runs.engine.model_stream import Deltas, ModelCallState, TextChunk, read
+from runs.engine.drive import Drive, FailedAttempts
+from runs.engine.notes import note, note_failure
+from runs.engine.results import Answered, NoAnswer
 from runs.engine.safe_commit import durably
+from runs.engine.stopping import LetGo, StopAsked
+from runs.engine.turns.model_stream import Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers import retries
@@ -43,21 +46,12 @@ from timeline.log import Entry
 MAX_CALL_ID = 240
 
 
-class Cooldown(Exception):
-    """The wait before the next attempt is too long to hold a worker for, or the provider is away."""
+@dataclass(frozen=True)
+class _FailedAttempt:
+    """A failed attempt, and the event that closes it."""
 
-    def __init__(self, failure: Failure, pause: RetryDelay) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.until = timezone.now() + timedelta(seconds=pause.delay_s)
-
-
-class GaveUp(Exception):
-    """No further attempt by this run; `failure` is the last one."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+    failure: Failure
+    abandoned: Entry
 
 
 def turn_start(drive: Drive, attempt: int) -> Entry:
@@ -66,40 +60,57 @@ def turn_start(drive: Drive, attempt: int) -> Entry:
     return Entry(payload, step=step, clean=True)
 
 
-def make(drive: Drive) -> None:
-    """Ask the model until it answers or the attempts are used up, and commit the answer."""
-    attempt = drive.attempts_made
+def ask(drive: Drive, *, started: bool) -> Answered | NoAnswer:
+    """Ask the model until it answers or the attempts are used up, and commit the answer.
+
+    `started`: whether the start of the first attempt is committed already. Raises `StopAsked` and `LetGo`, after the
+    attempt is closed in the log.
+    """
+    failed = drive.failed_attempts
     while True:
-        if not drive.turn_started:
+        attempt = failed.times
+        if not started:
             chaos.point("model.before_start")
-            drive.note(turn_start(drive, attempt))
-        drive.turn_started = False
-        chaos.point("model.before_call")
-        began = time.monotonic()
-        try:
-            response, blocks = _ask(drive)
-        except LeaseLost:
-            raise
-        except LetGo:
-            drive.note(_abandoned(drive, attempt, "worker_ending"))
-            raise
-        except StopAsked:
-            drive.note(_abandoned(drive, attempt, "stopped"))
-            return
-        except Exception as error:  # whatever a vendor's library raises: classify() names it
-            now, clean = datetime.now(UTC), masking.without_own_secrets
-            if not _try_again(drive, attempt, retries.classify(error, now, drive.model, clean=clean)):
-                return
-            attempt += 1
-            continue
-        chaos.point("model.answered")
-        _commit(drive, response, blocks, attempt=attempt, duration_ms=round((time.monotonic() - began) * 1000))
-        drive.attempts_made, drive.first_failed_at = 0, None
-        chaos.point("turn.committed")
-        return
+            note(drive.lease, turn_start(drive, attempt))
+        started = False
+        answer = _attempt(drive, attempt)
+        if isinstance(answer, Answered):
+            return answer
+        failed = FailedAttempts(attempt + 1, failed.first_at or timezone.now())
+        pause = _pause(drive, attempt, failed, answer.failure)
+        _note_failed(drive, failed, answer.failure, answer.abandoned, pause)
+        if pause is None:
+            return NoAnswer(answer.failure, until=None)
+        if pause.outage or pause.delay_s > retries.HOLD_WORKER_S:
+            return NoAnswer(answer.failure, until=timezone.now() + timedelta(seconds=pause.delay_s))
+        _sleep(drive, pause.delay_s)
 
 
-def _ask(drive: Drive) -> tuple[ModelResponse, list[Entry]]:
+def _attempt(drive: Drive, attempt: int) -> Answered | _FailedAttempt:
+    """Ask once, and commit the answer."""
+    chaos.point("model.before_call")
+    state, began = None, time.monotonic()
+    try:
+        drive.check()
+        state = ModelCallState()
+        response, blocks = _answer(drive, state)
+    except LeaseLost:
+        raise
+    except LetGo:
+        note(drive.lease, _abandoned(drive, attempt, "worker_ending", state))
+        raise
+    except StopAsked:
+        note(drive.lease, _abandoned(drive, attempt, "stopped", state))
+        raise
+    except Exception as error:  # whatever a vendor's library raises: classify() names it
+        now, clean = datetime.now(UTC), masking.without_own_secrets
+        failure = retries.classify(error, now, drive.model, clean=clean)
+        return _FailedAttempt(failure, _abandoned(drive, attempt, failure.error_type, state))
+    chaos.point("model.answered")
+    return _commit(drive, response, blocks, attempt=attempt, duration_ms=round((time.monotonic() - began) * 1000))
+
+
+def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[Entry]]:
     """The whole answer, its text logged as it comes, and what of its text is left to be logged with it."""
     call = ModelCall(
         model=drive.config["model"],
@@ -110,8 +121,7 @@ def _ask(drive: Drive) -> tuple[ModelResponse, list[Entry]]:
         settings=drive.settings,
     )
     arrived: SimpleQueue[TextChunk | None] = SimpleQueue()
-    drive.asked = ModelCallState()
-    future = drive.loop.submit(read(drive.provider.open(call), arrived.put, asked=drive.asked))
+    future = drive.loop.submit(read(drive.provider.open(call), arrived.put, state=state))
     future.add_done_callback(lambda _: arrived.put(None))
     deltas = Deltas(step=call.number)
     try:
@@ -122,7 +132,7 @@ def _ask(drive: Drive) -> tuple[ModelResponse, list[Entry]]:
     except Exception:
         # The partial text stays in the log; the caller marks the attempt as abandoned.
         if deltas.is_ready:
-            drive.note(*deltas.take())
+            note(drive.lease, *deltas.take())
         raise
     finally:
         future.cancel()
@@ -144,37 +154,11 @@ def _follow(
         # What is ready when the answer has ended is committed with it.
         if deltas.due() and not future.done():
             drive.check_for_stop()
-            drive.note(*deltas.take())
+            note(drive.lease, *deltas.take())
             chaos.point("model.streaming")
 
 
-def _try_again(drive: Drive, attempt: int, failure: Failure) -> bool:
-    """Commit the failure, then wait for the next attempt, or raise where there is none here; False where somebody
-    wants the run stopped meanwhile."""
-    step, now = drive.run.step_count + 1, timezone.now()
-    drive.first_failed_at = drive.first_failed_at or now
-    pause = _pause(drive, attempt, failure, now)
-    entries = [_abandoned(drive, attempt, failure.error_type)]
-    if pause is not None:
-        entries.append(Entry(_scheduled(drive, attempt, failure, pause), step=step))
-    row = RunError(
-        run=drive.run, step_number=step, context="llm", error_type=failure.error_type[:64],
-        message=failure.message, details=failure.details, attempt=attempt, created_at=now,
-    )  # fmt: skip
-    drive.note_failure(row, *entries)
-    drive.attempts_made = attempt + 1
-    if pause is None:
-        raise GaveUp(failure)
-    if pause.outage or pause.delay_s > retries.HOLD_WORKER_S:
-        raise Cooldown(failure, pause)
-    try:
-        _sleep(drive, pause.delay_s)
-    except StopAsked:
-        return False
-    return True
-
-
-def _pause(drive: Drive, attempt: int, failure: Failure, now: datetime) -> RetryDelay | None:
+def _pause(drive: Drive, attempt: int, failed: FailedAttempts, failure: Failure) -> RetryDelay | None:
     """The pause before the next attempt. After the attempts at once a policy decides; without one for this error the
     run waits for the end of the outage."""
     jitter = random.random()  # noqa: S311 - spreads load, guards nothing
@@ -182,17 +166,32 @@ def _pause(drive: Drive, attempt: int, failure: Failure, now: datetime) -> Retry
     if pause is not None or rule_for(drive.policies, Trigger.ON_ERROR, kind_of(failure.error_type)) is not None:
         return pause
     outage_s = settings.AGENTOPS_OUTAGE_S
-    left_s = retries.outage_left_s(drive.first_failed_at, now, outage_s)
+    left_s = retries.outage_left_s(failed.first_at, timezone.now(), outage_s)
     return retries.outage_pause(attempt, failure, drive.limits, jitter, left_s=left_s, outage_s=outage_s)
 
 
-def _scheduled(drive: Drive, attempt: int, failure: Failure, pause: RetryDelay) -> RetryScheduled:
+def _note_failed(
+    drive: Drive, failed: FailedAttempts, failure: Failure, abandoned: Entry, pause: RetryDelay | None
+) -> None:
+    """Commit the last of the failed attempts, with what the log says of it and of the next one."""
+    step, attempt = drive.run.step_count + 1, failed.times - 1
+    entries = [abandoned]
+    if pause is not None:
+        entries.append(Entry(_scheduled(drive, failed, failure, pause), step=step))
+    row = RunError(
+        run=drive.run, step_number=step, context="llm", error_type=failure.error_type[:64],
+        message=failure.message, details=failure.details, attempt=attempt, created_at=timezone.now(),
+    )  # fmt: skip
+    note_failure(drive.lease, row, *entries)
+
+
+def _scheduled(drive: Drive, failed: FailedAttempts, failure: Failure, pause: RetryDelay) -> RetryScheduled:
     """What the log says of the next attempt: which of how many, or until when there are any."""
     until = None
-    if pause.outage and drive.first_failed_at is not None:
-        until = drive.first_failed_at + timedelta(seconds=settings.AGENTOPS_OUTAGE_S)
+    if pause.outage and failed.first_at is not None:
+        until = failed.first_at + timedelta(seconds=settings.AGENTOPS_OUTAGE_S)
     return RetryScheduled(
-        what="llm", attempt=attempt + 1, max_attempts=None if pause.outage else drive.limits.max_retries + 1,
+        what="llm", attempt=failed.times, max_attempts=None if pause.outage else drive.limits.max_retries + 1,
         delay_ms=round(pause.delay_s * 1000), error_type=failure.error_type, error=failure.message[:500],
         details=failure.details[:1000] or None, until=until,
     )  # fmt: skip
@@ -206,22 +205,22 @@ def _sleep(drive: Drive, seconds: float) -> None:
         drive.check_for_stop()
 
 
-def _abandoned(drive: Drive, attempt: int, reason: str) -> Entry:
-    """The end of a call without an answer, with what the provider counts for it as far as it has said."""
-    step, asked = drive.run.step_count + 1, drive.asked
-    drive.asked = None
-    if asked is None or asked.refused:
+def _abandoned(drive: Drive, attempt: int, reason: str, state: ModelCallState | None) -> Entry:
+    """The end of a call without an answer, with what the provider counts for it as far as it has said. `state` is None
+    where the model was not called."""
+    step = drive.run.step_count + 1
+    if state is None or state.refused:
         return Entry(LlmTurnAbandoned(attempt=attempt or None, reason=reason), step=step)
-    answer, duration_ms = asked.usage(), round((time.monotonic() - asked.began) * 1000)
+    answer, duration_ms = state.usage(), round((time.monotonic() - state.began) * 1000)
     if answer is None:
         unknown = LlmTurnAbandoned(attempt=attempt or None, reason=reason, usage="unknown", duration_ms=duration_ms)
         return Entry(unknown, step=step)
     used = spending.usage_of(drive.run.pk, step, attempt, answer, duration_ms)
     drive.spending.add(used)
-    return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_told(used)), step=step, clean=True)
+    return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_counted(used)), step=step, clean=True)
 
 
-def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attempt: int, duration_ms: int) -> None:
+def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attempt: int, duration_ms: int) -> Answered:
     """Persist before act: the answer, its calls, and `running` of the first, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
     _usable_call_ids(response)
@@ -233,22 +232,14 @@ def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attem
     response = cast("ModelResponse", message)
     calls = _planned(drive, row, response)
     usage = spending.usage_of(run.pk, step, attempt, response, duration_ms)
-    entries = [
-        *blocks,
-        transcript.added(row),
-        Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True),
-    ]
-    entries += [*_trimmed(drive), *drive.spending.count(usage, step)]
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
-    commands: list[RunCommand] = []
-    if follow_up.user is not None and not inbox.has_recorded_turn(run.pk, number=step):
-        command, entry = inbox.recorded_turn(run.pk, follow_up.user, number=step)
-        commands.append(command)
-        entries.append(entry)
+    turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
+    entries = [*blocks, transcript.added(row), turn_end, *_trimmed(drive), *drive.spending.count(usage, step)]
+    commands = _recorded_turns(drive, step)
+    entries += [inbox.received(command) for command in commands]
     first = _first_to_run(drive, response, calls)
     if first is not None:
         chaos.point("tool.before_start")
-        entries.append(transcript.start_call(first, attempt=0))
+        entries.append(tool_starts.start_call(first, attempt=0))
     turn = Commit(
         run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
     )
@@ -259,10 +250,15 @@ def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attem
         lease=drive.lease,
     )
     chaos.point("turn.commit_sent")
-    run.step_count = step
-    drive.conversation.add(row, message)
-    drive.open_calls = calls
-    drive.dispatchable = {first.pk} if first is not None else set()
+    return Answered(row, message, calls, first_started=first is not None)
+
+
+def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
+    """The user turn that a recording has after this answer, as a command to be committed with it."""
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
+    if follow_up.user is None or inbox.has_recorded_turn(drive.run.pk, number=step):
+        return []
+    return [inbox.recorded_turn(drive.run.pk, follow_up.user, number=step)]
 
 
 def _trimmed(drive: Drive) -> list[Entry]:
@@ -305,17 +301,17 @@ def _planned(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> lis
     calls: list[AgentRunToolCall] = []
     for part in response.tool_calls:
         tool = drive.toolset.get(part.tool_name)
-        call = transcript.planned_call(row, part, effect=tool.effect if tool else None)
+        call = tool_starts.planned_call(row, part, effect=tool.effect if tool else None)
         calls.append(call)
     return calls
 
 
 def _turn_end(usage: TurnUsage, response: ModelResponse, calls: int) -> LlmTurnEnd:
-    return LlmTurnEnd(finish_reason=response.finish_reason, tool_calls=calls or None, **_told(usage))
+    return LlmTurnEnd(finish_reason=response.finish_reason, tool_calls=calls or None, **_counted(usage))
 
 
-def _told(usage: TurnUsage) -> dict[str, Any]:
-    """A call's usage as the events tell it."""
+def _counted(usage: TurnUsage) -> dict[str, Any]:
+    """A call's usage, as the payload of an event has it."""
     return {
         "attempt": usage.attempt or None,
         "model": usage.model or None,

@@ -1,0 +1,42 @@
+"""Checkpoints: after which message each step of a run was finished, so that a fork can begin there."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+from uuid_utils.compat import uuid7
+
+from runs import chaos
+from runs.models import AgentRun, Checkpoint
+from timeline import log
+
+
+def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:
+    """Return the unsaved checkpoint of `step`, whose last message has `position`."""
+    return Checkpoint(
+        id=uuid7(), run_id=run_id, step_number=step, last_message_position=position, epoch=epoch,
+        created_at=timezone.now(),
+    )  # fmt: skip
+
+
+def add_checkpoint(row: Checkpoint, epoch: int) -> None:
+    """Commit a checkpoint by itself, after a turn without tools or after a crash; an existing one stays as it is.
+
+    Raises `LeaseLost` where the run was taken over.
+    """
+    with transaction.atomic():
+        log.hold(row.run_id, epoch)
+        Checkpoint.objects.get_or_create(
+            run_id=row.run_id, step_number=row.step_number,
+            defaults={"id": row.id, "last_message_position": row.last_message_position, "epoch": row.epoch,
+                      "created_at": row.created_at},
+        )  # fmt: skip
+        chaos.point("checkpoint.in_transaction")
+
+
+def last_checkpoint(run: AgentRun) -> int:
+    """The last step of `run` that has a checkpoint; 0 where none has."""
+    return Checkpoint.objects.filter(run=run).aggregate(last=Max("step_number"))["last"] or 0

@@ -1,0 +1,171 @@
+"""The one place where a tool call gets its result: its row, its result message, and their events, for one commit.
+
+A worker closes a call after the tool has run. People close calls too, by an answer to a question or by declaring an
+unknown outcome, and the end of a run closes those that are still open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from django.db.models.functions import Now
+from django.utils import timezone
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+
+from runs.conversation import transcript, writes
+from runs.conversation.message_text import SHORT_PREVIEW, text_of
+from runs.conversation.writes import Commit
+from runs.fixtures.format import UNKNOWN_OUTCOME
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
+from runs.providers import messages
+from runs.providers.messages import content_of
+from runs.statuses import ToolStatus
+from runs.tools.output import Output, cut_for_model
+from timeline.events.tool import ToolEnd
+from timeline.log import Entry
+from timeline.models import Source
+from timeline.preview import preview
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+NOT_RUN = "not run: the run was ended before this call"
+ROLLED_BACK = "not run: the answer that asked for it was rolled back"
+#: pydantic-ai's outcome of a call, by which adapters tell the provider of an error.
+_OUTCOMES: dict[ToolStatus, Literal["success", "failed", "denied", "interrupted"]] = {
+    ToolStatus.COMPLETED: "success",
+    ToolStatus.ERROR: "failed",
+    ToolStatus.DENIED: "denied",
+    ToolStatus.UNKNOWN: "interrupted",
+}
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """How a call ended. `output` is whole, before it is cut for the model."""
+
+    status: ToolStatus
+    output: Output
+    attempts: int = 0
+    #: Milliseconds that the tool ran; None where it did not run, or nobody knows.
+    duration_ms: int | None = None
+    #: Events that belong to the result.
+    events: Sequence[Entry] = ()
+
+
+@dataclass(frozen=True)
+class ClosedCall:
+    """A call with its result in memory: `commit` has yet to be written."""
+
+    row: AgentRunMessage
+    message: ModelMessage
+    commit: Commit
+
+
+def close(
+    call: AgentRunToolCall,
+    result: CallResult,
+    *,
+    position: int,
+    epoch: int | None,
+    source: Source = Source.WORKER,
+    limit: int | None = None,
+    warning: str = "",
+    before: Sequence[Entry] = (),
+    checkpoint: Checkpoint | None = None,
+    then: Entry | None = None,
+) -> ClosedCall:
+    """Set `call`'s end in memory and return what is committed with it.
+
+    The model sees at most `limit` characters of the output, and `warning` behind it. `before` are events that explain
+    the result and stand before it, `checkpoint` and `then` come with the last result of a turn. Writing the commit
+    raises `MoveRefused` where the row's status has changed since `call` was read, and `LeaseLost` where `epoch` is
+    over.
+    """
+    believed, call.status = call.status, result.status.value
+    call.attempts, call.duration_ms, call.finished_at = result.attempts, result.duration_ms, end_of(call)
+    shown, cut = cut_for_model(result.output, limit)
+    seen = _with_warning(shown, warning)
+    if cut or warning:
+        call.output = REDACTOR.clean(result.output)[0]
+    part = ToolReturnPart(call.tool_name, content_of(seen), call.call_id, outcome=_OUTCOMES[result.status])
+    row, message = transcript.new_row(
+        call.run_id, position, messages.request(part),
+        role=AgentRunMessage.Role.TOOL_RESULT, step=call.step_number, epoch=epoch,
+    )  # fmt: skip
+    call.result_message_id = row.id
+    if call.output is None:
+        call.output = row.content["parts"][0]["content"]
+    events = [*before, _ended(call, text_of(row.content)), transcript.added(row), *result.events]
+    commit = Commit(
+        run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished=call,
+        believed=believed, checkpoint=checkpoint, then=then,
+    )  # fmt: skip
+    return ClosedCall(row, message, commit)
+
+
+def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> None:
+    """Close every open call of a run that ends or pauses, in the caller's transaction: planned calls are denied, and
+    the outcome of running ones is unknown.
+
+    Providers refuse a history in which a call has no result, and a later resume sends this one.
+    """
+    calls = list(
+        AgentRunToolCall.objects.filter(run=run, result_message=None)
+        .exclude(status__in=[ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED])
+        .order_by("step_number", "id")
+    )
+    if not calls:
+        return
+    for position, call in enumerate(calls, start=transcript.last_position(run.pk) + 1):
+        result = denied(call) if call.status == ToolStatus.PLANNED else unknown(call)
+        writes.write(close(call, result, position=position, epoch=epoch, source=source).commit)
+
+
+def denied(call: AgentRunToolCall) -> CallResult:
+    """The result of a planned call that is never run."""
+    return CallResult(ToolStatus.DENIED, NOT_RUN, call.attempts, call.duration_ms)
+
+
+def unknown(call: AgentRunToolCall, *, attempts: int = 0) -> CallResult:
+    """The result of a call of which nobody knows whether it took effect."""
+    return CallResult(ToolStatus.UNKNOWN, UNKNOWN_OUTCOME, max(attempts, call.attempts), call.duration_ms)
+
+
+def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:
+    """Deny the planned `calls` of an answer that is rolled back, in the caller's transaction; returns their events.
+
+    They get no result message: their answer is not in the conversation any more.
+    """
+    AgentRunToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(
+        status=ToolStatus.DENIED, finished_at=Now(), output=ROLLED_BACK
+    )
+    for call in calls:
+        call.status, call.finished_at, call.output = ToolStatus.DENIED.value, timezone.now(), ROLLED_BACK
+    return [_ended(call, ROLLED_BACK) for call in calls]
+
+
+def end_of(call: AgentRunToolCall) -> datetime:
+    """Now; but not before the call's start, which another machine's clock may have set."""
+    now = timezone.now()
+    return now if call.started_at is None else max(now, call.started_at)
+
+
+def _with_warning(output: Output, warning: str) -> Output:
+    if not warning:
+        return output
+    return f"{output}\n\n{warning}" if isinstance(output, str) else [*output, warning]
+
+
+def _ended(call: AgentRunToolCall, text: str) -> Entry:
+    """The event that completes the card of a call."""
+    shown, cut = preview(text, SHORT_PREVIEW)
+    failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)
+    payload = ToolEnd(
+        call_id=call.call_id, tool_name=call.tool_name, status=call.status, duration_ms=call.duration_ms,
+        preview=None if failed else shown, truncated=cut, error=shown if failed else None,
+        bytes=len(text.encode(errors="replace")),
+    )  # fmt: skip
+    # A tool that was started has a name of ours; one that does not exist has whatever the model made up.
+    return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0)

@@ -1,0 +1,78 @@
+"""The beginning of a tool call: planned with the answer that asks for it, and marked running before it is made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from pydantic_ai.messages import ToolCallPart
+from uuid_utils.compat import uuid7
+
+from runs.conversation.message_text import SHORT_PREVIEW
+from runs.errors import MoveRefused
+from runs.models import AgentRunMessage, AgentRunToolCall
+from runs.providers import messages
+from runs.statuses import ToolStatus
+from runs.tools.base import Effect
+from timeline import log
+from timeline.events.tool import ToolStart
+from timeline.log import Entry
+from timeline.models import Source
+from timeline.preview import preview
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+
+def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
+    """Return the unsaved row of a call that the model asked for. `effect` is None where no tool has its name."""
+    pk = uuid7()
+    return AgentRunToolCall(
+        id=pk,
+        run_id=asked_by.run_id,
+        message_id=asked_by.id,
+        call_id=part.tool_call_id[:256],
+        tool_name=part.tool_name[:256],
+        input=REDACTOR.clean(_readable(part.args))[0],
+        effect=(effect or Effect.READ).value,
+        idempotency_key=str(pk) if effect is Effect.IDEMPOTENT else None,
+        step_number=asked_by.step_number,
+        created_at=asked_by.created_at,
+    )
+
+
+def _readable(arguments: str | dict[str, Any] | None) -> Any:
+    """The arguments as an object, or the exact text where that says something that no JSON column takes."""
+    if not isinstance(arguments, str):
+        return arguments or {}
+    try:
+        value = json.loads(arguments)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
+    """Mark `call` running in memory, and return the event to commit with its row. Attempts count from 0."""
+    call.status = ToolStatus.RUNNING.value
+    call.starts += 1
+    call.started_at = timezone.now()
+    shown, _ = preview(call.input if isinstance(call.input, str) else messages.canonical(call.input), SHORT_PREVIEW)
+    payload = ToolStart(
+        call_id=call.call_id, tool_name=call.tool_name, attempt=attempt or None, effect=call.effect, arguments=shown
+    )
+    return Entry(payload, step=call.step_number, ref_id=call.id, clean=True)
+
+
+def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, believed: str) -> None:
+    """Commit `running` (see `start_call`) before the call is made.
+
+    Raises `LeaseLost` where the run was taken over, and `MoveRefused` where the row's status is not `believed`.
+    """
+    with transaction.atomic():
+        # First the append: a worker that was taken over must hear that, not of a call that is not as it was.
+        log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
+        mine = AgentRunToolCall.objects.filter(pk=call.pk, status=believed)
+        if not mine.update(status=call.status, starts=call.starts, started_at=call.started_at):
+            raise MoveRefused(f"call {call.pk} is not {believed} any more")

@@ -1,0 +1,172 @@
+"""The loop of a run that is held: decide, act, take over what the act has committed, until the run is released.
+
+Acts return what happened. Here alone it changes what is kept in memory of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.db import transaction
+from django.utils import timezone
+from pydantic_ai.messages import UserPromptPart
+
+from runs import chaos
+from runs.conversation import checkpoints, transcript
+from runs.engine import decisions, ending, views
+from runs.engine.decisions import Next
+from runs.engine.drive import Drive, FailedAttempts
+from runs.engine.leaving import DecideAgain
+from runs.engine.notes import append
+from runs.engine.policy import occasions
+from runs.engine.results import (
+    ActResult,
+    Answered,
+    CallClosed,
+    CallUnknown,
+    Checkpointed,
+    MessagesTaken,
+    NoAnswer,
+    Progress,
+)
+from runs.engine.stopping import LetGo, StopAsked
+from runs.engine.turns import model_turn, tool_turn
+from runs.lifecycle import inbox
+from runs.lifecycle.command_outcomes import mark_applied
+from runs.models import AgentRunMessage
+from runs.providers.messages import content_of, request
+from timeline.log import hold
+
+
+def run_until_released(drive: Drive) -> None:
+    """One decision after the other; each act leaves the run in a state from which any worker can go on."""
+    decided: Next | None = None
+    while True:
+        try:
+            result = _act(drive, decided or _decide(drive))
+        except (DecideAgain, StopAsked):
+            result = Progress.CONTINUE  # a command came meanwhile, and the decision that follows sees it
+        except LetGo:
+            result = ending.hand_back(drive, "worker_ending")
+        if result is Progress.RELEASED:
+            return
+        decided = _take_over(drive, result)
+
+
+def _decide(drive: Drive) -> Next:
+    drive.check()
+    return decisions.next_action(views.view_of(drive, inbox.waiting(drive.run.pk)))
+
+
+def _act(drive: Drive, action: Next) -> ActResult:
+    match action:
+        case Next.ASK_MODEL | Next.ASK_STARTED_MODEL:
+            return model_turn.ask(drive, started=action is Next.ASK_STARTED_MODEL)
+        case Next.RUN_CALL | Next.RUN_STARTED_CALL:
+            return tool_turn.run_next(drive, started=action is Next.RUN_STARTED_CALL)
+        case _:
+            return _ACTS[action](drive)
+
+
+def _take_over(drive: Drive, result: ActResult) -> Next | None:
+    """Keep in memory what was committed. Returns what follows without a decision, as the commit has decided it."""
+    match result:
+        case Answered():
+            return _take_over_answer(drive, result)
+        case CallClosed():
+            return _take_over_result(drive, result)
+        case CallUnknown(call):
+            drive.unknown_call = call
+        case NoAnswer():
+            drive.no_answer = result
+        case MessagesTaken(added):
+            for row, message in added:
+                drive.conversation.add(row, message)
+        case Checkpointed(step):
+            drive.checkpointed = step
+            chaos.point("checkpoint.committed")
+        case Progress():
+            pass
+    return None
+
+
+def _take_over_answer(drive: Drive, answer: Answered) -> Next | None:
+    drive.conversation.add(answer.row, answer.message)
+    drive.run.step_count = answer.row.step_number
+    drive.open_calls = list(answer.calls)
+    drive.failed_attempts = FailedAttempts()
+    chaos.point("turn.committed")
+    drive.steps_made += 1
+    if drive.steps_made == 1:
+        drive.on_progress()
+    return Next.RUN_STARTED_CALL if answer.first_started else None
+
+
+def _take_over_result(drive: Drive, closed: CallClosed) -> Next | None:
+    drive.conversation.add(closed.row, closed.message)
+    drive.open_calls.pop(0)
+    chaos.point("result.committed")
+    if not closed.is_last:
+        chaos.point("tool.next")
+        return None
+    drive.checkpointed = drive.run.step_count
+    return Next.ASK_STARTED_MODEL if closed.turn_started else None
+
+
+def _save_checkpoint(drive: Drive) -> Checkpointed:
+    """The checkpoint of the last finished step: of a turn without tools, or one before which a worker died."""
+    step = drive.run.step_count
+    row = checkpoints.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
+    chaos.point("checkpoint.before")
+    checkpoints.add_checkpoint(row, drive.epoch)
+    return Checkpointed(step)
+
+
+def _take_messages(drive: Drive) -> MessagesTaken:
+    """Put the user turns of the inbox into the conversation and mark them read, in one transaction."""
+    run = drive.run
+    taken = [c for c in inbox.pending(run.pk) if c.type in (inbox.Type.SEND, inbox.Type.REPLY)]
+    turns = [request(UserPromptPart(content_of(c.payload["message"]), timestamp=timezone.now())) for c in taken]
+    with transaction.atomic():
+        # Before the rows: a worker that was taken over must hear that, not of a position that is taken.
+        hold(run.pk, drive.epoch)
+        added = transcript.add_requests(
+            run, [(AgentRunMessage.Role.USER, turn) for turn in turns],
+            step=run.step_count + 1, epoch=drive.epoch, position=drive.conversation.position,
+        )  # fmt: skip
+        mark_applied(taken)
+        append(drive.lease, [transcript.added(row) for row, _ in added])
+    return MessagesTaken(added)
+
+
+def _give_up(drive: Drive) -> Progress:
+    assert drive.no_answer is not None
+    return occasions.on_error(drive, drive.no_answer.failure)
+
+
+def _cool_down(drive: Drive) -> Progress:
+    assert drive.no_answer is not None
+    assert drive.no_answer.until is not None
+    return ending.cool_down(drive, drive.no_answer.until)
+
+
+def _hand_back(drive: Drive) -> Progress:
+    return ending.hand_back(drive, "slice_over")
+
+
+_ACTS: dict[Next, Callable[[Drive], ActResult]] = {
+    Next.SAVE_CHECKPOINT: _save_checkpoint,
+    Next.TAKE_MESSAGES: _take_messages,
+    Next.GIVE_UP: _give_up,
+    Next.COOL_DOWN: _cool_down,
+    Next.HAND_BACK: _hand_back,
+    Next.IDLE: occasions.on_idle,
+    Next.PAUSE_MAX_STEPS: occasions.on_max_steps,
+    Next.WAIT_FOR_ANSWER: occasions.on_prompt,
+    Next.WAIT_FOR_OUTCOME: ending.wait_for_outcome,
+    Next.COMPLETE: ending.complete,
+    Next.STOP: ending.stop,
+    Next.STOP_REPEATED: ending.stop_repeated,
+    Next.PAUSE: ending.pause,
+    Next.PAUSE_BUDGET: ending.pause_budget,
+}

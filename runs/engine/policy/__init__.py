@@ -1,0 +1,1 @@
+"""What an agent's policies do about a run that nobody watches."""

@@ -1,0 +1,261 @@
+"""One tool call of a turn: marked running, run, and its result committed. No transaction is open while a tool runs."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
+
+from django.utils import timezone
+
+from runs import chaos
+from runs.conversation import checkpoints, repeats, tool_results, tool_starts, writes
+from runs.conversation.tool_results import CallResult
+from runs.engine import views
+from runs.engine.decisions import Next, next_action
+from runs.engine.drive import STOP_LOOK_S, Drive
+from runs.engine.notes import note, note_failure
+from runs.engine.results import CallClosed, CallUnknown
+from runs.engine.safe_commit import durably, nothing
+from runs.engine.stopping import StopAsked
+from runs.engine.turns import late_results, open_call
+from runs.engine.turns.model_turn import turn_start
+from runs.models import AgentRunToolCall, Checkpoint, RunError
+from runs.providers.retries import HOLD_WORKER_S
+from runs.providers.retry_limits import retry_limits
+from runs.statuses import ToolStatus
+from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolDenied, ToolFailed, ToolResult
+from runs.tools.output import MODEL_LIMIT, Output
+from runs.tools.timed_call import run_with_deadline
+from timeline import log
+from timeline.errors import LeaseLost
+from timeline.events.hook import HookDecided, SafetyBlock
+from timeline.events.notice import Error
+from timeline.events.retry import RetryScheduled
+from timeline.log import Entry
+from timeline.preview import preview
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: What the retry of a call says of an answer that is an error.
+SOFT_ERROR = "tool_error"
+
+
+@dataclass(frozen=True)
+class _FailedCall:
+    """Why an attempt did not succeed."""
+
+    error_type: str
+    text: str
+    #: Whether the same call may end otherwise.
+    retryable: bool
+    #: None for a soft error, which is part of the tool's answer and is not recorded.
+    error: ToolFailed | None = None
+
+
+def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
+    """Run the next open call and commit its result; the last one of a turn brings the turn's checkpoint along, and the
+    start of the next turn where that follows.
+
+    `started`: whether the commit before has marked it running, so that nobody can have seen an effect of it. Raises
+    `StopAsked` and `LetGo` where it was interrupted; the row says then that it is running.
+    """
+    call = drive.open_calls[0]
+    chaos.point("hooks.before")
+    result = _result(drive, call, started=started)
+    if result.status is ToolStatus.UNKNOWN and not _tells_model(drive):
+        return CallUnknown(call)
+    try:
+        return _close(drive, call, result)
+    except LeaseLost:
+        if result.duration_ms is not None:  # the tool has run, and whoever has the run now does not know
+            late_results.keep(call, result.output)
+        raise
+
+
+def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult:
+    """Decide by the row's status what may be done, and do it."""
+    tool = drive.toolset.get(call.tool_name)
+    if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
+        return _unknown(call)  # without that time somebody wants it run again: see runs.actions.unknown_calls
+    lost = call.status == ToolStatus.RUNNING and not started
+    if lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
+        # Marked running by a worker that died: whether it took effect, nobody knows.
+        return _unknown(call)
+    if tool is None:
+        return _refused(f"There is no tool named {call.tool_name!r}.")
+    if open_call.is_too_many(drive, call):
+        return _refused(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
+    return _run(drive, call, tool, started=started)
+
+
+def _run(drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool) -> CallResult:
+    """Start and run the tool, again after an error where it may be repeated. The last attempt's result counts."""
+    attempt = 0
+    while True:
+        if attempt or not started:
+            _commit_start(drive, call, attempt)
+        result, failed = _attempt(drive, call, tool, attempt)
+        pause_s = _pause_s(drive, tool, failed, attempt)
+        retry = [] if pause_s is None or failed is None else [_retry(drive, call, failed, attempt, pause_s)]
+        if failed is not None and failed.error is not None:
+            _note_failure(drive, call, failed.error, attempt, *retry)
+        elif retry:
+            note(drive.lease, *retry)
+        if pause_s is None:
+            return result
+        attempt += 1
+        try:
+            _wait(drive, pause_s)
+        except StopAsked:
+            return result  # what the call came to is known: the stop that follows need not call it unknown
+
+
+def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _FailedCall | None]:
+    """Run the tool once: what the call came to if this attempt is the last, and why it failed if it did."""
+    chaos.point("tool.marked_running")
+    log.require_epoch(drive.run.pk, drive.epoch)
+    began = time.perf_counter()
+    try:
+        chaos.point("tool.running")
+        context, arguments = open_call.context(drive, call, attempt=attempt), open_call.arguments(drive, call)
+        late = partial(late_results.keep_and_close, call)
+        result = run_with_deadline(tool, context, arguments, drive.check_for_stop, late)
+    except OutcomeUnknown:
+        return _unknown(call, attempts=attempt + 1), None
+    except ToolDenied as error:
+        block = SafetyBlock(code=error.code, reason=error.message, call_id=call.call_id, tool_name=tool.name)
+        event = Entry(block, step=call.step_number, ref_id=call.pk)
+        return CallResult(ToolStatus.ERROR, str(error), attempt + 1, _since(began), [event]), None
+    except ToolFailed as error:
+        if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
+            # Its thread may still be at work: that it did not answer does not say that it did nothing.
+            return _unknown(call, attempts=attempt + 1), _FailedCall(error.error_type, error.message, False, error)
+        outcome = CallResult(ToolStatus.ERROR, str(error), attempt + 1, _since(began))
+        return outcome, _FailedCall(error.error_type, error.message, error.retryable, error)
+    chaos.point("tool.returned")
+    outcome = _answered(result, attempt + 1, _since(began))
+    if not result.is_error:
+        return outcome, None
+    text = result.output if isinstance(result.output, str) else ""
+    return outcome, _FailedCall(SOFT_ERROR, text, result.retryable)
+
+
+def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int) -> float | None:
+    """The seconds until the next attempt: twice as long each time, as for a model call; None where none follows."""
+    limits = retry_limits(drive.settings)
+    if failed is None or not (failed.retryable and tool.may_repeat and attempt < limits.tool_max_retries):
+        return None
+    jitter = 1 + random.random() / 4  # noqa: S311 - spreads load, guards nothing
+    return min(limits.base_delay_s * float(2**attempt) * jitter, HOLD_WORKER_S)
+
+
+def _wait(drive: Drive, pause_s: float) -> None:
+    """Sleep until the next attempt; raises as soon as the run has to be let go, or stopped."""
+    until = time.monotonic() + pause_s
+    while (left_s := until - time.monotonic()) > 0:
+        drive.stopping.asked.wait(min(left_s, STOP_LOOK_S))
+        drive.check_for_stop()
+        if drive.stopping.asked.is_set():
+            break
+    drive.check()
+
+
+def _answered(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
+    status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
+    duration = took_ms if result.duration_ms is None else result.duration_ms
+    # Before it is cut for the model: half a secret is none that anybody recognises.
+    output = cast("Output", REDACTOR.clean(result.output)[0])
+    return CallResult(status, output, attempts, duration)
+
+
+def _refused(why: str) -> CallResult:
+    return CallResult(ToolStatus.ERROR, why)
+
+
+def _unknown(call: AgentRunToolCall, *, attempts: int = 1) -> CallResult:
+    return tool_results.unknown(call, attempts=attempts)
+
+
+def _tells_model(drive: Drive) -> bool:
+    policy = drive.settings.get("on_unknown_tool") or (drive.config.get("policies") or {}).get("on_unknown_tool")
+    return policy == "tell_model"
+
+
+def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
+    chaos.point("hooks.decided")
+    chaos.point("tool.before_start")
+    believed = call.status
+    entry = tool_starts.start_call(call, attempt=attempt)
+    durably(
+        partial(tool_starts.commit_start, call, entry, drive.epoch, believed=believed),
+        landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
+        found=nothing,
+        lease=drive.lease,
+    )
+
+
+def _close(drive: Drive, call: AgentRunToolCall, result: CallResult) -> CallClosed:
+    """Commit the result, and what belongs to it."""
+    warning, warned = _repeat_warning(drive, call)
+    is_last = len(drive.open_calls) == 1
+    checkpoint, then = _end_of_turn(drive) if is_last else (None, None)
+    closed = tool_results.close(
+        call, replace(result, events=[*result.events, *warned]),
+        position=drive.conversation.position + 1, epoch=drive.epoch, warning=warning,
+        limit=drive.settings.get("tool_output_limit", MODEL_LIMIT), checkpoint=checkpoint, then=then,
+    )  # fmt: skip
+    turn_started = durably(
+        partial(writes.write, closed.commit),
+        landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=closed.row.pk).exists(),
+        found=lambda: then is not None and log.open_turn(drive.run.pk) is not None,
+        lease=drive.lease,
+    )
+    return CallClosed(closed.row, closed.message, is_last=is_last, turn_started=turn_started)
+
+
+def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
+    """What the last result of a turn is committed with: its checkpoint, and the start of the next turn.
+
+    The next turn's start may share the commit because nothing of the outside world lies between; that holds
+    only where the model is asked next. Whether the inbox is empty, the commit itself looks.
+    """
+    chaos.point("checkpoint.before")
+    position = drive.conversation.position + 1
+    checkpoint = checkpoints.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
+    asks_model = next_action(views.view_after_calls(drive)) is Next.ASK_MODEL and not drive.says_done()
+    return checkpoint, turn_start(drive, 0) if asks_model else None
+
+
+def _repeat_warning(drive: Drive, call: AgentRunToolCall) -> tuple[str, list[Entry]]:
+    """What the model is told of a call that it repeats, and an event where the repeat guard begins to say so."""
+    length = drive.streak(call)
+    if length < repeats.WARN_AT:
+        return "", []
+    why = f"{call.tool_name} was asked for {length} times in a row with the same arguments"
+    warned = HookDecided(hook="repeat_guard", event="PostToolUse", verdict="append_context", reason=why)
+    entries = [Entry(warned, step=call.step_number, ref_id=call.pk)] if length == repeats.WARN_AT else []
+    return repeats.warning(length), entries
+
+
+def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attempt: int, *entries: Entry) -> None:
+    row = RunError(
+        run=drive.run, step_number=call.step_number, context=f"tool:{call.call_id}"[:300],
+        error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=timezone.now(),
+    )  # fmt: skip
+    told = Error(error_type=row.error_type, error=error.message[:500], context=row.context, attempt=attempt)
+    note_failure(drive.lease, row, Entry(told, step=call.step_number, ref_id=call.pk), *entries)
+
+
+def _retry(drive: Drive, call: AgentRunToolCall, failed: _FailedCall, attempt: int, pause_s: float) -> Entry:
+    payload = RetryScheduled(
+        what="tool", attempt=attempt + 1, max_attempts=retry_limits(drive.settings).tool_max_retries + 1,
+        delay_ms=round(pause_s * 1000), error_type=failed.error_type[:64], error=preview(failed.text, 500)[0],
+        call_id=call.call_id,
+    )  # fmt: skip
+    return Entry(payload, step=call.step_number, ref_id=call.pk)
+
+
+def _since(began: float) -> int:
+    return round((time.perf_counter() - began) * 1000)

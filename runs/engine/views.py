@@ -1,0 +1,57 @@
+"""The facts on which the next act is decided, read from the run that is held and from its inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from django.conf import settings
+
+from runs.conversation import repeats
+from runs.engine.decisions import View
+from runs.engine.drive import Drive
+from runs.engine.turns import open_call
+from runs.models import AgentRunMessage
+
+
+def view_of(drive: Drive, pending: Set[str]) -> View:
+    """What stands now; `pending` are the types of the commands in the inbox."""
+    return _view(drive, pending, answered=_answered(drive), has_calls=bool(drive.open_calls))
+
+
+def view_after_calls(drive: Drive) -> View:
+    """What stands once the last open call has its result, if nobody says anything meanwhile."""
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
+    return _view(drive, frozenset(), answered=follow_up.end, has_calls=False)
+
+
+def _view(drive: Drive, pending: Set[str], *, answered: bool, has_calls: bool) -> View:
+    run, first = drive.run, drive.open_calls[0] if has_calls else None
+    return View(
+        pending=pending,
+        open_calls=has_calls,
+        unknown_calls=drive.unknown_call is not None,
+        answered=answered,
+        step_count=run.step_count,
+        step_limit=run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
+        let_go=drive.let_go(),
+        checkpoint_missing=not drive.open_calls and drive.checkpointed < run.step_count != run.step_base,
+        cooling_down=drive.no_answer is not None and drive.no_answer.until is not None,
+        gave_up=drive.no_answer is not None and drive.no_answer.until is None,
+        repeated=first is not None and drive.streak(first) >= repeats.STOP_AT,
+        over_budget=bool(drive.spending.used_up()),
+        asks=first is not None and open_call.question(drive) is not None,
+        done=drive.ending_call() is not None,
+        on_idle=drive.idles and drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT,
+    )
+
+
+def _answered(drive: Drive) -> bool:
+    """The model's last word asked for no tool, and no recording goes on after it; or the recording stops here."""
+    if drive.open_calls:
+        return False
+    spoke_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT
+    step = drive.run.step_count
+    if step == drive.run.step_base:
+        return spoke_last
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
+    return not follow_up.more if spoke_last else follow_up.end
