@@ -1,0 +1,66 @@
+"""What is written in one place only stays there: a run's status, a tool call's result, the memory of the step loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PATHS = [path for package in ("runs", "timeline", "agentops") for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def moves_a_status(node: ast.AST) -> bool:
+    """Whether it is an UPDATE that sets a member of RunStatus."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "update"
+        and any(k.arg == "status" and ast.unparse(k.value).startswith("RunStatus.") for k in node.keywords)
+    )
+
+
+def closes_a_call(node: ast.AST) -> bool:
+    """Whether it makes the event that ends a tool call."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "ToolEnd"
+
+
+def changes_the_drive(node: ast.AST) -> bool:
+    """Whether it assigns to an attribute of a drive, or of the run in it."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return isinstance(node, ast.Assign | ast.AugAssign) and any(
+        isinstance(target, ast.Attribute) and ast.unparse(target.value) in ("drive", "drive.run") for target in targets
+    )
+
+
+def writers(writes: Callable[[ast.AST], bool], source: str) -> bool:
+    return any(writes(node) for node in ast.walk(ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    ("writes", "only"),
+    [
+        (moves_a_status, "runs/lifecycle/transitions.py"),
+        (closes_a_call, "runs/conversation/tool_results.py"),
+        (changes_the_drive, "runs/engine/loop.py"),
+    ],
+)
+def test_one_module_alone_writes(writes: Callable[[ast.AST], bool], only: str) -> None:
+    found = [path.relative_to(ROOT).as_posix() for path in PATHS if writers(writes, path.read_text())]
+
+    assert found == [only]
+
+
+@pytest.mark.parametrize(
+    ("writes", "source"),
+    [
+        (moves_a_status, "AgentRun.objects.filter(pk=pk).update(status=RunStatus.FAILED)"),
+        (closes_a_call, "Entry(ToolEnd(call_id=call.call_id))"),
+        (changes_the_drive, "drive.run.step_count = 3"),
+        (changes_the_drive, "drive.steps_made += 1"),
+    ],
+)
+def test_another_writer_is_noticed(writes: Callable[[ast.AST], bool], source: str) -> None:
+    assert writers(writes, source)
