@@ -9,24 +9,26 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from tests.chaos import model
-from tests.chaos.place import Place
-from tests.crash.rig import Databases, Nursery, OwnRedis
+from tests.chaos.environment import deterministic_model
+from tests.chaos.environment.player_environment import PlayerEnvironment
+from tests.support.processes.child_processes import ForkServer
+from tests.support.processes.databases import Databases
+from tests.support.processes.redis_server import OwnRedis
 
-assert model.ChaosProvider is not None
+assert deterministic_model.ChaosProvider is not None
 
 
 @pytest.fixture
 def place(
     *,
     engine: str,
-    nursery: Nursery,
+    nursery: ForkServer,
     databases: Databases,
     tmp_path: Path,
     django_db_blocker: Any,
     no_hints: None,
     settings: Settings,
-) -> Iterator[Place]:
+) -> Iterator[PlayerEnvironment]:
     settings.REDIS_URL = ""  # a schedule puts its own broker there; this puts back what was
     with django_db_blocker.unblock():
-        yield Place(engine, tmp_path, nursery, databases, OwnRedis(tmp_path))
+        yield PlayerEnvironment(engine, tmp_path, nursery, databases, OwnRedis(tmp_path))

@@ -19,15 +19,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.cluster import OwnPostgres
+from tests.chaos.environment.postgres_server import OwnPostgres
 
 if TYPE_CHECKING:
-    from tests.chaos.place import Place
-    from tests.chaos.result import Result
+    from tests.chaos.environment.player_environment import PlayerEnvironment
+    from tests.chaos.verdict.result import Result
 
 
 @contextmanager
-def prepared(engine: str) -> Iterator[Place]:
+def prepared(engine: str) -> Iterator[PlayerEnvironment]:
     """A place to play at; Django is set up for it, so there is one in each process."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -38,16 +38,18 @@ def prepared(engine: str) -> Iterator[Place]:
             stack.callback(cluster.stop)
             cluster.start()
         set_up(directory, cluster.url if cluster else f"sqlite:///{directory}/unused.sqlite3")
-        from tests.chaos.place import Place
-        from tests.crash.rig import Databases, Nursery, OwnRedis
+        from tests.chaos.environment.player_environment import PlayerEnvironment
+        from tests.support.processes.child_processes import ForkServer
+        from tests.support.processes.databases import Databases
+        from tests.support.processes.redis_server import OwnRedis
 
-        nursery = Nursery()
+        nursery = ForkServer()
         stack.callback(nursery.close)
         databases = Databases(engine, directory)
         stack.callback(databases.close)
         redis = OwnRedis(directory, int(os.environ["REDIS_URL"].rpartition(":")[2].partition("/")[0]))
         stack.callback(redis.kill)
-        yield Place(engine, directory, nursery, databases, redis, cluster)
+        yield PlayerEnvironment(engine, directory, nursery, databases, redis, cluster)
 
 
 def set_up(directory: Path, database_url: str) -> None:
@@ -64,7 +66,7 @@ def set_up(directory: Path, database_url: str) -> None:
         "AGENTOPS_TESTING": "1",
         "AGENTOPS_PROCESS_NAME": "chaos-player",
         "DATABASE_URL": database_url,
-        "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.chaos.environment.settings",
         "LOG_LEVEL": "ERROR",
         "REDIS_URL": f"redis://127.0.0.1:{port}/0",
         "SECRET_KEY": "for-the-chaos-rig-and-nothing-else-0123456789-abcdef",
@@ -76,9 +78,9 @@ def set_up(directory: Path, database_url: str) -> None:
     pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
 
 
-def obey(place: Place, order: dict[str, Any]) -> Result:
-    from tests.chaos.orders import play
-    from tests.chaos.result import Result
+def obey(place: PlayerEnvironment, order: dict[str, Any]) -> Result:
+    from tests.chaos.schedules.dispatch import play
+    from tests.chaos.verdict.result import Result
 
     began = time.monotonic()
     try:

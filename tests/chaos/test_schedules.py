@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from runs.models import Attempt
-from tests.chaos import nemesis, points, proof, steps
-from tests.chaos.place import Place, Program
-from tests.chaos.plan import plan
-from tests.chaos.playing import playing
-from tests.chaos.result import Result
-from tests.crash.rig import eventually
+from tests.chaos.environment.player_environment import PlayerEnvironment, Program
+from tests.chaos.schedules import at_crash_points, at_steps, random_faults, sabotage_proofs
+from tests.chaos.schedules.frame import playing
+from tests.chaos.schedules.random_plan import plan
+from tests.chaos.verdict.result import Result
+from tests.support.waiting import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.chaos
@@ -27,38 +27,40 @@ def green(result: Result) -> Result:
     return result
 
 
-def test_a_schedule_in_which_nothing_happens_is_a_failure(place: Place) -> None:
+def test_a_schedule_in_which_nothing_happens_is_a_failure(place: PlayerEnvironment) -> None:
     """With the kill taken out, everything is in order but that there was no crash."""
-    result = points.play(place, replace(points.case(place.engine, "turn.committed"), harmless=True))
+    result = at_crash_points.play(place, replace(at_crash_points.case(place.engine, "turn.committed"), harmless=True))
 
     assert result.checks == {"no fault"}, result.problems
 
 
 @pytest.mark.parametrize(("point", "step"), [("turn.in_transaction", 3), ("tool.returned", 5), ("lease.lapse_seen", 7)])
-def test_a_long_run_is_crashed_in_a_step(place: Place, point: str, step: int) -> None:
+def test_a_long_run_is_crashed_in_a_step(place: PlayerEnvironment, point: str, step: int) -> None:
     """The story, the effects and the tokens of twelve steps, and one request more at most."""
-    result = green(steps.play(place, steps.Crash(place.engine, point, step)))
+    result = green(at_steps.play(place, at_steps.Crash(place.engine, point, step)))
 
     assert result.struck[point] == 1
-    assert result.requests <= steps.STEPS + 2
+    assert result.requests <= at_steps.STEPS + 2
 
 
 @pytest.mark.slow
-def test_a_long_run_is_crashed_at_every_restart(place: Place) -> None:
+def test_a_long_run_is_crashed_at_every_restart(place: PlayerEnvironment) -> None:
     """A worker dies in each step, and the run comes through."""
-    result = green(steps.play(place, steps.Crash(place.engine, "turn.committed", 0)))
+    result = green(at_steps.play(place, at_steps.Crash(place.engine, "turn.committed", 0)))
 
-    assert result.struck["turn.committed"] >= steps.STEPS - 1
+    assert result.struck["turn.committed"] >= at_steps.STEPS - 1
 
 
-def test_the_recovery_is_crashed_twice_in_a_row(place: Place) -> None:
+def test_the_recovery_is_crashed_twice_in_a_row(place: PlayerEnvironment) -> None:
     """Whoever takes over dies as it does, and so does the next."""
-    result = green(points.play(place, points.twice(points.case(place.engine, "run.taken_over"))))
+    result = green(
+        at_crash_points.play(place, at_crash_points.twice(at_crash_points.case(place.engine, "run.taken_over")))
+    )
 
     assert result.struck == {"turn.committed": 1, "run.taken_over": 2}
 
 
-def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -> None:
+def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: PlayerEnvironment) -> None:
     """Three look at once; each epoch has one owner, and each effect happens once."""
     result, program = Result("three at once", place.engine, ""), Program(41, length=3)
     with playing(place, result, [program]) as scene:
@@ -81,7 +83,7 @@ def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -
 
 
 @pytest.mark.parametrize("point", ["claim.committed", "result.committed"])
-def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) -> None:
+def test_what_was_said_before_a_crash_is_heard_once(place: PlayerEnvironment, point: str) -> None:
     """A message that nobody had read when the worker died is told to the model, and only once."""
     result, program = Result("late delivery", place.engine, ""), Program(43, length=3)
     with playing(place, result, [program]) as scene:
@@ -97,7 +99,7 @@ def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) ->
     green(result)
 
 
-def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: Place) -> None:
+def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: PlayerEnvironment) -> None:
     """The runs of a lineage end at the same steps with the same tokens, with a crash and without."""
     program, shapes = Program(44, length=5, budget=2000), []
     for crash in ("", "turn.committed:2", "model.answered:1"):
@@ -117,14 +119,14 @@ def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: Place) -> None:
     assert len(shapes[0]) > 1, "the budget is met"
 
 
-def test_a_seed_is_played(place: Place) -> None:
+def test_a_seed_is_played(place: PlayerEnvironment) -> None:
     """Clients, an operator, workers that are killed, asked to end and suspended; with the rig's own server left out."""
     made = plan(11, place.engine)
     faults = [fault for fault in made.faults if fault.kind != "restart postgres"]
-    green(nemesis.play(place, replace(made, faults=faults)))
+    green(random_faults.play(place, replace(made, faults=faults)))
 
 
 @pytest.mark.parametrize("name", ["no-fencing", "at-most-once-retried"])
-def test_the_rig_sees_what_is_broken(place: Place, name: str) -> None:
+def test_the_rig_sees_what_is_broken(place: PlayerEnvironment, name: str) -> None:
     """With a protection switched off the schedule is red, and by the right check."""
-    assert proof.play(place, name).problems == []
+    assert sabotage_proofs.play(place, name).problems == []

@@ -8,16 +8,16 @@ import random
 
 import pytest
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.web.serving import connections_in_use
-from tests.web.sse_client import ask
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import ask
+from tests.support.web.server import connections_in_use
 
 COUNT = 150
 
 
 @pytest.mark.postgres
-def test_connections_come_back_from_requests_that_were_given_up(scene: Scene) -> None:
+def test_connections_come_back_from_requests_that_were_given_up(scene: StreamedRun) -> None:
     dice = random.Random(7)
     paths = [f"/runs/{scene.run.pk}", f"/p/{scene.project.slug}/runs", f"/runs/{scene.run.pk}/head"]
     streams = [scene.url, scene.page_url]

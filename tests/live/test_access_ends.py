@@ -27,14 +27,17 @@ from agentops.projects.access import SYSTEM, principal_for_key, principal_for_us
 from agentops.projects.login.sessions import end_sessions
 from agentops.projects.memberships import change_role, remove_member
 from agentops.projects.models import ApiKey, Membership, Project, Role
-from tests.crash.rig import ROOT, OwnRedis, Stage, eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow, last_seq
-from tests.make import make_project
-from tests.web.listeners import Listeners, heard
-from tests.web.people import key_prefix, make_person, session_of, signed_in, with_key
-from tests.web.serving import WebProcess
-from tests.web.sse_client import TINY, Follower
+from tests.support.accounts import key_prefix, make_person, session_of, signed_in, with_key
+from tests.support.factories import make_project
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.paths import ROOT
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import TINY, Follower
+from tests.support.web.server import WebProcess
+from tests.support.web.stream_clients import Listeners, heard
 from timeline import access
 from timeline.access import Permit
 from timeline.live import access_watch, client
@@ -129,7 +132,7 @@ WAYS: dict[Callable[[Project, User], None], int] = {
 }
 
 
-def test_whoever_loses_the_right_is_told_at_once(no_looks: None, scene: Scene) -> None:
+def test_whoever_loses_the_right_is_told_at_once(no_looks: None, scene: StreamedRun) -> None:
     """By the message that each of these changes sends, in every open stream of the person."""
     bystander = scene.open()
     readers = {}
@@ -187,7 +190,7 @@ def delete_key(headers: Mapping[str, str]) -> None:
 KEY_WAYS = [revoke_key, revoke_key_as_an_admin, revoke_key_on_the_command_line, rotate_without_overlap, delete_key]
 
 
-def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, scene: Scene) -> None:
+def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, scene: StreamedRun) -> None:
     bystander = scene.listeners.open(scene.url, with_key(scene.project))
     streams = {}
     for way in [*KEY_WAYS, take_its_scopes]:
@@ -203,7 +206,7 @@ def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, scene: Sc
     heard(bystander, [*range(1, last_seq(scene.run) + 1)])
 
 
-def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, scene: Scene) -> None:
+def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, scene: StreamedRun) -> None:
     demoted = make_person()
     demoted.is_superuser = True
     demoted.save()
@@ -216,7 +219,7 @@ def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, scene: S
     assert revoked(stream)
 
 
-def test_whoever_keeps_the_right_keeps_the_stream(no_looks: None, scene: Scene) -> None:
+def test_whoever_keeps_the_right_keeps_the_stream(no_looks: None, scene: StreamedRun) -> None:
     """Another role that may read, the end of another of their sessions, another name."""
     stream = scene.open()
     begun(stream)
@@ -230,7 +233,7 @@ def test_whoever_keeps_the_right_keeps_the_stream(no_looks: None, scene: Scene) 
     assert stream.statuses == [200]
 
 
-def test_a_reader_who_takes_nothing_is_cut_off(no_looks: None, scene: Scene) -> None:
+def test_a_reader_who_takes_nothing_is_cut_off(no_looks: None, scene: StreamedRun) -> None:
     """There is no room for a last word; the connection ends all the same."""
     assert client.LINGER_S == 1
     stuck = scene.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05)
@@ -247,17 +250,17 @@ def test_a_reader_who_takes_nothing_is_cut_off(no_looks: None, scene: Scene) -> 
 # --- Without a message ------------------------------------------------------------------------------------------
 
 
-def switch_off(scene: Scene) -> None:
+def switch_off(scene: StreamedRun) -> None:
     User.objects.filter(pk=scene.reader.pk).update(is_active=False)
 
 
-def expire_session(scene: Scene) -> None:
+def expire_session(scene: StreamedRun) -> None:
     Session.objects.filter(session_key=scene.cookie["Cookie"].partition("=")[2]).update(expire_date=timezone.now())
 
 
 @pytest.mark.parametrize("lose_it", [switch_off, expire_session])
 def test_what_nobody_announces_is_found_by_looking(
-    lose_it: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch, scene: Scene
+    lose_it: Callable[[StreamedRun], None], monkeypatch: pytest.MonkeyPatch, scene: StreamedRun
 ) -> None:
     """Also what is announced where no Redis carries it: another process revokes, beside a site on SQLite."""
     monkeypatch.setattr(access_watch, "LOOK_S", 0.2)
@@ -329,8 +332,8 @@ def test_a_change_just_before_a_stream_is_opened_is_not_missed(no_looks: None, t
 
 def test_other_processes_hear_of_it_by_redis(bell: OwnRedis, stage: Stage, listeners: Listeners) -> None:
     """The server of the streams never looks by itself; the right ends here, and in a command that then ends too."""
-    web = WebProcess(stage, "agentops-web", settings_module="tests.live.settings").start()
-    scene = Scene(web, listeners)
+    web = WebProcess(stage, "agentops-web", settings_module="tests.support.live.unwatched_settings").start()
+    scene = StreamedRun(web, listeners)
     mine, other = with_key(scene.project), with_key(scene.project)
     streams = [scene.open(pause_s=0.1), *(listeners.open(scene.url, one, pause_s=0.1) for one in (mine, other))]
     begun(*streams)

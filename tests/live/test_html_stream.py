@@ -9,11 +9,11 @@ from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.pages.timeline import live_cards
 from runs.statuses import RunStatus
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.make import drive, make_agent, make_run
-from tests.web.sse_client import Follower
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
 from timeline.events.run import RunPaused
 from timeline.models import Source
 
@@ -29,7 +29,7 @@ def names(reader: Follower) -> list[str]:
     return [message.event for message in reader.messages if message.data is not None]
 
 
-def follow(scene: Scene, after: int = 0, run: AgentRun | None = None, **options: object) -> Follower:
+def follow(scene: StreamedRun, after: int = 0, run: AgentRun | None = None, **options: object) -> Follower:
     url = scene.page_url if run is None else scene.page_url.replace(str(scene.run.pk), str(run.pk))
     reader = scene.listeners.open(f"{url}?afterSeq={after}", scene.cookie, **options)
     eventually(lambda: reader.messages, within_s=5, why="the stream begins")
@@ -41,7 +41,7 @@ def caught_up(reader: Follower, last: int) -> None:
     assert reader.error is None
 
 
-def test_rows_come_in_batches_and_once(scene: Scene) -> None:
+def test_rows_come_in_batches_and_once(scene: StreamedRun) -> None:
     first = last_seq(scene.run)
     reader = follow(scene, first)
     last = grow(scene.run, 50)
@@ -52,7 +52,7 @@ def test_rows_come_in_batches_and_once(scene: Scene) -> None:
     assert "x.test" in (reader.events("rows")[0].data or "")
 
 
-def test_a_move_is_told_beside_its_row(scene: Scene) -> None:
+def test_a_move_is_told_beside_its_row(scene: StreamedRun) -> None:
     reader = follow(scene, last_seq(scene.run))
     transitions.move(scene.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
     eventually(lambda: reader.events("status"), within_s=5, why="the status is told")
@@ -62,7 +62,7 @@ def test_a_move_is_told_beside_its_row(scene: Scene) -> None:
     assert rows_of(reader) == [f"e{last_seq(scene.run)}"]
 
 
-def test_a_page_hears_of_the_end_and_no_204(scene: Scene) -> None:
+def test_a_page_hears_of_the_end_and_no_204(scene: StreamedRun) -> None:
     """After any answer but 200 htmx would ask again and again; `end` is what it stops at."""
     reader = follow(scene, last_seq(scene.run), stop_at_end=True)
     last = finish(scene.run)
@@ -74,7 +74,7 @@ def test_a_page_hears_of_the_end_and_no_204(scene: Scene) -> None:
     assert [message.event for message in late if message.data is not None] == ["end"]
 
 
-def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
+def test_a_page_that_is_too_far_behind_is_sent_away(scene: StreamedRun) -> None:
     grow(scene.run, live_cards.MAX_BEHIND + 5)
     told = scene.listeners.read_to_end(f"{scene.page_url}?afterSeq=1", scene.cookie)
 
@@ -83,7 +83,7 @@ def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
     assert json.loads(reset.data or "") == {"last_seq": last_seq(scene.run)}
 
 
-def test_a_page_that_is_just_near_enough_is_not(scene: Scene) -> None:
+def test_a_page_that_is_just_near_enough_is_not(scene: StreamedRun) -> None:
     first = last_seq(scene.run)
     last = grow(scene.run, live_cards.MAX_BEHIND - 5)
     reader = follow(scene, first)
@@ -92,7 +92,7 @@ def test_a_page_that_is_just_near_enough_is_not(scene: Scene) -> None:
     assert rows_of(reader) == [f"e{seq}" for seq in range(first + 1, last + 1)]
 
 
-def test_line_ends_in_texts_do_not_cut_messages(scene: Scene) -> None:
+def test_line_ends_in_texts_do_not_cut_messages(scene: StreamedRun) -> None:
     """CR alone ends a line of the stream too."""
     run = make_run(make_agent(scene.project), "one\rtwo\r\nthree\n\nevent: end\ndata: four\rid: 99\r\r")
     reader = follow(scene, 0, run)
@@ -104,7 +104,7 @@ def test_line_ends_in_texts_do_not_cut_messages(scene: Scene) -> None:
         assert word in said
 
 
-def test_reconnections_at_every_place_show_the_same(scene: Scene) -> None:
+def test_reconnections_at_every_place_show_the_same(scene: StreamedRun) -> None:
     """Whatever a reader has seen already: what follows completes it, card by card."""
     run = drive(make_run(make_agent(scene.project)))
     last = last_seq(run)

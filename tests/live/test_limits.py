@@ -9,23 +9,23 @@ from collections.abc import Callable
 import pytest
 
 from agentops.projects.models import Role
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow, last_seq
-from tests.web.listeners import heard
-from tests.web.people import make_person, signed_in, with_key
-from tests.web.sse_client import Follower
+from tests.support.accounts import make_person, signed_in, with_key
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import heard
 from timeline.live import client
 
 
-def opened(scene: Scene, count: int, headers: dict[str, str] | None = None) -> list[Follower]:
+def opened(scene: StreamedRun, count: int, headers: dict[str, str] | None = None) -> list[Follower]:
     streams = [scene.listeners.open(scene.url, headers or scene.cookie) for _ in range(count)]
     eventually(lambda: all(stream.messages for stream in streams), within_s=10, why=f"{count} streams begin")
     assert all(stream.statuses == [200] for stream in streams)
     return streams
 
 
-def test_the_twenty_first_stream_of_a_person_is_refused(scene: Scene) -> None:
+def test_the_twenty_first_stream_of_a_person_is_refused(scene: StreamedRun) -> None:
     streams = opened(scene, 20)
     refused = scene.listeners.ask(scene.url, scene.cookie)
 
@@ -41,7 +41,7 @@ def test_the_twenty_first_stream_of_a_person_is_refused(scene: Scene) -> None:
     eventually(lambda: scene.listeners.ask(scene.url, scene.cookie).status == 200, within_s=5, why="a free place")
 
 
-def test_a_full_process_sends_readers_elsewhere(scene: Scene, settings: object) -> None:
+def test_a_full_process_sends_readers_elsewhere(scene: StreamedRun, settings: object) -> None:
     settings.AGENTOPS_STREAMS = 3  # type: ignore[attr-defined]
     streams = opened(scene, 3)
     refused = scene.listeners.ask(scene.url, signed_in(make_person(scene.project, Role.VIEWER)))
@@ -54,7 +54,7 @@ def test_a_full_process_sends_readers_elsewhere(scene: Scene, settings: object) 
         heard(stream, [*range(1, last + 1)])
 
 
-def test_places_come_back_when_readers_leave(scene: Scene, settings: object) -> None:
+def test_places_come_back_when_readers_leave(scene: StreamedRun, settings: object) -> None:
     settings.AGENTOPS_STREAMS_PER_USER = 3  # type: ignore[attr-defined]
     for _ in range(5):
         for stream in opened(scene, 3):
@@ -62,7 +62,7 @@ def test_places_come_back_when_readers_leave(scene: Scene, settings: object) -> 
         eventually(lambda: scene.listeners.ask(scene.url, scene.cookie).status == 200, within_s=5, why="a free place")
 
 
-def test_a_quiet_stream_shows_that_it_lives(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_shows_that_it_lives(scene: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.HEARTBEAT_S == 15
     monkeypatch.setattr(client, "HEARTBEAT_S", 0.5)
     stream = scene.open()
@@ -73,7 +73,7 @@ def test_a_quiet_stream_shows_that_it_lives(scene: Scene, monkeypatch: pytest.Mo
     heard(stream, [*range(1, last_seq(scene.run) + 1)])
 
 
-def test_a_busy_stream_needs_no_heartbeat(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_stream_needs_no_heartbeat(scene: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "HEARTBEAT_S", 2)
     stream = scene.open()
     for _ in range(12):
@@ -84,7 +84,7 @@ def test_a_busy_stream_needs_no_heartbeat(scene: Scene, monkeypatch: pytest.Monk
     assert not stream.comments
 
 
-def test_a_stream_grows_old_and_goes_on_elsewhere(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_grows_old_and_goes_on_elsewhere(scene: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.MAX_AGE_S == 600
     monkeypatch.setattr(client, "MAX_AGE_S", 1)
     stream = scene.open(pause_s=0.05)
@@ -98,7 +98,7 @@ def test_a_stream_grows_old_and_goes_on_elsewhere(scene: Scene, monkeypatch: pyt
     assert not stream.events("end")
 
 
-def test_the_ages_are_spread(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ages_are_spread(scene: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that readers who came together do not all come back together."""
     monkeypatch.setattr(client, "MAX_AGE_S", 10_000)
     now = time.monotonic()

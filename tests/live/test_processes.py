@@ -8,13 +8,15 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from tests.crash.rig import OwnRedis, Stage, eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.web.fixtures import MakeWeb
-from tests.web.listeners import Listeners, heard
-from tests.web.serving import WebProcess
-from tests.web.sse_client import Follower
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.server import WebProcess
+from tests.support.web.stream_clients import Listeners, heard
 
 MANY = {"AGENTOPS_STREAMS_PER_USER": "1000"}
 
@@ -25,12 +27,12 @@ def web(web_process: MakeWeb) -> WebProcess:
 
 
 @pytest.fixture
-def scene(web: WebProcess, listeners: Listeners) -> Scene:
+def scene(web: WebProcess, listeners: Listeners) -> StreamedRun:
     """On a server of its own."""
-    return Scene(web, listeners)
+    return StreamedRun(web, listeners)
 
 
-def readers(scene: Scene, count: int) -> list[Follower]:
+def readers(scene: StreamedRun, count: int) -> list[Follower]:
     made = [scene.open(pause_s=0.1, stubborn=True) for _ in range(count)]
     everything = [*range(1, last_seq(scene.run) + 1)]
     for reader in made:
@@ -38,7 +40,7 @@ def readers(scene: Scene, count: int) -> list[Follower]:
     return made
 
 
-def took(scene: Scene, reader: Follower, *, within_s: float) -> float:
+def took(scene: StreamedRun, reader: Follower, *, within_s: float) -> float:
     """Seconds until one more event, which this process appends, has reached the reader."""
     began = time.monotonic()
     last = grow(scene.run)
@@ -47,7 +49,7 @@ def took(scene: Scene, reader: Follower, *, within_s: float) -> float:
 
 
 def test_readers_cost_no_threads_and_no_connections(
-    scene: Scene, web: WebProcess, connections_of: Callable[[WebProcess], list[str]]
+    scene: StreamedRun, web: WebProcess, connections_of: Callable[[WebProcess], list[str]]
 ) -> None:
     few = readers(scene, 5)
     grow(scene.run, 20)
@@ -66,7 +68,7 @@ def test_readers_cost_no_threads_and_no_connections(
     assert set(states) <= {"idle"}
 
 
-def test_sigterm_ends_streams_in_order(scene: Scene, web: WebProcess) -> None:
+def test_sigterm_ends_streams_in_order(scene: StreamedRun, web: WebProcess) -> None:
     crowd = readers(scene, 20)
     assert web.process is not None
     began = time.monotonic()
@@ -85,7 +87,7 @@ def test_sigterm_ends_streams_in_order(scene: Scene, web: WebProcess) -> None:
         assert not reader.events("end")
 
 
-def test_readers_outlive_a_killed_server(scene: Scene, web: WebProcess) -> None:
+def test_readers_outlive_a_killed_server(scene: StreamedRun, web: WebProcess) -> None:
     crowd = readers(scene, 20)
     for _ in range(2):
         grow(scene.run, 3)
@@ -101,7 +103,7 @@ def test_readers_outlive_a_killed_server(scene: Scene, web: WebProcess) -> None:
         assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
 
 
-def test_another_process_is_heard_without_redis(scene: Scene) -> None:
+def test_another_process_is_heard_without_redis(scene: StreamedRun) -> None:
     """By looking once a second."""
     [reader] = readers(scene, 1)
     times = [took(scene, reader, within_s=3) for _ in range(4)]
@@ -112,7 +114,7 @@ def test_another_process_is_heard_without_redis(scene: Scene) -> None:
 
 @pytest.mark.postgres
 def test_redis_may_come_and_go(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
-    scene = Scene(web_process(**MANY), listeners)
+    scene = StreamedRun(web_process(**MANY), listeners)
     [reader] = readers(scene, 1)
     for _ in range(2):
         quick = [took(scene, reader, within_s=3) for _ in range(5)]
@@ -129,7 +131,7 @@ def test_redis_may_come_and_go(bell: OwnRedis, web_process: MakeWeb, listeners: 
 
 @pytest.mark.postgres
 def test_redis_that_hangs_holds_nobody_up(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
-    scene = Scene(web_process(**MANY), listeners)
+    scene = StreamedRun(web_process(**MANY), listeners)
     [reader] = readers(scene, 1)
     bell.suspend()
     try:
@@ -142,7 +144,9 @@ def test_redis_that_hangs_holds_nobody_up(bell: OwnRedis, web_process: MakeWeb, 
 
 
 @pytest.mark.postgres
-def test_streams_outlive_the_loss_of_all_database_connections(scene: Scene, web: WebProcess, stage: Stage) -> None:
+def test_streams_outlive_the_loss_of_all_database_connections(
+    scene: StreamedRun, web: WebProcess, stage: Stage
+) -> None:
     crowd = readers(scene, 5)
     ours = stage.databases.env(stage.name, stage.home)["DATABASE_URL"]
     with psycopg.connect(ours, autocommit=True) as server:

@@ -7,19 +7,20 @@ import pytest
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.crash.rig import OwnRedis, eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow
-from tests.make import make_agent, make_run
-from tests.web.fixtures import MakeWeb
-from tests.web.listeners import Listeners
-from tests.web.people import make_person, signed_in
-from tests.web.sse_client import Follower
+from tests.support.accounts import make_person, signed_in
+from tests.support.factories import make_agent, make_run
+from tests.support.live.growing_logs import grow
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import Listeners
 from timeline.events.run import RunPaused
 from timeline.models import Source
 
 
-def follow(scene: Scene, headers: dict[str, str] | None = None) -> Follower:
+def follow(scene: StreamedRun, headers: dict[str, str] | None = None) -> Follower:
     url = f"{scene.web.url}/p/{scene.project.slug}/runs/stream"
     reader = scene.listeners.open(url, headers or scene.cookie, pause_s=0.1)
     eventually(lambda: reader.messages or reader.statuses[-1:] not in ([], [200]), within_s=5, why="an answer")
@@ -36,7 +37,7 @@ def pause(run: AgentRun) -> None:
     transitions.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
 
 
-def test_it_names_runs_that_come_and_move(scene: Scene) -> None:
+def test_it_names_runs_that_come_and_move(scene: StreamedRun) -> None:
     reader = follow(scene)
     assert reader.statuses == [200]
     new = make_run(make_agent(scene.project))
@@ -52,7 +53,7 @@ def test_it_names_runs_that_come_and_move(scene: Scene) -> None:
     assert {message.id for message in reader.messages} == {None}
 
 
-def test_it_says_nothing_of_other_projects(scene: Scene) -> None:
+def test_it_says_nothing_of_other_projects(scene: StreamedRun) -> None:
     reader = follow(scene)
     foreign = make_run(make_agent())
     pause(foreign)
@@ -62,7 +63,7 @@ def test_it_says_nothing_of_other_projects(scene: Scene) -> None:
     assert told(reader) == [str(own.pk)]
 
 
-def test_many_runs_at_once_are_all_told_of(scene: Scene) -> None:
+def test_many_runs_at_once_are_all_told_of(scene: StreamedRun) -> None:
     """By name, or by an empty one that means: look at everything."""
     reader = follow(scene)
     agent = make_agent(scene.project)
@@ -70,7 +71,7 @@ def test_many_runs_at_once_are_all_told_of(scene: Scene) -> None:
     eventually(lambda: "" in told(reader) or set(told(reader)) == made, within_s=5, why="all are told of")
 
 
-def test_who_may_not_read_hears_nothing(scene: Scene) -> None:
+def test_who_may_not_read_hears_nothing(scene: StreamedRun) -> None:
     stranger = signed_in(make_person(make_agent().project))
     assert follow(scene, stranger).statuses == [404]
     assert follow(scene, {"Cookie": "none=1"}).statuses == [401]
@@ -86,7 +87,7 @@ def test_who_may_not_read_hears_nothing(scene: Scene) -> None:
 
 @pytest.mark.postgres
 def test_other_processes_are_heard_by_redis(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
-    scene = Scene(web_process(), listeners)
+    scene = StreamedRun(web_process(), listeners)
     reader = follow(scene)
     run = make_run(make_agent(scene.project))
     eventually(lambda: told(reader) == [str(run.pk)], within_s=2, why="a run of another process is named")
@@ -96,7 +97,7 @@ def test_other_processes_are_heard_by_redis(bell: OwnRedis, web_process: MakeWeb
     eventually(lambda: _moves(reader, scene), within_s=10, why="heard again after a restart of Redis")
 
 
-def _moves(reader: Follower, scene: Scene) -> bool:
+def _moves(reader: Follower, scene: StreamedRun) -> bool:
     before = len(told(reader))
     make_run(make_agent(scene.project))
     try:

@@ -13,18 +13,18 @@ import httpx
 import pytest
 from django.db import transaction
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.web.listeners import heard
-from tests.web.sse_client import Follower
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import heard
 from timeline import log
 from timeline.events.tool import ToolOutput
 from timeline.log import Entry
 from timeline.models import Source
 
 
-def test_it_replays_and_goes_on(scene: Scene) -> None:
+def test_it_replays_and_goes_on(scene: StreamedRun) -> None:
     before = grow(scene.run, 5)
     reader = scene.open()
 
@@ -36,7 +36,7 @@ def test_it_replays_and_goes_on(scene: Scene) -> None:
     assert wire == [json.loads(json.dumps(log.wire(event))) for event in log.events_of(scene.run.pk)]
 
 
-def test_it_sends_exactly_what_follows_the_cursor(scene: Scene) -> None:
+def test_it_sends_exactly_what_follows_the_cursor(scene: StreamedRun) -> None:
     last = grow(scene.run, 10)
     reader = scene.open(f"?afterSeq={last - 3}")
 
@@ -45,7 +45,7 @@ def test_it_sends_exactly_what_follows_the_cursor(scene: Scene) -> None:
     heard(reader, [last - 2, last - 1, last, last + 1])
 
 
-def test_the_header_wins_over_the_query(scene: Scene) -> None:
+def test_the_header_wins_over_the_query(scene: StreamedRun) -> None:
     last = grow(scene.run, 10)
     reader = scene.open("?afterSeq=1", {"Last-Event-ID": str(last - 1)})
 
@@ -53,20 +53,20 @@ def test_the_header_wins_over_the_query(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "{}.0"])
-def test_it_takes_both_forms_of_an_id(scene: Scene, form: str) -> None:
+def test_it_takes_both_forms_of_an_id(scene: StreamedRun, form: str) -> None:
     last = grow(scene.run, 4)
 
     heard(scene.open(headers={"Last-Event-ID": form.format(last - 1)}), [last])
 
 
-def test_it_delivers_more_than_one_page_without_loss(scene: Scene) -> None:
+def test_it_delivers_more_than_one_page_without_loss(scene: StreamedRun) -> None:
     for _ in range(5):
         last = grow(scene.run, 211)
 
     heard(scene.open(), [*range(1, last + 1)], within_s=10)
 
 
-def test_a_burst_reaches_everyone_once(scene: Scene) -> None:
+def test_a_burst_reaches_everyone_once(scene: StreamedRun) -> None:
     readers = [scene.open() for _ in range(10)]
     heard(readers[0], [*range(1, last_seq(scene.run) + 1)])
     for size in (1, 999, 3, 1000):
@@ -76,7 +76,7 @@ def test_a_burst_reaches_everyone_once(scene: Scene) -> None:
         heard(reader, [*range(1, last + 1)], within_s=20)
 
 
-def test_it_tells_within_a_moment(scene: Scene) -> None:
+def test_it_tells_within_a_moment(scene: StreamedRun) -> None:
     """Not by looking once a second: the doorbell is heard."""
     reader = scene.open()
     heard(reader, [*range(1, last_seq(scene.run) + 1)])
@@ -86,7 +86,7 @@ def test_it_tells_within_a_moment(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("by_query", [False, True], ids=["Last-Event-ID", "afterSeq"])
-def test_reconnections_while_events_are_written_lose_nothing(scene: Scene, by_query: bool) -> None:
+def test_reconnections_while_events_are_written_lose_nothing(scene: StreamedRun, by_query: bool) -> None:
     readers = [scene.open(by_query=by_query, pause_s=0.02) for _ in range(8)]
     heard(readers[0], [*range(1, last_seq(scene.run) + 1)])
     dice, done = random.Random(3), threading.Event()
@@ -116,7 +116,7 @@ def opened(readers: Iterable[Follower]) -> int:
     return sum(len(reader.answers) for reader in readers)
 
 
-def test_the_end_of_a_run_ends_the_stream(scene: Scene) -> None:
+def test_the_end_of_a_run_ends_the_stream(scene: StreamedRun) -> None:
     reader = scene.open(pause_s=0.05)
     heard(reader, [*range(1, last_seq(scene.run) + 1)])
     last = finish(scene.run)
@@ -128,7 +128,7 @@ def test_the_end_of_a_run_ends_the_stream(scene: Scene) -> None:
     assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
 
 
-def test_a_run_that_has_ended_is_replayed(scene: Scene) -> None:
+def test_a_run_that_has_ended_is_replayed(scene: StreamedRun) -> None:
     grow(scene.run, 300)
     last = finish(scene.run)
     told = scene.listeners.read_to_end(scene.url, scene.cookie)
@@ -141,7 +141,7 @@ def test_a_run_that_has_ended_is_replayed(scene: Scene) -> None:
 
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("how", ["?afterSeq=", "header"])
-def test_a_cursor_of_the_future_starts_over(scene: Scene, ended: bool, how: str) -> None:
+def test_a_cursor_of_the_future_starts_over(scene: StreamedRun, ended: bool, how: str) -> None:
     last = finish(scene.run) if ended else grow(scene.run, 3)
     future = str(last + 1000)
     query, headers = ("", {"Last-Event-ID": future}) if how == "header" else (how + future, {})
@@ -154,7 +154,7 @@ def test_a_cursor_of_the_future_starts_over(scene: Scene, ended: bool, how: str)
     assert [int(m.id or 0) for m in rest if m.event == "message"] == [*range(1, last + 1)]
 
 
-def test_an_id_of_another_incarnation_starts_over(scene: Scene) -> None:
+def test_an_id_of_another_incarnation_starts_over(scene: StreamedRun) -> None:
     last = grow(scene.run, 3)
     reader = scene.open(headers={"Last-Event-ID": f"{last}.7"})
     eventually(lambda: reader.ids[-1:] == [last], within_s=5, why="everything comes again")
@@ -163,20 +163,20 @@ def test_an_id_of_another_incarnation_starts_over(scene: Scene) -> None:
     assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
 
 
-def late_output(scene: Scene) -> int:
+def late_output(scene: StreamedRun) -> int:
     """A tool of the run answers when nobody waits for it any more; the seq of its event."""
     entry = Entry(ToolOutput(call_id="c", text="too late", late=True), phase="stopped", late=True)
     with transaction.atomic():
         return log.append(scene.run.pk, [entry], source=Source.WORKER)[-1].seq
 
 
-def sent(scene: Scene, after: str = "0") -> list[tuple[str, str | None]]:
+def sent(scene: StreamedRun, after: str = "0") -> list[tuple[str, str | None]]:
     """What one connection with this last id is sent until it closes, without what is no event."""
     messages = scene.listeners.read_to_end(scene.url, scene.cookie | {"Last-Event-ID": after})
     return [(message.event, message.id) for message in messages if message.data is not None]
 
 
-def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(scene: Scene) -> None:
+def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(scene: StreamedRun) -> None:
     """What the API's documentation promises: `end` after the terminal event, and what is late by asking again."""
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(sent, scene)
@@ -194,7 +194,7 @@ def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(
     ]
 
 
-def test_the_documentation_says_what_becomes_of_late_events(scene: Scene) -> None:
+def test_the_documentation_says_what_becomes_of_late_events(scene: StreamedRun) -> None:
     schema = httpx.get(f"{scene.web.url}/api/schema", headers=scene.cookie).text
 
     assert "is not sent to a stream that has ended" in schema

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow
-from tests.web.listeners import heard
-from tests.web.sse_client import Follower
+from tests.support.live.growing_logs import grow
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import heard
 from timeline.maintenance import open_door
 from timeline.models import Event, Log
 
 
-def rewind(scene: Scene, to: int) -> None:
+def rewind(scene: StreamedRun, to: int) -> None:
     """As after a restore of a backup that was made at seq `to`."""
     with open_door("test: a restored backup"):
         Event.objects.filter(log=scene.run.pk, seq__gt=to).delete()
@@ -26,7 +26,7 @@ def resets(reader: Follower) -> list[int]:
     return [json.loads(message.data or "")["last_seq"] for message in reader.events("stream-reset")]
 
 
-def test_a_rewound_log_begins_again_for_who_listens(scene: Scene) -> None:
+def test_a_rewound_log_begins_again_for_who_listens(scene: StreamedRun) -> None:
     last = grow(scene.run, 20)
     reader = scene.open()
     heard(reader, [*range(1, last + 1)])
@@ -40,7 +40,7 @@ def test_a_rewound_log_begins_again_for_who_listens(scene: Scene) -> None:
     assert [int(m.id or 0) for m in reader.events("message")] == [*before, *range(1, new + 1)]
 
 
-def test_a_rewound_log_begins_again_for_who_comes_back(scene: Scene) -> None:
+def test_a_rewound_log_begins_again_for_who_comes_back(scene: StreamedRun) -> None:
     last = grow(scene.run, 20)
     rewind(scene, 5)
     reader = scene.open(headers={"Last-Event-ID": str(last)})
@@ -50,7 +50,7 @@ def test_a_rewound_log_begins_again_for_who_comes_back(scene: Scene) -> None:
     assert [int(m.id or 0) for m in reader.events("message")] == [1, 2, 3, 4, 5]
 
 
-def test_a_page_is_told_to_load_anew(scene: Scene) -> None:
+def test_a_page_is_told_to_load_anew(scene: StreamedRun) -> None:
     last = grow(scene.run, 20)
     page = scene.listeners.open(f"{scene.page_url}?afterSeq={last}", scene.cookie, pause_s=60)
     eventually(lambda: page.messages, within_s=5, why="the stream begins")
@@ -60,7 +60,7 @@ def test_a_page_is_told_to_load_anew(scene: Scene) -> None:
 
 
 @pytest.mark.breaks_invariants("events are taken out of the log")
-def test_what_is_gone_after_the_cursor_is_not_passed_over(scene: Scene) -> None:
+def test_what_is_gone_after_the_cursor_is_not_passed_over(scene: StreamedRun) -> None:
     last = grow(scene.run, 20)
     with open_door("test: a part of the log is gone"):
         Event.objects.filter(log=scene.run.pk, seq__in=[4, 5]).delete()

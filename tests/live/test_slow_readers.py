@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow, last_seq
-from tests.web.listeners import heard
-from tests.web.sse_client import TINY
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import TINY
+from tests.support.web.stream_clients import heard
 from timeline.live import client
 
 
-def test_stuck_readers_are_let_go_and_lose_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stuck_readers_are_let_go_and_lose_nothing(scene: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SLOW_S", 1)
     quick = scene.open()
     heard(quick, [*range(1, last_seq(scene.run) + 1)])
@@ -36,7 +36,7 @@ def test_stuck_readers_are_let_go_and_lose_nothing(scene: Scene, monkeypatch: py
     assert len(quick.answers) == 1
 
 
-def test_a_slow_reader_that_goes_on_reading_is_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_that_goes_on_reading_is_kept(scene: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SLOW_S", 2)
     slow = scene.open(receive_buffer=TINY, slow_s=0.01)
     eventually(lambda: slow.messages, within_s=5, why="the stream begins")

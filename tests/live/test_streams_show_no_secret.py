@@ -6,10 +6,10 @@ import pytest
 from django.db import transaction
 
 from runs.models import AgentRunMessage
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.make import drive
-from tests.test_no_secret_leaves import TEXT, answer_of, seen_in, store_raw
+from tests.support.factories import drive
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.secret_canaries import TEXT, answer_of, seen_in, store_raw
+from tests.support.waiting import eventually
 from timeline import log
 from timeline.events.notice import Error
 from timeline.log import Entry
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.breaks_invariants("an answer's content is replaced by o
 
 
 @pytest.mark.parametrize("kind", ["json", "html"])
-def test_no_stream_has_a_canary(scene: Scene, kind: str) -> None:
+def test_no_stream_has_a_canary(scene: StreamedRun, kind: str) -> None:
     run = drive(scene.run)
     answer = answer_of(run)
     content = {**answer.content, "parts": [{"part_kind": "text", "content": TEXT}]}

@@ -26,7 +26,7 @@ from runs.engine import model_turn
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import messages
-from tests.make import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_run
 from timeline.errors import LeaseLost
 
 ANSWER = ModelResponse(

@@ -1,0 +1,49 @@
+"""The frame of every schedule: a stage before it, and all checks after it. May import the rig."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from agentops.projects.models import Project
+from tests.chaos.environment import sabotage
+from tests.chaos.environment.player_environment import PlayerEnvironment, Program
+from tests.chaos.environment.schedule_environment import ScheduleEnvironment
+from tests.chaos.environment.workers import ChaosWorkers
+from tests.chaos.verdict import checks
+from tests.chaos.verdict.result import Result
+from tests.support.processes.stage import QUICK
+
+GRACE_S = 3
+PACE = {**QUICK, "AGENTOPS_GRACE_S": str(GRACE_S)}
+#: Of what each process said.
+LINES = 60
+
+
+@contextmanager
+def playing(
+    place: PlayerEnvironment,
+    result: Result,
+    programs: Sequence[Program],
+    *,
+    redis: bool = False,
+    pace: Mapping[str, str] = PACE,
+    broken: str = "",
+) -> Iterator[ScheduleEnvironment]:
+    """Play it in the block, to the end; what is wrong then stands in the result. `broken` names a sabotage."""
+    began = time.monotonic()
+    twins = place.twins(list(programs))
+    with place.stage(redis=redis) as (stage, world):
+        hands = ChaosWorkers(stage, result, dict(pace), sabotage=broken)
+        scene = ScheduleEnvironment(stage, world, hands, result, Project.objects.create(slug="chaos", name="Chaos"))
+        sabotage.prepare_database(broken)
+        yield scene
+        scene.rest()
+        checks.all_of(scene, twins)
+        if result.problems:
+            result.logs = "\n".join(hand.process.said(LINES) for hand in hands.all)
+        checks.check_leftovers(scene)
+    if not result.faults and not result.skipped:
+        result.wrong("no fault", "nothing happened in this schedule, so it proves nothing")
+    result.seconds = round(time.monotonic() - began, 1)

@@ -1,0 +1,215 @@
+"""Plays the plan of a seed: clients, operators and workers at work, and somebody who means them harm.
+
+May import the product.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+
+import redis as redis_client
+from django.db import connections
+
+from tests.chaos.environment.player_environment import PlayerEnvironment, Program
+from tests.chaos.environment.schedule_environment import Lineage, ScheduleEnvironment
+from tests.chaos.environment.workers import ChaosWorkers
+from tests.chaos.schedules.frame import GRACE_S, PACE, playing
+from tests.chaos.schedules.random_plan import Plan, PlannedAction
+from tests.chaos.verdict import checks
+from tests.chaos.verdict.result import Result
+
+PRODUCT_PACE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "5", "AGENTOPS_SWEEP_S": "5"}
+LIVELY_S, LIVELY_PRODUCT_S = 120.0, 240.0
+#: What the product promises of its own pace.
+RECOVERY_S, HANDOVER_S = 30.0, 5.0
+REDIS_AWAY_S = 1.0
+
+
+@dataclass
+class Nemesis:
+    """Does each deed of the plan when its time has come."""
+
+    place: PlayerEnvironment
+    plan: Plan
+    scene: ScheduleEnvironment
+    _faults: list[PlannedAction] = field(init=False)
+    _operations: list[PlannedAction] = field(init=False)
+    _late: list[PlannedAction] = field(default_factory=list)
+    _redis_back_at: float = 0.0
+    _clients: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._faults, self._operations = list(self.plan.faults), list(self.plan.operations)
+
+    def act(self) -> bool:
+        """Whatever is due; whether nothing is left to do."""
+        made = self.scene.world.requests()
+        self._look_after_servers()
+        for deed in _due(self._operations, made):
+            self._clients.append(threading.Thread(target=self._operate, args=[deed], daemon=True))
+            self._clients[-1].start()
+        for deed in _due(self._faults, made):
+            self._harm(deed)
+        self._faults += self._late
+        self._late = []
+        idle = not any(client.is_alive() for client in self._clients)
+        over = not self.scene.working()
+        return (over or not (self._faults or self._operations)) and idle and not self._redis_back_at
+
+    def _look_after_servers(self) -> None:
+        if self._redis_back_at and time.monotonic() >= self._redis_back_at:
+            self._redis_back_at = 0.0
+            self.place.redis.start()
+        web = self.scene.web
+        if web is not None and web.process is not None and not web.process.alive:
+            # It has met its crash point: whoever operates it starts it again.
+            self._note("kill web at a point")
+            web.env["AGENTOPS_CHAOS"] = ""
+            web.start()
+
+    # --- Clients ------------------------------------------------------------------------------------------------
+
+    def _operate(self, deed: PlannedAction) -> None:
+        """On a thread of its own: an answer may take its time."""
+        scene = self.scene
+        lineage = scene.lineages[deed.number % len(scene.lineages)]
+        run = lineage.newest
+        if run is None:
+            return
+        key = f"{deed.kind}-{self.plan.seed}-{deed.after}-{deed.number}"
+        try:
+            if deed.kind == "send":
+                scene.door.send(run.pk, f"note {key}")
+            elif deed.kind == "pause":
+                scene.door.pause(run.pk, key)
+            else:
+                lineage.stopped = True
+                scene.door.stop(run.pk, key)
+        finally:
+            connections.close_all()
+
+    # --- Harm ---------------------------------------------------------------------------------------------------
+
+    def _harm(self, deed: PlannedAction) -> None:
+        if not self.scene.working():
+            return
+        hands = self.scene.hands
+        match deed.kind:
+            case "kill" | "term" | "stop":
+                self._harm_one(deed)
+            case "cut":
+                if hands.cut():
+                    self._note("cut")
+            case "restart postgres":
+                assert self.place.cluster is not None
+                self.place.cluster.restart()
+                self._note("restart of postgres")
+            case "flush redis" | "kill redis" | "hints":
+                self._harm_redis(deed.kind)
+            case "kill web" | "restart web" | "drop listeners":
+                self._harm_web(deed.kind)
+
+    def _harm_one(self, deed: PlannedAction) -> None:
+        """One of those at work, if there is one that nothing else is going to happen to."""
+        hands = self.scene.hands
+        free = hands.free()
+        if not free:
+            # None is up: it waits for the next one.
+            self._late.append(deed)
+            return
+        hand = free[deed.number % len(free)]
+        if deed.kind == "stop":
+            hands.suspend(hand)
+        elif deed.kind == "term":
+            hands.term(hand)
+        else:
+            hands.kill(hand, "kill of a forking parent" if hand.pool == "prefork" else "kill")
+
+    def _harm_redis(self, kind: str) -> None:
+        if self._redis_back_at:
+            return  # it is away already
+        if kind == "kill redis":
+            self.place.redis.kill()
+            self._redis_back_at = time.monotonic() + REDIS_AWAY_S
+            self._note("kill of redis")
+        elif kind == "flush redis":
+            with redis_client.Redis.from_url(self.place.redis.url) as client:
+                client.flushall()
+            self._note("flush of redis")
+        else:
+            for lineage in self.scene.lineages:
+                if lineage.newest is not None:
+                    self.place.redis.hint(lineage.newest.pk, times=10)
+            self._note("ten hints for each run")
+
+    def _harm_web(self, kind: str) -> None:
+        web, listeners = self.scene.web, self.scene.listeners
+        if web is None or listeners is None:
+            return
+        if kind == "drop listeners":
+            for followers in self.scene.followers.values():
+                for follower in followers:
+                    listeners.call(follower.drop)
+        elif kind == "kill web":
+            web.kill()
+            web.start()
+        else:
+            web.restart()
+        self._note(kind)
+
+    def _note(self, kind: str) -> None:
+        if self.scene.working():
+            self.scene.result.fault(kind)
+
+
+def _due(deeds: list[PlannedAction], made: int) -> list[PlannedAction]:
+    due = [deed for deed in deeds if deed.after <= made]
+    deeds[:] = [deed for deed in deeds if deed.after > made]
+    return due
+
+
+def play(place: PlayerEnvironment, plan: Plan) -> Result:
+    result = Result(f"seed {plan.seed}", plan.engine, plan.again)
+    programs = [Program(**asdict(run)) for run in plan.runs]
+    pace, lively_s = ({**PACE, **PRODUCT_PACE}, LIVELY_PRODUCT_S) if plan.product_pace else (PACE, LIVELY_S)
+    with playing(place, result, programs, redis=plan.redis, pace=pace) as scene:
+        if plan.web:
+            scene.open_web(plan.web_armed)
+        _start(scene, plan, [scene.add(program) for program in programs])
+        settled = scene.settle(within_s=lively_s, meanwhile=Nemesis(place, plan, scene).act)
+        if settled:
+            if any(kind.startswith("stop") for kind in result.faults):
+                scene.let_zombies_act()
+            checks.check_listeners(scene)
+        _check_ends(scene.hands)
+    if plan.product_pace:
+        _check_pace(result)
+    return result
+
+
+def _start(scene: ScheduleEnvironment, plan: Plan, lineages: list[Lineage]) -> None:
+    for number, pool in enumerate(plan.workers):
+        armed = plan.armed if number == len(plan.workers) - 1 else ""
+        scene.hands.start(armed, plan.action, pool=pool)
+    for lineage in lineages:
+        scene.create(lineage)
+
+
+def _check_ends(hands: ChaosWorkers) -> None:
+    """Whoever was asked to end has ended, by itself."""
+    for hand in hands.all:
+        if hand.fate == "term":
+            code = hand.process.wait(within_s=GRACE_S + 25, why=f"{hand.name} ends after SIGTERM")
+            if code != 0 and not hand.early:
+                hands.result.wrong("processes", f"{hand.name} ended with {code} after SIGTERM\n{hand.process.said(20)}")
+
+
+def _check_pace(result: Result) -> None:
+    for took in result.recoveries:
+        if took > RECOVERY_S:
+            result.wrong("pace", f"a run lay idle for {took:g} s after its worker was killed")
+    for took in result.handovers:
+        if took > HANDOVER_S:
+            result.wrong("pace", f"a run lay idle for {took:g} s after its worker released it")
