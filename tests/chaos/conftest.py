@@ -1,4 +1,4 @@
-"""A place for schedules, on the database of this pass of the suite. `make chaos` plays many more, in players."""
+"""The environment that schedules are played in, on the database of this pass. `make chaos` plays many more."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ assert deterministic_model.ChaosProvider is not None
 
 
 @pytest.fixture
-def place(
+def environment(
     *,
     engine: str,
-    nursery: ForkServer,
+    fork_server: ForkServer,
     databases: Databases,
     tmp_path: Path,
     django_db_blocker: Any,
@@ -31,4 +31,4 @@ def place(
 ) -> Iterator[PlayerEnvironment]:
     settings.REDIS_URL = ""  # a schedule puts its own broker there; this puts back what was
     with django_db_blocker.unblock():
-        yield PlayerEnvironment(engine, tmp_path, nursery, databases, OwnRedis(tmp_path))
+        yield PlayerEnvironment(engine, tmp_path, fork_server, databases, OwnRedis(tmp_path))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def prepared(engine: str) -> Iterator[PlayerEnvironment]:
-    """A place to play at; Django is set up for it, so there is one in each process."""
+    """The environment of this player. Django is set up for it, so there is one in each process."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="chaos-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -43,13 +43,13 @@ def prepared(engine: str) -> Iterator[PlayerEnvironment]:
         from tests.support.processes.databases import Databases
         from tests.support.processes.redis_server import OwnRedis
 
-        nursery = ForkServer()
-        stack.callback(nursery.close)
+        fork_server = ForkServer()
+        stack.callback(fork_server.close)
         databases = Databases(engine, directory)
         stack.callback(databases.close)
         redis = OwnRedis(directory, int(os.environ["REDIS_URL"].rpartition(":")[2].partition("/")[0]))
         stack.callback(redis.kill)
-        yield PlayerEnvironment(engine, directory, nursery, databases, redis, cluster)
+        yield PlayerEnvironment(engine, directory, fork_server, databases, redis, cluster)
 
 
 def set_up(directory: Path, database_url: str) -> None:
@@ -78,17 +78,17 @@ def set_up(directory: Path, database_url: str) -> None:
     pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
 
 
-def obey(place: PlayerEnvironment, order: dict[str, Any]) -> Result:
+def obey(environment: PlayerEnvironment, order: dict[str, Any]) -> Result:
     from tests.chaos.schedules.dispatch import play
     from tests.chaos.verdict.result import Result
 
     began = time.monotonic()
     try:
-        return play(place, order)
+        return play(environment, order)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # pytest's failures are no Exceptions
-        result = Result(str(order.get("name", order)), place.engine, json.dumps(order))
+        result = Result(str(order.get("name", order)), environment.engine, json.dumps(order))
         result.wrong("rig", "".join(traceback.format_exception(error))[-4000:])
         result.seconds = round(time.monotonic() - began, 1)
         return result
@@ -99,10 +99,10 @@ def main() -> None:
     results = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with prepared(sys.argv[1]) as place:
+    with prepared(sys.argv[1]) as environment:
         print(json.dumps("ready"), file=results)
         for line in sys.stdin:
-            print(json.dumps(obey(place, json.loads(line)).as_json()), file=results)
+            print(json.dumps(obey(environment, json.loads(line)).as_json()), file=results)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from timeline import notify
 
 
 @pytest.fixture
-def scene(web: WebThread, listeners: Listeners) -> StreamedRun:
+def streamed(web: WebThread, listeners: Listeners) -> StreamedRun:
     """On a server in this process."""
     return StreamedRun(web, listeners)
 

@@ -1,4 +1,4 @@
-"""The doors that clients of a schedule use: the HTTP API of a real web process, or the engine's functions here.
+"""How the clients of a schedule act on runs: by the HTTP API of a real web process, or the engine's functions here.
 
 Each operation stands in the history: what was answered is `ok`, what was refused `fail`, and no answer is `info`.
 """

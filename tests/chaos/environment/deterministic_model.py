@@ -1,7 +1,7 @@
 """A model that is deterministic from its seed and what was said, and tools whose effects the ledger keeps.
 
 Importing it registers the provider `chaos` and the tools `look_up` (read), `place_order` (idempotent) and `pay` (at
-most once); workers get it by tests/chaos/environment/settings.py. Its settings travel with the agent:
+most once); workers get it by settings.py beside this file. Its settings travel with the agent:
 
 - `seed`: what the answers are made of. `length`: of how many steps with tools a run is before its last answer.
 - `ledger`: the address of the ledger. `faults`: whether the model fails now and then, as models do.
@@ -105,10 +105,10 @@ def wanted(settings: Mapping[str, Any], number: int, history: list[ModelMessage]
         return []
     dice = Random(f"{settings['seed']} {number} {digest(*said(history))}")
     count = dice.choices([1, 2, 3, 4], [50, 30, 12, 8])[0]
-    return [_call(dice, number, place) for place in range(count)]
+    return [_call(dice, number, index) for index in range(count)]
 
 
-def _call(dice: Random, number: int, place: int) -> ToolCallPart:
+def _call(dice: Random, number: int, index: int) -> ToolCallPart:
     name, n, kind = dice.choice(NAMES), dice.randrange(10**6), dice.random()
     arguments: str | dict[str, Any] = {"n": n}
     if kind < 0.03:
@@ -117,7 +117,7 @@ def _call(dice: Random, number: int, place: int) -> ToolCallPart:
         arguments = {"number": n}
     elif kind < 0.09:
         name = "no_such_tool"
-    return ToolCallPart(name, arguments, tool_call_id=f"call-{number}-{place}")
+    return ToolCallPart(name, arguments, tool_call_id=f"call-{number}-{index}")
 
 
 def fault_of(settings: Mapping[str, Any], number: int, ordinal: int) -> str:

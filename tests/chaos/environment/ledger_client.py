@@ -17,18 +17,18 @@ from urllib.parse import urlsplit
 TIMEOUT_S = 60
 
 
-def tell(url: str, door: str, **words: Any) -> dict[str, Any]:
+def tell(url: str, path: str, **words: Any) -> dict[str, Any]:
     """One question to the ledger, one answer."""
     connection = HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT_S)
     try:
-        connection.request("POST", f"/{door}", json.dumps(words), {"Content-Type": "application/json"})
+        connection.request("POST", f"/{path}", json.dumps(words), {"Content-Type": "application/json"})
         answer: dict[str, Any] = json.loads(connection.getresponse().read())
         return answer
     finally:
         connection.close()
 
 
-class LedgerClient:
+class LedgerProcess:
     """The ledger's process."""
 
     def __init__(self, directory: Path) -> None:

@@ -1,8 +1,8 @@
-"""The world outside: a process that remembers every request and every effect, whatever becomes of who asked.
+"""Stands for the world outside: a process that remembers every request and every effect, whatever becomes of who asked.
 
 The standard library only; it must not share a mistake with the product. A keyed effect happens once, as with any
 good provider: the same key gets the stored answer. An effect without a key happens as often as it is asked for.
-Run as a program: `ledger.py FILE` prints its port, and serves until its standard input is closed.
+Run as a program: `ledger_server.py FILE` prints its port, and serves until its standard input is closed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Ledger:
 
 
 def handler_of(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
-    doors: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "/effect": ledger.effect,
         "/request": ledger.request,
         "/settle": ledger.settle,
@@ -118,7 +118,7 @@ def handler_of(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            answer = json.dumps(doors[self.path](json.loads(body))).encode()
+            answer = json.dumps(handlers[self.path](json.loads(body))).encode()
             try:
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(answer)))

@@ -1,6 +1,6 @@
 """Where schedules are played: the processes, databases, broker and server of one player, and the undisturbed twins.
 
-May import the crash tests' rig and the product. One schedule at a time: this process looks at its database.
+One schedule at a time: this process looks at its database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
 from tests.chaos.environment.deterministic_model import EXPLODE, NAMES
-from tests.chaos.environment.ledger_client import LedgerClient
+from tests.chaos.environment.ledger_client import LedgerProcess
 from tests.chaos.environment.postgres_server import OwnPostgres
 from tests.chaos.verdict import lineage_summary
 from tests.chaos.verdict.lineage_summary import LineageSummary
@@ -75,7 +75,7 @@ PROMPT = "Go."
 class PlayerEnvironment:
     engine: str
     directory: Path
-    nursery: ForkServer
+    fork_server: ForkServer
     databases: Databases
     redis: OwnRedis
     #: None where the server is somebody else's: it is not restarted then.
@@ -88,8 +88,8 @@ class PlayerEnvironment:
     _count: int = 0
 
     @contextmanager
-    def stage(self, *, redis: bool) -> Iterator[tuple[Stage, LedgerClient]]:
-        """A fresh database that this process looks at too, an empty broker, and a world in which nothing happened."""
+    def stage(self, *, redis: bool) -> Iterator[tuple[Stage, LedgerProcess]]:
+        """A fresh database that this process looks at too, an empty broker, and an empty ledger."""
         self._count += 1
         home = self.directory / f"schedule-{self._count}"
         home.mkdir()
@@ -97,24 +97,24 @@ class PlayerEnvironment:
             name = stack.enter_context(self.databases.fresh())
             stack.enter_context(looking_at(name))
             stack.callback(connections.close_all)
-            world = LedgerClient(home)
-            stack.callback(world.close)
-            stage = Stage(self.nursery, self.databases, name, home)
+            ledger = LedgerProcess(home)
+            stack.callback(ledger.close)
+            stage = Stage(self.fork_server, self.databases, name, home)
             stack.callback(stage.close)
             if redis:
                 self.redis.start()
                 stack.callback(self.redis.kill)
                 stage.redis = self.redis
             settings.REDIS_URL = self.redis.url if redis else ""
-            yield stage, world
+            yield stage, ledger
         shutil.rmtree(home, ignore_errors=True)
 
     def twins(self, programs: list[Program]) -> dict[Program, LineageSummary]:
         """What each comes to when nothing happens: played here, once, by the product as it is."""
         missing = sorted({p.twin for p in programs} - set(self._twins), key=str)
         if missing:
-            with self.stage(redis=False) as (_, world):
-                self._twins |= _undisturbed(missing, world.url)
+            with self.stage(redis=False) as (_, ledger):
+                self._twins |= _undisturbed(missing, ledger.url)
         return {program: self._twins[program.twin] for program in programs}
 
 

@@ -1,7 +1,7 @@
 """One protection of the product at a time, switched off: each must turn the rig red, or the rig proves nothing.
 
-Installed by hooks.py into the processes of a schedule, by name, and refused outside of tests. Nothing in the product
-knows of it: functions are replaced where they stand.
+Installed by process_hooks.py into the processes of a schedule, by name, and refused outside of tests. Nothing in the
+product knows of it: functions are replaced where they stand.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from runs.actions.unknown_calls import OutcomeChoice
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus, WaitReason
 from tests.chaos.environment.clients import CUT, EngineClient, HttpClient, RunClient
-from tests.chaos.environment.ledger_client import LedgerClient
+from tests.chaos.environment.ledger_client import LedgerProcess
 from tests.chaos.environment.player_environment import Program
 from tests.chaos.environment.workers import ChaosWorkers
 from tests.chaos.verdict import lineage_summary
@@ -60,8 +60,8 @@ class Lineage:
 @dataclass
 class ScheduleEnvironment:
     stage: Stage
-    world: LedgerClient
-    hands: ChaosWorkers
+    ledger: LedgerProcess
+    workers: ChaosWorkers
     result: Result
     project: Project
     history: History = field(default_factory=History)
@@ -73,33 +73,33 @@ class ScheduleEnvironment:
     web: WebProcess | None = None
     listeners: Listeners | None = None
     followers: dict[UUID, list[Follower]] = field(default_factory=dict)
-    door: RunClient = field(init=False)
+    client: RunClient = field(init=False)
     _settled: dict[UUID, tuple[int, float]] = field(default_factory=dict)
     _resuming: dict[UUID, list[threading.Thread]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.door = EngineClient(self.project, self.history)
-        self.hands.busy = self.working
+        self.client = EngineClient(self.project, self.history)
+        self.workers.busy = self.working
 
     def open_web(self, armed: str = "") -> None:
         """From now on clients come by HTTP, and listen."""
-        env = {**self.hands.env(), "AGENTOPS_CHAOS": armed}
+        env = {**self.workers.env(), "AGENTOPS_CHAOS": armed}
         del env["DJANGO_SETTINGS_MODULE"]
-        self.web = WebProcess(self.stage, env=env, settings_module=self.hands.settings_module).start()
+        self.web = WebProcess(self.stage, env=env, settings_module=self.workers.settings_module).start()
         self.headers = with_key(self.project, "read", "write")
-        self.door = HttpClient(self.web.url, self.project, self.headers, self.history)
+        self.client = HttpClient(self.web.url, self.project, self.headers, self.history)
         self.listeners = Listeners()
 
     def add(self, program: Program) -> Lineage:
         """An agent for the program; its run is created by `create`."""
         number = len(self.lineages)
         slug = f"run-{number}"
-        program.agent(self.project, slug, self.world.url)
+        program.agent(self.project, slug, self.ledger.url)
         self.lineages.append(Lineage(program, slug, f"{slug} of {self.result.name}"[:120]))
         return self.lineages[-1]
 
     def create(self, lineage: Lineage) -> None:
-        self.door.create(lineage.slug, lineage.title)
+        self.client.create(lineage.slug, lineage.title)
 
     # --- The operator -------------------------------------------------------------------------------------------
 
@@ -109,13 +109,13 @@ class ScheduleEnvironment:
         until = time.monotonic() + within_s
         while True:
             done = meanwhile()
-            self.hands.watch(restart=restart)
+            self.workers.watch(restart=restart)
             try:
                 self.attend()
             except CUT:
                 connections.close_all()
             # Whoever is suspended shall wake up: a zombie must have its chance to do harm.
-            if done and all(each.over for each in self.lineages) and self.hands.woken():
+            if done and all(each.over for each in self.lineages) and self.workers.woken():
                 return True
             if time.monotonic() > until:
                 self.result.wrong("liveness", self._unfinished(within_s))
@@ -148,9 +148,9 @@ class ScheduleEnvironment:
 
     def _answer_for(self, run: AgentRun) -> None:
         for call in unknown_calls.unresolved(run):
-            told = self.world.settle(str(call.pk), run.lease_epoch)
+            told = self.ledger.settle(str(call.pk), run.lease_epoch)
             choice = OutcomeChoice.DONE if told["done"] else OutcomeChoice.RETRY
-            self.door.resolve(run.pk, call.pk, choice, told.get("output"))
+            self.client.resolve(run.pk, call.pk, choice, told.get("output"))
 
     def _resume(self, run: AgentRun) -> None:
         """Several people at once; those whose request got no answer try again."""
@@ -163,7 +163,7 @@ class ScheduleEnvironment:
 
     def _one_resume(self, run_id: UUID) -> None:
         try:
-            self.door.resume(run_id)
+            self.client.resume(run_id)
         finally:
             connections.close_all()
 
@@ -184,15 +184,15 @@ class ScheduleEnvironment:
         until = time.monotonic() + SEEN_S
         while not self._all_seen() and time.monotonic() < until:
             time.sleep(0.1)
-        time.sleep(2 * float(self.hands.pace["AGENTOPS_RENEW_S"]) + 0.5)
+        time.sleep(2 * float(self.workers.pace["AGENTOPS_RENEW_S"]) + 0.5)
 
     def _all_seen(self) -> bool:
-        passed = {(int(pid), float(at)) for at, pid, *_ in self.hands.lines()}
+        passed = {(int(pid), float(at)) for at, pid, *_ in self.workers.lines()}
         fenced = Attempt.objects.filter(end_reason="fenced").values_list("owner", flat=True)
         dropped = {int(owner.rsplit(":", 2)[1]) for owner in fenced}
         return all(
             pid in dropped or any(who == pid and at > woken for who, at in passed)
-            for pid, woken in self.hands.woken_at.items()
+            for pid, woken in self.workers.woken_at.items()
         )
 
     def _unfinished(self, within_s: float) -> str:

@@ -1,6 +1,6 @@
 """The workers of a schedule: started, watched, ended, and started again, as whoever operates a site would.
 
-May import the crash tests' rig. A worker that ends when nobody has ended it is a finding.
+A worker that ends when nobody has ended it is a finding.
 """
 
 from __future__ import annotations
@@ -100,37 +100,37 @@ class ChaosWorkers:
         return self.all[-1]
 
     def living(self) -> list[ChaosWorker]:
-        return [hand for hand in self.all if not hand.fate]
+        return [worker for worker in self.all if not worker.fate]
 
     def free(self) -> list[ChaosWorker]:
         """Those that nothing is going to happen to."""
-        return [hand for hand in self.living() if not hand.armed and not hand.wakes_at and hand.up]
+        return [worker for worker in self.living() if not worker.armed and not worker.wakes_at and worker.up]
 
     # --- What is done to them -----------------------------------------------------------------------------------
 
-    def kill(self, hand: ChaosWorker, kind: str = "kill") -> None:
-        self._end(hand, signal.SIGKILL, kind)
+    def kill(self, worker: ChaosWorker, kind: str = "kill") -> None:
+        self._end(worker, signal.SIGKILL, kind)
 
-    def term(self, hand: ChaosWorker) -> None:
-        self._end(hand, signal.SIGTERM, "term")
+    def term(self, worker: ChaosWorker) -> None:
+        self._end(worker, signal.SIGTERM, "term")
 
-    def _end(self, hand: ChaosWorker, number: signal.Signals, kind: str) -> None:
-        if hand.fate or not hand.process.alive:
+    def _end(self, worker: ChaosWorker, number: signal.Signals, kind: str) -> None:
+        if worker.fate or not worker.process.alive:
             return
         self._note(kind)
-        hand.fate, hand.wakes_at, hand.ended = kind, 0.0, time.monotonic()
+        worker.fate, worker.wakes_at, worker.ended = kind, 0.0, time.monotonic()
         if number == signal.SIGKILL:
-            self.deaths[hand.process.pid] = time.time()
-        hand.process.signal(number)
+            self.deaths[worker.process.pid] = time.time()
+        worker.process.signal(number)
         self._due.append(time.monotonic() + RESTART_S)
 
-    def suspend(self, hand: ChaosWorker) -> None:
+    def suspend(self, worker: ChaosWorker) -> None:
         """For longer than its leases live."""
-        if hand.fate or hand.wakes_at or not hand.process.alive:
+        if worker.fate or worker.wakes_at or not worker.process.alive:
             return
         self._note("stop")
-        hand.process.signal(signal.SIGSTOP)
-        hand.wakes_at = time.monotonic() + self.lease_s * 1.75
+        worker.process.signal(signal.SIGSTOP)
+        worker.wakes_at = time.monotonic() + self.lease_s * 1.75
 
     def cut(self, name: str = "") -> int:
         """The server ends the connections of one process, or of all that are ours."""
@@ -153,52 +153,52 @@ class ChaosWorkers:
 
     def watch(self, *, restart: bool = True) -> None:
         """Look after all of them; those that have ended get a successor, where somebody restarts."""
-        for hand in self.all:
-            self._watch(hand)
+        for worker in self.all:
+            self._watch(worker)
         now = time.monotonic()
         for due in [due for due in self._due if due <= now]:
             self._due.remove(due)
             if restart:
                 self.start()
 
-    def _watch(self, hand: ChaosWorker) -> None:
-        if hand.fate:
+    def _watch(self, worker: ChaosWorker) -> None:
+        if worker.fate:
             return
-        code = hand.process.exit_code
+        code = worker.process.exit_code
         if code is not None:
-            self._ended(hand, code)
-        elif hand.wakes_at:
-            if time.monotonic() >= hand.wakes_at:
-                self.woken_at[hand.process.pid] = time.time()
-                hand.process.signal(signal.SIGCONT)
-                hand.wakes_at = 0.0
-        elif hand.armed and not hand.met and hand.action != "KILL" and hand.process.suspended():
-            self._met(hand)
+            self._ended(worker, code)
+        elif worker.wakes_at:
+            if time.monotonic() >= worker.wakes_at:
+                self.woken_at[worker.process.pid] = time.time()
+                worker.process.signal(signal.SIGCONT)
+                worker.wakes_at = 0.0
+        elif worker.armed and not worker.met and worker.action != "KILL" and worker.process.suspended():
+            self._met(worker)
 
-    def _ended(self, hand: ChaosWorker, code: int) -> None:
-        if (self.mortal or (hand.armed and hand.action == "KILL")) and code == -signal.SIGKILL:
-            hand.fate, hand.met = "struck", True
+    def _ended(self, worker: ChaosWorker, code: int) -> None:
+        if (self.mortal or (worker.armed and worker.action == "KILL")) and code == -signal.SIGKILL:
+            worker.fate, worker.met = "struck", True
             self._note("kill by a run" if self.mortal else "kill at a point")
-            self.deaths[hand.process.pid] = time.time()
+            self.deaths[worker.process.pid] = time.time()
         else:
-            hand.fate = "ended"
-            self.result.wrong("processes", f"{hand.name} ended by itself with {code}\n{hand.process.said(30)}")
+            worker.fate = "ended"
+            self.result.wrong("processes", f"{worker.name} ended by itself with {code}\n{worker.process.said(30)}")
         self._due.append(time.monotonic() + RESTART_S)
 
-    def _met(self, hand: ChaosWorker) -> None:
+    def _met(self, worker: ChaosWorker) -> None:
         """It stands still at its point."""
-        hand.met = True
-        if hand.action == "CUT":
+        worker.met = True
+        if worker.action == "CUT":
             self._note("cut at a point")
-            self.cut(hand.name)
-            hand.process.signal(signal.SIGCONT)
+            self.cut(worker.name)
+            worker.process.signal(signal.SIGCONT)
         else:
             self._note("stop at a point")
-            hand.wakes_at = time.monotonic() + self.lease_s * 1.75
+            worker.wakes_at = time.monotonic() + self.lease_s * 1.75
 
     def woken(self) -> bool:
         """Whether nobody is suspended any more."""
-        return not any(hand.wakes_at for hand in self.all if not hand.fate)
+        return not any(worker.wakes_at for worker in self.all if not worker.fate)
 
     def strikes(self) -> list[tuple[float, int, str]]:
         """When, whom and where, of all that have met their point."""

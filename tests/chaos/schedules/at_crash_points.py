@@ -83,126 +83,126 @@ def twice(made: Case) -> Case:
     return replace(made, before=(*made.before, f"{made.point}:1"))
 
 
-def play(place: PlayerEnvironment, case: Case) -> Result:
+def play(environment: PlayerEnvironment, case: Case) -> Result:
     """Once; where the point is not met so often after all, with one hit less. Hit 0 is the last that there is."""
-    hit = case.hit or _last_hit(place, case)
+    hit = case.hit or _last_hit(environment, case)
     while True:
-        result = _play(place, replace(case, hit=hit))
+        result = _play(environment, replace(case, hit=hit))
         if hit == 1 or result.checks != {"no fault"}:
             return result
         hit -= 1
 
 
-def _last_hit(place: PlayerEnvironment, case: Case) -> int:
+def _last_hit(environment: PlayerEnvironment, case: Case) -> int:
     """How often the one who passes a point most passes it where nobody is struck."""
     if case.point in AFTER_A_DEATH or case.point == COMMAND:
         return len(case.programs)
-    if case.route not in place.passes:
-        result = Result("route", place.engine, "")
-        with playing(place, result, case.programs, redis=case.redis) as scene:
+    if case.route not in environment.passes:
+        result = Result("route", environment.engine, "")
+        with playing(environment, result, case.programs, redis=case.redis) as schedule:
             for program in case.programs:
-                scene.create(scene.add(program))
-            scene.hands.start(**case.env)
-            scene.settle(within_s=case.lively_s)
+                schedule.create(schedule.add(program))
+            schedule.workers.start(**case.env)
+            schedule.settle(within_s=case.lively_s)
         assert result.checks == {"no fault"}, result.problems
-        place.passes[case.route] = result.passed
-    return max(place.passes[case.route].get(case.point, 1), 1)
+        environment.passes[case.route] = result.passed
+    return max(environment.passes[case.route].get(case.point, 1), 1)
 
 
-def _play(place: PlayerEnvironment, case: Case) -> Result:
+def _play(environment: PlayerEnvironment, case: Case) -> Result:
     result = Result(case.name, case.engine, f"--engine {case.engine} --point {case.point}:{case.hit}:{case.action}")
-    with playing(place, result, case.programs, redis=case.redis, broken=case.sabotage) as scene:
+    with playing(environment, result, case.programs, redis=case.redis, broken=case.sabotage) as schedule:
         if case.web:
-            scene.open_web()
-        lineages = [scene.add(program) for program in case.programs]
+            schedule.open_web()
+        lineages = [schedule.add(program) for program in case.programs]
         if case.point == COMMAND:
-            _command(scene, case)
+            _command(schedule, case)
         else:
-            _strike(scene, case)
-        scene.settle(within_s=case.lively_s)
+            _strike(schedule, case)
+        schedule.settle(within_s=case.lively_s)
         if case.action == "STOP":
-            scene.let_zombies_act()
+            schedule.let_zombies_act()
         if not case.harmless and case.action == "KILL":
             for lineage in lineages:
-                _check_requests(scene, lineage, case)
+                _check_requests(schedule, lineage, case)
     return result
 
 
-def _strike(scene: ScheduleEnvironment, case: Case) -> None:
+def _strike(schedule: ScheduleEnvironment, case: Case) -> None:
     """The armed ones, one after the other; then one who is left alone."""
-    hands = scene.hands
+    workers = schedule.workers
     if case.hinted:
-        first = hands.start(_spec(case), case.action, **case.env)
+        first = workers.start(_spec(case), case.action, **case.env)
         eventually(lambda: "[queues]" in first.process.said(), within_s=60, why="the worker hears hints")
-        for lineage in scene.lineages:
-            scene.create(lineage)
-        _met(scene, first, case)
-        hands.start()
+        for lineage in schedule.lineages:
+            schedule.create(lineage)
+        _met(schedule, first, case)
+        workers.start()
         return
-    for lineage in scene.lineages:
-        scene.create(lineage)
+    for lineage in schedule.lineages:
+        schedule.create(lineage)
     if case.harmless:
-        hands.start()
+        workers.start()
         return
     for spec in case.before:
-        _met(scene, hands.start(spec), case)
-    _met(scene, hands.start(_spec(case), case.action, **case.env), case)
-    hands.start()
+        _met(schedule, workers.start(spec), case)
+    _met(schedule, workers.start(_spec(case), case.action, **case.env), case)
+    workers.start()
 
 
 def _spec(case: Case) -> str:
     return f"{case.point}:{case.hit}"
 
 
-def _met(scene: ScheduleEnvironment, hand: ChaosWorker, case: Case) -> None:
+def _met(schedule: ScheduleEnvironment, worker: ChaosWorker, case: Case) -> None:
     """Until it has met its point, or everything is over without that."""
     until = time.monotonic() + case.lively_s
-    while not (hand.met or hand.fate) and scene.working() and time.monotonic() < until:
-        scene.hands.watch(restart=False)
-        scene.attend()
+    while not (worker.met or worker.fate) and schedule.working() and time.monotonic() < until:
+        schedule.workers.watch(restart=False)
+        schedule.attend()
         time.sleep(0.03)
 
 
-def _command(scene: ScheduleEnvironment, case: Case) -> None:
+def _command(schedule: ScheduleEnvironment, case: Case) -> None:
     """A person's resume dies in its transaction: the run it makes is never heard of."""
-    first = scene.lineages[0]
-    scene.away = True
-    scene.hands.start()
-    for lineage in scene.lineages:
-        scene.create(lineage)
+    first = schedule.lineages[0]
+    schedule.away = True
+    schedule.workers.start()
+    for lineage in schedule.lineages:
+        schedule.create(lineage)
 
     def is_paused() -> bool:
-        scene.attend()
+        schedule.attend()
         return first.newest is not None and first.newest.state is RunStatus.PAUSED
 
     eventually(is_paused, within_s=LIVELY_S, why="the first run has made its steps")
     chaos = f"{_spec(case)}:{'KILL' if case.action == 'KILL' else 'STOP'}"
-    env = {**scene.hands.env(), "AGENTOPS_PROCESS_NAME": "agentops-command", "AGENTOPS_CHAOS": chaos}
-    command = scene.stage.spawn(["agent", "resume", str(first.runs[0].pk)], program="agentops", **env)
+    env = {**schedule.workers.env(), "AGENTOPS_PROCESS_NAME": "agentops-command", "AGENTOPS_CHAOS": chaos}
+    command = schedule.stage.spawn(["agent", "resume", str(first.runs[0].pk)], program="agentops", **env)
     if case.action == "KILL":
         if command.wait(within_s=LIVELY_S, why="killed in its transaction") == -signal.SIGKILL:
-            scene.result.fault("kill at a point")
+            schedule.result.fault("kill at a point")
     else:
-        _hold_up(scene, command, case)
-    scene.away = False
+        _hold_up(schedule, command, case)
+    schedule.away = False
 
 
-def _hold_up(scene: ScheduleEnvironment, command: ChildProcess, case: Case) -> None:
+def _hold_up(schedule: ScheduleEnvironment, command: ChildProcess, case: Case) -> None:
     eventually(lambda: not command.alive or command.suspended(), within_s=LIVELY_S, why="suspended in its transaction")
     if not command.alive:
         return
     if case.action == "CUT":
-        scene.result.fault("cut at a point")
-        scene.hands.cut("agentops-command")
+        schedule.result.fault("cut at a point")
+        schedule.workers.cut("agentops-command")
     else:
-        scene.result.fault("stop at a point")
-        time.sleep(scene.hands.lease_s * 1.75)
+        schedule.result.fault("stop at a point")
+        time.sleep(schedule.workers.lease_s * 1.75)
     command.signal(signal.SIGCONT)
 
 
-def _check_requests(scene: ScheduleEnvironment, lineage: Lineage, case: Case) -> None:
+def _check_requests(schedule: ScheduleEnvironment, lineage: Lineage, case: Case) -> None:
     """A crash costs one request to the model at most."""
-    asked, needed = checks.requests_of(scene, lineage)
+    asked, needed = checks.requests_of(schedule, lineage)
     deaths = 1 + len(case.before)
     if asked > needed + deaths:
-        scene.result.wrong("requests", f"{asked} where {needed} are needed, after {deaths} deaths")
+        schedule.result.wrong("requests", f"{asked} where {needed} are needed, after {deaths} deaths")

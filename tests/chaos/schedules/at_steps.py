@@ -49,28 +49,28 @@ class Playing:
     """A crash while it is played."""
 
     crash: Crash
-    scene: ScheduleEnvironment
+    schedule: ScheduleEnvironment
     route: list[str]
     #: The step that the run stood at, for each death.
     fell_at: list[int] = field(default_factory=list)
 
     @property
-    def hands(self) -> ChaosWorkers:
-        return self.scene.hands
+    def workers(self) -> ChaosWorkers:
+        return self.schedule.workers
 
     def until(self, spec: str) -> bool:
         """One worker until it dies at its point; whether it has, before the run was over."""
         env = SHORT_SLICES if self.crash.point in IN_A_SLICE else {}
-        hand = self.hands.start(spec, **env)
+        worker = self.workers.start(spec, **env)
         until = time.monotonic() + LIVELY_S
-        while not hand.fate and self.scene.working() and time.monotonic() < until:
-            self.hands.watch(restart=False)
-            self.scene.attend()
+        while not worker.fate and self.schedule.working() and time.monotonic() < until:
+            self.workers.watch(restart=False)
+            self.schedule.attend()
             time.sleep(0.02)
-        if hand.met:
-            run = self.scene.lineages[0].newest
+        if worker.met:
+            run = self.schedule.lineages[0].newest
             self.fell_at.append(run.step_count if run is not None else 0)
-        return hand.met
+        return worker.met
 
     def once(self) -> bool:
         """False where the step does not meet the point."""
@@ -115,20 +115,20 @@ def hit_of(route: list[str], point: str, step: int) -> int:
     return 0
 
 
-def play(place: PlayerEnvironment, crash: Crash) -> Result:
-    route = _route(place)
+def play(environment: PlayerEnvironment, crash: Crash) -> Result:
+    route = _route(environment)
     result = Result(crash.name, crash.engine, crash.again)
-    with playing(place, result, [TWELVE], redis=crash.point in IN_A_SLICE) as scene:
-        lineage = scene.add(TWELVE)
-        scene.create(lineage)
-        scene.attend()
-        struck = Playing(crash, scene, route)
+    with playing(environment, result, [TWELVE], redis=crash.point in IN_A_SLICE) as schedule:
+        lineage = schedule.add(TWELVE)
+        schedule.create(lineage)
+        schedule.attend()
+        struck = Playing(crash, schedule, route)
         met = struck.once() if crash.step else struck.at_every_restart()
-        if scene.working():
-            scene.hands.start()
-        scene.settle(within_s=LIVELY_S)
-        asked, needed = checks.requests_of(scene, lineage)
-        deaths = len(scene.hands.deaths)
+        if schedule.working():
+            schedule.workers.start()
+        schedule.settle(within_s=LIVELY_S)
+        asked, needed = checks.requests_of(schedule, lineage)
+        deaths = len(schedule.workers.deaths)
         if asked > needed + deaths:
             result.wrong("requests", f"{asked} where {needed} are needed, after {deaths} deaths")
         if not met and crash.step and crash.point in IN_A_STEP and not hit_of(route, crash.point, crash.step):
@@ -136,14 +136,14 @@ def play(place: PlayerEnvironment, crash: Crash) -> Result:
     return result
 
 
-def _route(place: PlayerEnvironment) -> list[str]:
+def _route(environment: PlayerEnvironment) -> list[str]:
     """The points that the run passes when nothing happens, in their order."""
-    if not place.route:
-        result = Result("route", place.engine, "")
-        with playing(place, result, [TWELVE]) as scene:
-            scene.create(scene.add(TWELVE))
-            scene.hands.start()
-            scene.settle(within_s=LIVELY_S)
-            place.route = [words[0] for _, _, kind, *words in scene.hands.lines() if kind == "pass"]
+    if not environment.route:
+        result = Result("route", environment.engine, "")
+        with playing(environment, result, [TWELVE]) as schedule:
+            schedule.create(schedule.add(TWELVE))
+            schedule.workers.start()
+            schedule.settle(within_s=LIVELY_S)
+            environment.route = [words[0] for _, _, kind, *words in schedule.workers.lines() if kind == "pass"]
         assert result.checks == {"no fault"}, result.problems
-    return place.route
+    return environment.route

@@ -89,7 +89,7 @@ def _possible(order: Order, engine: str) -> bool:
 def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
     def seeds(number: int, *, product_pace: bool = False) -> list[Order]:
         first = asked.first + (500_000 if product_pace else 0)
-        return [_seed(first + place, engine, product_pace=product_pace) for place in range(number)]
+        return [_seed(first + index, engine, product_pace=product_pace) for index in range(number)]
 
     match asked.what:
         case "check":

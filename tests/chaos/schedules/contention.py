@@ -35,44 +35,44 @@ LIVES_S = 1.0
 EACH_ALONE, STARTS_S = 6, 12.0
 
 
-def play(place: PlayerEnvironment, name: str, *, broken: str = "") -> Result:
-    again = f"--engine {place.engine} --crowd {name}"
-    result = Result(f"{name}{f' with {broken}' if broken else ''}", place.engine, again)
+def play(environment: PlayerEnvironment, name: str, *, broken: str = "") -> Result:
+    again = f"--engine {environment.engine} --crowd {name}"
+    result = Result(f"{name}{f' with {broken}' if broken else ''}", environment.engine, again)
     programs = _PROGRAMS[name]()
-    with playing(place, result, programs, redis=name in SLICE_S, broken=broken) as scene:
+    with playing(environment, result, programs, redis=name in SLICE_S, broken=broken) as schedule:
         for program in programs:
-            scene.create(scene.add(program))
-        _CROWDS[name](scene)
+            schedule.create(schedule.add(program))
+        _CROWDS[name](schedule)
     return result
 
 
 # --- More runs than slots -----------------------------------------------------------------------------------------
 
 
-def _saturated(scene: ScheduleEnvironment) -> None:
+def _saturated(schedule: ScheduleEnvironment) -> None:
     """Two workers with one slot each, long runs, and kill -9 of one worker: all others and the victim take turns."""
-    _on_two_slots(scene, SLICE_S["saturated"])
+    _on_two_slots(schedule, SLICE_S["saturated"])
 
 
-def _twenty(scene: ScheduleEnvironment) -> None:
+def _twenty(schedule: ScheduleEnvironment) -> None:
     """The same with 20 runs, and with how long each waited, in seconds."""
-    _on_two_slots(scene, SLICE_S["twenty"])
-    fairness.measure(scene)
+    _on_two_slots(schedule, SLICE_S["twenty"])
+    fairness.measure(schedule)
 
 
-def _on_two_slots(scene: ScheduleEnvironment, slice_s: str) -> None:
-    hands = [scene.hands.start(AGENTOPS_CONCURRENCY="1", AGENTOPS_SLICE_S=slice_s) for _ in range(2)]
-    under_way = len(scene.lineages) * 2
-    eventually(lambda: scene.world.requests() >= under_way, within_s=LIVELY_S, why="all runs have begun")
-    eventually(lambda: _holds(hands[0]), within_s=LIVELY_S, why="it is at work")
-    scene.hands.kill(hands[0])
-    scene.settle(within_s=LIVELY_S, restart=False)
-    fairness.check(scene)
+def _on_two_slots(schedule: ScheduleEnvironment, slice_s: str) -> None:
+    workers = [schedule.workers.start(AGENTOPS_CONCURRENCY="1", AGENTOPS_SLICE_S=slice_s) for _ in range(2)]
+    under_way = len(schedule.lineages) * 2
+    eventually(lambda: schedule.ledger.requests() >= under_way, within_s=LIVELY_S, why="all runs have begun")
+    eventually(lambda: _holds(workers[0]), within_s=LIVELY_S, why="it is at work")
+    schedule.workers.kill(workers[0])
+    schedule.settle(within_s=LIVELY_S, restart=False)
+    fairness.check(schedule)
 
 
-def _holds(hand: ChaosWorker, *, alone: bool = False) -> bool:
+def _holds(worker: ChaosWorker, *, alone: bool = False) -> bool:
     """Whether it, or with `alone` a process that it started for a single run, holds a run."""
-    held = Attempt.objects.filter(ended_at=None, owner__contains=f":{hand.process.pid}:")
+    held = Attempt.objects.filter(ended_at=None, owner__contains=f":{worker.process.pid}:")
     return any(
         not alone or transitions.OF_A_WORKER in owner.rpartition(":")[2]
         for owner in held.values_list("owner", flat=True)
@@ -82,48 +82,48 @@ def _holds(hand: ChaosWorker, *, alone: bool = False) -> bool:
 # --- A run that ends its process ----------------------------------------------------------------------------------
 
 
-def _killer(scene: ScheduleEnvironment) -> None:
+def _killer(schedule: ScheduleEnvironment) -> None:
     """The bad one ends paused, innocent ones beside it complete, and it takes two workers with it at most."""
     bad = Program(900, length=4, explodes_at=2)
-    run = creation.create(scene.project, bad.agent(scene.project, "bad", scene.world.url), PROMPT, by="chaos")
-    scene.harmful.append(run.pk)
-    scene.hands.mortal = True
-    scene.hands.start()
+    run = creation.create(schedule.project, bad.agent(schedule.project, "bad", schedule.ledger.url), PROMPT, by="chaos")
+    schedule.harmful.append(run.pk)
+    schedule.workers.mortal = True
+    schedule.workers.start()
 
     def is_paused() -> bool:
         return AgentRun.objects.filter(pk=run.pk, status=RunStatus.PAUSED, status_reason="poison_step").exists()
 
-    scene.settle(within_s=LIVELY_S, meanwhile=is_paused)
-    if len(scene.hands.deaths) > MOST_WORKERS:
-        scene.result.wrong("blame", f"a bad run took {len(scene.hands.deaths)} workers with it")
+    schedule.settle(within_s=LIVELY_S, meanwhile=is_paused)
+    if len(schedule.workers.deaths) > MOST_WORKERS:
+        schedule.result.wrong("blame", f"a bad run took {len(schedule.workers.deaths)} workers with it")
 
 
 # --- Restarts of everything ---------------------------------------------------------------------------------------
 
 
-def _restarts(scene: ScheduleEnvironment) -> None:
+def _restarts(schedule: ScheduleEnvironment) -> None:
     """kill -9 of the whole site, again and again, in the middle of steps: nobody is blamed, and all complete."""
     dice = Random(RESTARTS)
     for number in range(1, RESTARTS + 1):
-        hand = scene.hands.start()
-        eventually(lambda hand=hand: hand.up, within_s=60, why="the site is up")
+        worker = schedule.workers.start()
+        eventually(lambda worker=worker: worker.up, within_s=60, why="the site is up")
         # In the middle of a step, if there is one: what has died in one step again and again waits for a while.
         alone = number % EACH_ALONE == 0
         until = time.monotonic() + (STARTS_S if alone else LIVES_S)
-        while not _holds(hand, alone=alone) and time.monotonic() < until:
+        while not _holds(worker, alone=alone) and time.monotonic() < until:
             time.sleep(0.02)
         time.sleep(dice.random() * LIVES_S / 2)
-        scene.hands.kill(hand)
-        scene.hands.watch(restart=False)
-        hand.process.wait(within_s=20, why="killed")
-        _end_leases(hand)
-    scene.hands.start()
-    scene.settle(within_s=LIVELY_S)
+        schedule.workers.kill(worker)
+        schedule.workers.watch(restart=False)
+        worker.process.wait(within_s=20, why="killed")
+        _end_leases(worker)
+    schedule.workers.start()
+    schedule.settle(within_s=LIVELY_S)
 
 
-def _end_leases(hand: ChaosWorker) -> None:
+def _end_leases(worker: ChaosWorker) -> None:
     """As an embedded site does that starts again on the same home."""
-    mine = f":{hand.process.pid}:"
+    mine = f":{worker.process.pid}:"
     for owner in AgentRun.objects.filter(lease_owner__contains=mine).values_list("lease_owner", flat=True).distinct():
         transitions.expire_leases(owner or "")
 

@@ -1,4 +1,4 @@
-"""The frame of every schedule: a stage before it, and all checks after it. May import the rig."""
+"""The frame of every schedule: databases, workers and a ledger before it, and all checks after it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = 60
 
 @contextmanager
 def playing(
-    place: PlayerEnvironment,
+    environment: PlayerEnvironment,
     result: Result,
     programs: Sequence[Program],
     *,
@@ -33,17 +33,19 @@ def playing(
 ) -> Iterator[ScheduleEnvironment]:
     """Play it in the block, to the end; what is wrong then stands in the result. `broken` names a sabotage."""
     began = time.monotonic()
-    twins = place.twins(list(programs))
-    with place.stage(redis=redis) as (stage, world):
-        hands = ChaosWorkers(stage, result, dict(pace), sabotage=broken)
-        scene = ScheduleEnvironment(stage, world, hands, result, Project.objects.create(slug="chaos", name="Chaos"))
+    twins = environment.twins(list(programs))
+    with environment.stage(redis=redis) as (stage, ledger):
+        workers = ChaosWorkers(stage, result, dict(pace), sabotage=broken)
+        schedule = ScheduleEnvironment(
+            stage, ledger, workers, result, Project.objects.create(slug="chaos", name="Chaos")
+        )
         sabotage.prepare_database(broken)
-        yield scene
-        scene.rest()
-        checks.all_of(scene, twins)
+        yield schedule
+        schedule.rest()
+        checks.all_of(schedule, twins)
         if result.problems:
-            result.logs = "\n".join(hand.process.said(LINES) for hand in hands.all)
-        checks.check_leftovers(scene)
+            result.logs = "\n".join(worker.process.said(LINES) for worker in workers.all)
+        checks.check_leftovers(schedule)
     if not result.faults and not result.skipped:
         result.wrong("no fault", "nothing happened in this schedule, so it proves nothing")
     result.seconds = round(time.monotonic() - began, 1)

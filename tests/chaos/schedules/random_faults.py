@@ -29,11 +29,11 @@ REDIS_AWAY_S = 1.0
 
 @dataclass
 class Nemesis:
-    """Does each deed of the plan when its time has come."""
+    """Takes each action of the plan when it is due."""
 
-    place: PlayerEnvironment
+    environment: PlayerEnvironment
     plan: Plan
-    scene: ScheduleEnvironment
+    schedule: ScheduleEnvironment
     _faults: list[PlannedAction] = field(init=False)
     _operations: list[PlannedAction] = field(init=False)
     _late: list[PlannedAction] = field(default_factory=list)
@@ -45,24 +45,24 @@ class Nemesis:
 
     def act(self) -> bool:
         """Whatever is due; whether nothing is left to do."""
-        made = self.scene.world.requests()
+        made = self.schedule.ledger.requests()
         self._look_after_servers()
-        for deed in _due(self._operations, made):
-            self._clients.append(threading.Thread(target=self._operate, args=[deed], daemon=True))
+        for planned in _due(self._operations, made):
+            self._clients.append(threading.Thread(target=self._operate, args=[planned], daemon=True))
             self._clients[-1].start()
-        for deed in _due(self._faults, made):
-            self._harm(deed)
+        for planned in _due(self._faults, made):
+            self._harm(planned)
         self._faults += self._late
         self._late = []
         idle = not any(client.is_alive() for client in self._clients)
-        over = not self.scene.working()
+        over = not self.schedule.working()
         return (over or not (self._faults or self._operations)) and idle and not self._redis_back_at
 
     def _look_after_servers(self) -> None:
         if self._redis_back_at and time.monotonic() >= self._redis_back_at:
             self._redis_back_at = 0.0
-            self.place.redis.start()
-        web = self.scene.web
+            self.environment.redis.start()
+        web = self.schedule.web
         if web is not None and web.process is not None and not web.process.alive:
             # It has met its crash point: whoever operates it starts it again.
             self._note("kill web at a point")
@@ -71,85 +71,85 @@ class Nemesis:
 
     # --- Clients ------------------------------------------------------------------------------------------------
 
-    def _operate(self, deed: PlannedAction) -> None:
+    def _operate(self, planned: PlannedAction) -> None:
         """On a thread of its own: an answer may take its time."""
-        scene = self.scene
-        lineage = scene.lineages[deed.number % len(scene.lineages)]
+        schedule = self.schedule
+        lineage = schedule.lineages[planned.number % len(schedule.lineages)]
         run = lineage.newest
         if run is None:
             return
-        key = f"{deed.kind}-{self.plan.seed}-{deed.after}-{deed.number}"
+        key = f"{planned.kind}-{self.plan.seed}-{planned.after}-{planned.number}"
         try:
-            if deed.kind == "send":
-                scene.door.send(run.pk, f"note {key}")
-            elif deed.kind == "pause":
-                scene.door.pause(run.pk, key)
+            if planned.kind == "send":
+                schedule.client.send(run.pk, f"note {key}")
+            elif planned.kind == "pause":
+                schedule.client.pause(run.pk, key)
             else:
                 lineage.stopped = True
-                scene.door.stop(run.pk, key)
+                schedule.client.stop(run.pk, key)
         finally:
             connections.close_all()
 
     # --- Harm ---------------------------------------------------------------------------------------------------
 
-    def _harm(self, deed: PlannedAction) -> None:
-        if not self.scene.working():
+    def _harm(self, planned: PlannedAction) -> None:
+        if not self.schedule.working():
             return
-        hands = self.scene.hands
-        match deed.kind:
+        workers = self.schedule.workers
+        match planned.kind:
             case "kill" | "term" | "stop":
-                self._harm_one(deed)
+                self._harm_one(planned)
             case "cut":
-                if hands.cut():
+                if workers.cut():
                     self._note("cut")
             case "restart postgres":
-                assert self.place.cluster is not None
-                self.place.cluster.restart()
+                assert self.environment.cluster is not None
+                self.environment.cluster.restart()
                 self._note("restart of postgres")
             case "flush redis" | "kill redis" | "hints":
-                self._harm_redis(deed.kind)
+                self._harm_redis(planned.kind)
             case "kill web" | "restart web" | "drop listeners":
-                self._harm_web(deed.kind)
+                self._harm_web(planned.kind)
 
-    def _harm_one(self, deed: PlannedAction) -> None:
+    def _harm_one(self, planned: PlannedAction) -> None:
         """One of those at work, if there is one that nothing else is going to happen to."""
-        hands = self.scene.hands
-        free = hands.free()
+        workers = self.schedule.workers
+        free = workers.free()
         if not free:
             # None is up: it waits for the next one.
-            self._late.append(deed)
+            self._late.append(planned)
             return
-        hand = free[deed.number % len(free)]
-        if deed.kind == "stop":
-            hands.suspend(hand)
-        elif deed.kind == "term":
-            hands.term(hand)
+        worker = free[planned.number % len(free)]
+        if planned.kind == "stop":
+            workers.suspend(worker)
+        elif planned.kind == "term":
+            workers.term(worker)
         else:
-            hands.kill(hand, "kill of a forking parent" if hand.pool == "prefork" else "kill")
+            workers.kill(worker, "kill of a forking parent" if worker.pool == "prefork" else "kill")
 
     def _harm_redis(self, kind: str) -> None:
         if self._redis_back_at:
             return  # it is away already
         if kind == "kill redis":
-            self.place.redis.kill()
+            self.environment.redis.kill()
             self._redis_back_at = time.monotonic() + REDIS_AWAY_S
             self._note("kill of redis")
         elif kind == "flush redis":
-            with redis_client.Redis.from_url(self.place.redis.url) as client:
+            with redis_client.Redis.from_url(self.environment.redis.url) as client:
                 client.flushall()
             self._note("flush of redis")
         else:
-            for lineage in self.scene.lineages:
+            for lineage in self.schedule.lineages:
                 if lineage.newest is not None:
-                    self.place.redis.hint(lineage.newest.pk, times=10)
+                    self.environment.redis.hint(lineage.newest.pk, times=10)
             self._note("ten hints for each run")
 
     def _harm_web(self, kind: str) -> None:
-        web, listeners = self.scene.web, self.scene.listeners
+        web, listeners = self.schedule.web, self.schedule.listeners
         if web is None or listeners is None:
             return
         if kind == "drop listeners":
-            for followers in self.scene.followers.values():
+            for followers in self.schedule.followers.values():
                 for follower in followers:
                     listeners.call(follower.drop)
         elif kind == "kill web":
@@ -160,50 +160,52 @@ class Nemesis:
         self._note(kind)
 
     def _note(self, kind: str) -> None:
-        if self.scene.working():
-            self.scene.result.fault(kind)
+        if self.schedule.working():
+            self.schedule.result.fault(kind)
 
 
-def _due(deeds: list[PlannedAction], made: int) -> list[PlannedAction]:
-    due = [deed for deed in deeds if deed.after <= made]
-    deeds[:] = [deed for deed in deeds if deed.after > made]
+def _due(planned_actions: list[PlannedAction], made: int) -> list[PlannedAction]:
+    due = [planned for planned in planned_actions if planned.after <= made]
+    planned_actions[:] = [planned for planned in planned_actions if planned.after > made]
     return due
 
 
-def play(place: PlayerEnvironment, plan: Plan) -> Result:
+def play(environment: PlayerEnvironment, plan: Plan) -> Result:
     result = Result(f"seed {plan.seed}", plan.engine, plan.again)
     programs = [Program(**asdict(run)) for run in plan.runs]
     pace, lively_s = ({**PACE, **PRODUCT_PACE}, LIVELY_PRODUCT_S) if plan.product_pace else (PACE, LIVELY_S)
-    with playing(place, result, programs, redis=plan.redis, pace=pace) as scene:
+    with playing(environment, result, programs, redis=plan.redis, pace=pace) as schedule:
         if plan.web:
-            scene.open_web(plan.web_armed)
-        _start(scene, plan, [scene.add(program) for program in programs])
-        settled = scene.settle(within_s=lively_s, meanwhile=Nemesis(place, plan, scene).act)
+            schedule.open_web(plan.web_armed)
+        _start(schedule, plan, [schedule.add(program) for program in programs])
+        settled = schedule.settle(within_s=lively_s, meanwhile=Nemesis(environment, plan, schedule).act)
         if settled:
             if any(kind.startswith("stop") for kind in result.faults):
-                scene.let_zombies_act()
-            checks.check_listeners(scene)
-        _check_ends(scene.hands)
+                schedule.let_zombies_act()
+            checks.check_listeners(schedule)
+        _check_ends(schedule.workers)
     if plan.product_pace:
         _check_pace(result)
     return result
 
 
-def _start(scene: ScheduleEnvironment, plan: Plan, lineages: list[Lineage]) -> None:
+def _start(schedule: ScheduleEnvironment, plan: Plan, lineages: list[Lineage]) -> None:
     for number, pool in enumerate(plan.workers):
         armed = plan.armed if number == len(plan.workers) - 1 else ""
-        scene.hands.start(armed, plan.action, pool=pool)
+        schedule.workers.start(armed, plan.action, pool=pool)
     for lineage in lineages:
-        scene.create(lineage)
+        schedule.create(lineage)
 
 
-def _check_ends(hands: ChaosWorkers) -> None:
+def _check_ends(workers: ChaosWorkers) -> None:
     """Whoever was asked to end has ended, by itself."""
-    for hand in hands.all:
-        if hand.fate == "term":
-            code = hand.process.wait(within_s=GRACE_S + 25, why=f"{hand.name} ends after SIGTERM")
-            if code != 0 and not hand.early:
-                hands.result.wrong("processes", f"{hand.name} ended with {code} after SIGTERM\n{hand.process.said(20)}")
+    for worker in workers.all:
+        if worker.fate == "term":
+            code = worker.process.wait(within_s=GRACE_S + 25, why=f"{worker.name} ends after SIGTERM")
+            if code != 0 and not worker.early:
+                workers.result.wrong(
+                    "processes", f"{worker.name} ended with {code} after SIGTERM\n{worker.process.said(20)}"
+                )
 
 
 def _check_pace(result: Result) -> None:

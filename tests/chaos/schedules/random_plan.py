@@ -120,17 +120,17 @@ def _faults(
     kinds = [*OF_WORKERS, *(OF_POSTGRES if engine == "postgres" else ())]
     kinds += [*(OF_REDIS if redis else ()), *(OF_WEB if web else ())]
     some = [dice.choice(STRONG), *(dice.choice(kinds) for _ in range(dice.randrange(6)))]
-    return sorted((_deed(dice, kind, steps, early=not place) for place, kind in enumerate(some)), key=_when)
+    return sorted((_planned(dice, kind, steps, early=not index) for index, kind in enumerate(some)), key=_when)
 
 
 def _operations(dice: Random, steps: int) -> list[PlannedAction]:
     kinds = [*["send"] * dice.randrange(5), *["pause"] * dice.randrange(3), *["stop"] * (dice.random() < 0.2)]
-    return sorted((_deed(dice, kind, steps) for kind in kinds), key=_when)
+    return sorted((_planned(dice, kind, steps) for kind in kinds), key=_when)
 
 
-def _deed(dice: Random, kind: str, steps: int, *, early: bool = False) -> PlannedAction:
+def _planned(dice: Random, kind: str, steps: int, *, early: bool = False) -> PlannedAction:
     return PlannedAction(dice.randrange(1, max(steps // 3 if early else steps, 2)), kind, dice.randrange(100))
 
 
-def _when(deed: PlannedAction) -> tuple[int, str, int]:
-    return (deed.after, deed.kind, deed.number)
+def _when(planned: PlannedAction) -> tuple[int, str, int]:
+    return (planned.after, planned.kind, planned.number)

@@ -1,6 +1,6 @@
 """The proof that the rig sees: for each sabotage a schedule that is green without it and must be red with it.
 
-May import the rig. Being red is not enough: the check that is named here, or one of them, must have found something.
+Being red is not enough: the check that is named here, or one of them, must have found something.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ def proofs(engine: str) -> dict[str, Proof]:
     return {name: proof for name, proof in made.items() if engine in proof.engines}
 
 
-def play(place: PlayerEnvironment, name: str) -> Result:
+def play(environment: PlayerEnvironment, name: str) -> Result:
     """The schedule with its sabotage; green means that the rig is blind, and is the finding."""
     if name in OF_CROWDS:
         crowd, seen_by = OF_CROWDS[name]
-        seen = contention.play(place, crowd, broken=name)
+        seen = contention.play(environment, crowd, broken=name)
     else:
-        proof = proofs(place.engine)[name]
-        seen, seen_by = at_crash_points.play(place, replace(proof.case, sabotage=name)), proof.seen_by
+        proof = proofs(environment.engine)[name]
+        seen, seen_by = at_crash_points.play(environment, replace(proof.case, sabotage=name)), proof.seen_by
     result = Result(
-        f"sabotage {name}", place.engine, f"--engine {place.engine} --sabotage {name}", seconds=seen.seconds
+        f"sabotage {name}", environment.engine, f"--engine {environment.engine} --sabotage {name}", seconds=seen.seconds
     )
     if not seen.checks & seen_by or seen.checks & BROKEN:
         found = "; ".join(seen.problems) or "nothing"
@@ -85,8 +85,8 @@ def play(place: PlayerEnvironment, name: str) -> Result:
     return result
 
 
-def control(place: PlayerEnvironment, name: str) -> Result:
+def control(environment: PlayerEnvironment, name: str) -> Result:
     """The same schedule by the product as it is."""
-    result = at_crash_points.play(place, proofs(place.engine)[name].case)
+    result = at_crash_points.play(environment, proofs(environment.engine)[name].case)
     result.name = f"without {name}"
     return result

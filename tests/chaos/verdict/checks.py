@@ -34,20 +34,20 @@ ENDS = ("run.completed", "run.failed", "run.stopped", "run.resumed")
 GIVEN_BACK = ("slice_over", "worker_ending")
 
 
-def all_of(scene: ScheduleEnvironment, twins: dict[Program, LineageSummary]) -> None:
+def all_of(schedule: ScheduleEnvironment, twins: dict[Program, LineageSummary]) -> None:
     """Everything that the rows can tell; the processes may still be alive."""
-    result = scene.result
+    result = schedule.result
     result.runs = AgentRun.objects.count()
     check_rows(result)
-    told = scene.world.everything()
+    told = schedule.ledger.everything()
     check_effects(told["arrivals"], result)
-    check_requests(scene, told["requests"])
-    check_history(scene)
-    check_stories(scene, twins)
-    check_hints(scene.hands, result)
-    measure(scene.hands, result)
-    check_logs(scene.stage, result)
-    check_blame(scene)
+    check_requests(schedule, told["requests"])
+    check_history(schedule)
+    check_summaries(schedule, twins)
+    check_hints(schedule.workers, result)
+    measure(schedule.workers, result)
+    check_logs(schedule.stage, result)
+    check_blame(schedule)
 
 
 def check_rows(result: Result) -> None:
@@ -101,26 +101,26 @@ def check_epochs(arrivals: list[dict[str, Any]], result: Result) -> None:
             result.wrong("effects", f"epoch {epoch} of run {run} made {times} calls after it was taken over")
 
 
-def check_requests(scene: ScheduleEnvironment, requests: list[dict[str, Any]]) -> None:
+def check_requests(schedule: ScheduleEnvironment, requests: list[dict[str, Any]]) -> None:
     """Every request to the model was announced by an event, and asked again only where an answer was lost."""
-    scene.result.requests = len(requests)
+    schedule.result.requests = len(requests)
     asked = Counter((each["agent"], each["step"]) for each in requests)
-    for lineage in scene.lineages:
+    for lineage in schedule.lineages:
         events = Event.objects.filter(log__in=[run.pk for run in lineage.runs])
         starts = Counter(events.filter(type="llm.turn.start").values_list("step", flat=True))
         lost = Counter(events.filter(type="llm.turn.abandoned").values_list("step", flat=True))
         taken_back = Counter(events.filter(type="run.rolled_back").values_list("step", flat=True))
         for (slug, step), times in asked.items():
             if slug == lineage.slug and times > starts[step]:
-                scene.result.wrong("requests", f"{slug} asked {times}× for step {step}, announced {starts[step]}×")
+                schedule.result.wrong("requests", f"{slug} asked {times}× for step {step}, announced {starts[step]}×")
         for step, times in starts.items():
             if times > 1 + lost[step] + taken_back[step]:
-                scene.result.wrong("requests", f"{lineage.slug} began step {step} {times}×, lost {lost[step]}")
+                schedule.result.wrong("requests", f"{lineage.slug} began step {step} {times}×, lost {lost[step]}")
 
 
-def requests_of(scene: ScheduleEnvironment, lineage: Lineage) -> tuple[int, int]:
+def requests_of(schedule: ScheduleEnvironment, lineage: Lineage) -> tuple[int, int]:
     """How often a lineage asked the model, and how often it would have without a crash."""
-    asked = [each for each in scene.world.everything()["requests"] if each["agent"] == lineage.slug]
+    asked = [each for each in schedule.ledger.everything()["requests"] if each["agent"] == lineage.slug]
     program = lineage.program
     wishes = {"seed": program.seed, "faults": program.faults}
     steps = {each["step"] for each in asked}
@@ -135,13 +135,13 @@ def requests_of(scene: ScheduleEnvironment, lineage: Lineage) -> tuple[int, int]
 # --- W2 and W3: what clients were told ----------------------------------------------------------------------------
 
 
-def check_listeners(scene: ScheduleEnvironment, *, within_s: float = 20) -> None:
+def check_listeners(schedule: ScheduleEnvironment, *, within_s: float = 20) -> None:
     """W2: each listener has heard 1, 2, 3 … to the end of its run, over all of its connections.
 
     What a worker says late, after the end, only those hear who come after that.
     """
     until = time.monotonic() + within_s
-    for run_id, followers in scene.followers.items():
+    for run_id, followers in schedule.followers.items():
         last = Event.objects.filter(log=run_id).count()
         end = Event.objects.filter(log=run_id, type__in=ENDS, late=False).values_list("seq", flat=True).first() or last
         for follower in followers:
@@ -151,42 +151,42 @@ def check_listeners(scene: ScheduleEnvironment, *, within_s: float = 20) -> None
             ids = [int(each.id) for each in follower.messages if each.data and each.id and each.event != "end"]
             if follower.error is not None or len(ids) < end or ids != list(range(1, len(ids) + 1)):
                 heard = f"{ids[:3]}…{ids[-3:]} ({len(ids)} of {last})"
-                scene.result.wrong("streams", f"run {run_id}: {heard} {follower.statuses} {follower.error!r}")
+                schedule.result.wrong("streams", f"run {run_id}: {heard} {follower.statuses} {follower.error!r}")
 
 
-def check_history(scene: ScheduleEnvironment) -> None:
+def check_history(schedule: ScheduleEnvironment) -> None:
     """W3: ok is there once, fail is not there, info is there at most once."""
     present: dict[tuple[str, str], int] = {}
-    for operation in scene.history.operations:
+    for operation in schedule.history.operations:
         thing = (operation.kind, operation.what)
         if thing not in present:
-            present[thing] = _count(scene, operation)
-    for found in history.violations(scene.history.operations, present):
-        scene.result.wrong("history", found)
-    scene.result.operations = dict(scene.history.counts())
-    for operation in scene.history.operations:
+            present[thing] = _count(schedule, operation)
+    for found in history.violations(schedule.history.operations, present):
+        schedule.result.wrong("history", found)
+    schedule.result.operations = dict(schedule.history.counts())
+    for operation in schedule.history.operations:
         if operation.outcome == "info" and operation.answer.startswith("500"):
-            scene.result.wrong("history", f"{operation.kind} {operation.what}: {operation.answer}")
+            schedule.result.wrong("history", f"{operation.kind} {operation.what}: {operation.answer}")
 
 
-def _count(scene: ScheduleEnvironment, operation: history.Operation) -> int:
+def _count(schedule: ScheduleEnvironment, operation: history.Operation) -> int:
     match operation.kind:
         case "create":
             return AgentRun.objects.filter(title=operation.what, resumed_from=None).count()
         case "resume":
             return AgentRun.objects.filter(resumed_from=operation.what).count()
         case "send":
-            return _said(scene, operation.what)
+            return _said(schedule, operation.what)
         case _:
             return RunCommand.objects.filter(key=operation.what).count()
 
 
-def _said(scene: ScheduleEnvironment, text: str) -> int:
+def _said(schedule: ScheduleEnvironment, text: str) -> int:
     """How often the model was told it; where the run was over before that, whether that is on record."""
     users = AgentRunMessage.objects.filter(role="user", rolled_back_at=None)
     heard = sum(row.content["parts"][0].get("content") == text for row in users)
     commands = RunCommand.objects.filter(type="send", payload__message=text)
-    stopped = commands.filter(run__root_run__in=[each.runs[0].pk for each in scene.lineages if each.stopped])
+    stopped = commands.filter(run__root_run__in=[each.runs[0].pk for each in schedule.lineages if each.stopped])
     refused = commands.filter(outcome=RunCommand.Outcome.REFUSED)
     return max(heard, int((stopped | refused).exists()))
 
@@ -194,17 +194,17 @@ def _said(scene: ScheduleEnvironment, text: str) -> int:
 # --- W4: parity ---------------------------------------------------------------------------------------------------
 
 
-def check_stories(scene: ScheduleEnvironment, twins: dict[Program, LineageSummary]) -> None:
-    for lineage in scene.lineages:
+def check_summaries(schedule: ScheduleEnvironment, twins: dict[Program, LineageSummary]) -> None:
+    for lineage in schedule.lineages:
         if not lineage.runs or not lineage.over:
             continue  # told by liveness
         why = _incomparable(lineage)
         if why:
-            scene.result.incomparable[why] = scene.result.incomparable.get(why, 0) + 1
+            schedule.result.incomparable[why] = schedule.result.incomparable.get(why, 0) + 1
             continue
-        scene.result.compared += 1
+        schedule.result.compared += 1
         for found in lineage_summary.differences(lineage_summary.tell(lineage.runs), twins[lineage.program]):
-            scene.result.wrong("parity", f"{lineage.slug}: {found}")
+            schedule.result.wrong("parity", f"{lineage.slug}: {found}")
 
 
 def _incomparable(lineage: Lineage) -> str:
@@ -217,16 +217,16 @@ def _incomparable(lineage: Lineage) -> str:
 # --- The processes ------------------------------------------------------------------------------------------------
 
 
-def check_blame(scene: ScheduleEnvironment) -> None:
+def check_blame(schedule: ScheduleEnvironment) -> None:
     """Whatever ends workers, no run is blamed for it but one that does so."""
     paused = Event.objects.filter(type="run.paused", payload__reason=PauseReason.POISON_STEP)
-    for run_id in paused.exclude(log__in=scene.harmful).values_list("log", flat=True):
-        scene.result.wrong("blame", f"run {run_id} was paused for what it did not do")
+    for run_id in paused.exclude(log__in=schedule.harmful).values_list("log", flat=True):
+        schedule.result.wrong("blame", f"run {run_id} was paused for what it did not do")
 
 
-def check_hints(hands: ChaosWorkers, result: Result) -> None:
+def check_hints(workers: ChaosWorkers, result: Result) -> None:
     """A hint comes after the commit of what it tells of: a run that does not exist is never told of."""
-    told = {words[0] for _, _, kind, *words in hands.lines() if kind == "hint"}
+    told = {words[0] for _, _, kind, *words in workers.lines() if kind == "hint"}
     known = {str(pk) for pk in AgentRun.objects.values_list("pk", flat=True)}
     for run_id in told - known:
         result.wrong("hints", f"a worker was told of run {run_id}, which does not exist")
@@ -240,11 +240,11 @@ def check_logs(stage: Stage, result: Result) -> None:
             result.wrong("logs", f"{path.name}: {after}")
 
 
-def measure(hands: ChaosWorkers, result: Result) -> None:
+def measure(workers: ChaosWorkers, result: Result) -> None:
     """How long runs lay idle after a death and after a release, and which points were met."""
-    releasing = {hand.process.pid for hand in hands.all if hand.fate == "term"}
+    releasing = {worker.process.pid for worker in workers.all if worker.fate == "term"}
     attempts = list(Attempt.objects.order_by("run", "epoch"))
-    deaths = {**hands.deaths, **{pid: at for at, pid, _ in hands.strikes() if pid in hands.deaths}}
+    deaths = {**workers.deaths, **{pid: at for at, pid, _ in workers.strikes() if pid in workers.deaths}}
     for before, after in itertools.pairwise(attempts):
         if before.run_id != after.run_id or after.owner.count(":") < 2:
             continue
@@ -253,25 +253,25 @@ def measure(hands: ChaosWorkers, result: Result) -> None:
             result.recoveries.append(round(max(after.claimed_at.timestamp() - deaths[pid], 0.0), 2))
         elif pid in releasing and before.ended_at is not None and before.end_reason in GIVEN_BACK:
             result.handovers.append(round((after.claimed_at - before.ended_at).total_seconds(), 2))
-    for _, _, kind, *words in hands.lines():
+    for _, _, kind, *words in workers.lines():
         if kind in ("pass", "strike"):
             counts = result.passed if kind == "pass" else result.struck
             counts[words[0]] = counts.get(words[0], 0) + 1
 
 
-def check_leftovers(scene: ScheduleEnvironment) -> None:
+def check_leftovers(schedule: ScheduleEnvironment) -> None:
     """After the end: no process of ours, and no connection to the database."""
-    sessions = {worker.pid for worker in scene.stage.workers}
-    scene.close()
-    scene.stage.close()
+    sessions = {worker.pid for worker in schedule.stage.workers}
+    schedule.close()
+    schedule.stage.close()
     if left := _eventually_none(lambda: _of_sessions(sessions)):
-        scene.result.wrong("orphans", f"{len(left)} processes live on: {left}")
+        schedule.result.wrong("orphans", f"{len(left)} processes live on: {left}")
         for pid in left:
             os.kill(pid, 9)
-    if scene.stage.databases.engine == "postgres":
-        url = scene.stage.databases.env(scene.stage.name, scene.stage.home)["DATABASE_URL"]
+    if schedule.stage.databases.engine == "postgres":
+        url = schedule.stage.databases.env(schedule.stage.name, schedule.stage.home)["DATABASE_URL"]
         if held := _eventually_none(lambda: _connections(url)):
-            scene.result.wrong("connections", f"{held} are still open")
+            schedule.result.wrong("connections", f"{held} are still open")
 
 
 def _eventually_none(look: Any) -> Any:

@@ -1,12 +1,12 @@
 """What a lineage came to, without what differs from run to run: the ground of parity.
 
-May import the product. Equal stories mean: the same messages in the same order with the same contents, the same calls
+May import the product. Equal summaries mean: the same messages in the same order with the same contents, the same calls
 with the same inputs and ends, the same tokens for each turn, the same result. What is left out, and why that is right:
 
 - ids, times, positions (a turn that was rolled back keeps its places), attempts and starts, failed model calls;
 - in which run of the lineage a message stands: a pause may come between any two steps;
 - user turns of people (`note …`, and the `continue` of a resume), which the model does not listen to; one that comes
-  after the last answer makes the model answer again. So a story may end with as many more answers as people spoke.
+  after the last answer makes the model answer again. So a summary may end with as many more answers as people spoke.
 
 A call of unknown outcome is no exception: the operator asks the ledger, so that in the end its output stands there.
 """
@@ -64,18 +64,18 @@ def tell(runs: list[AgentRun]) -> LineageSummary:
     )
 
 
-def differences(story: LineageSummary, twin: LineageSummary) -> list[str]:
-    """In what `story` is not that of its undisturbed twin."""
+def differences(summary: LineageSummary, twin: LineageSummary) -> list[str]:
+    """List where `summary` differs from that of its undisturbed twin."""
     found = []
-    if story.status != twin.status:
-        found.append(f"it is {story.status}, its twin {twin.status}")
-    found += _first_difference("message", story.messages, twin.messages, surplus=len(story.notes))
-    found += _first_difference("call", story.calls, twin.calls)
+    if summary.status != twin.status:
+        found.append(f"it is {summary.status}, its twin {twin.status}")
+    found += _first_difference("message", summary.messages, twin.messages, surplus=len(summary.notes))
+    found += _first_difference("call", summary.calls, twin.calls)
     for step, used in twin.turns.items():
-        if story.turns.get(step) != used:
-            found.append(f"step {step} has used {story.turns.get(step)}, its twin's {used}")
-    if not story.notes and story.result != twin.result:
-        found.append(f"its result is {story.result[:80]!r}, its twin's {twin.result[:80]!r}")
+        if summary.turns.get(step) != used:
+            found.append(f"step {step} has used {summary.turns.get(step)}, its twin's {used}")
+    if not summary.notes and summary.result != twin.result:
+        found.append(f"its result is {summary.result[:80]!r}, its twin's {twin.result[:80]!r}")
     return found
 
 

@@ -25,10 +25,10 @@ def engine_under_test() -> str:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[ForkServer]:
-    nursery = ForkServer()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
 def stage(
     *,
     engine: str,
-    nursery: ForkServer,
+    fork_server: ForkServer,
     databases: Databases,
     tmp_path: Path,
     django_db_blocker: Any,
@@ -67,7 +67,7 @@ def stage(
         name = stack.enter_context(databases.fresh())
         stack.enter_context(django_db_blocker.unblock())
         stack.enter_context(looking_at(name))
-        stage = Stage(nursery, databases, name, tmp_path)
+        stage = Stage(fork_server, databases, name, tmp_path)
         stack.callback(stage.close)
         yield stage
 

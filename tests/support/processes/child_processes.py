@@ -51,14 +51,14 @@ class ForkServer:
 class ChildProcess:
     """A worker, a beat or a web process: a process of its own."""
 
-    nursery: ForkServer
+    fork_server: ForkServer
     pid: int
     log: Path
 
     @property
     def exit_code(self) -> int | None:
         """None while it lives; the negative number of the signal that ended it."""
-        code: int | None = self.nursery.ask(poll=self.pid)
+        code: int | None = self.fork_server.ask(poll=self.pid)
         return code
 
     @property

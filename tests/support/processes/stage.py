@@ -41,7 +41,7 @@ class Effect(NamedTuple):
 class Stage:
     """One test's database, its workers, and its ledger."""
 
-    nursery: ForkServer
+    fork_server: ForkServer
     databases: Databases
     name: str
     home: Path
@@ -105,8 +105,8 @@ class Stage:
             "AGENTOPS_PROCESS_NAME": "agentops-worker",
             **env,
         }
-        pid = self.nursery.ask(program=program, argv=argv, env=whole, cwd=str(ROOT), log=str(path))
-        self.workers.append(ChildProcess(self.nursery, pid, path))
+        pid = self.fork_server.ask(program=program, argv=argv, env=whole, cwd=str(ROOT), log=str(path))
+        self.workers.append(ChildProcess(self.fork_server, pid, path))
         return self.workers[-1]
 
     def reaches(self, run: AgentRun, *statuses: RunStatus, within_s: float = 20) -> AgentRun:

@@ -1,7 +1,4 @@
-"""How each database is backed up while it is in use, and put back where it was. For the drill.
-
-May import the rig.
-"""
+"""How each database is backed up while it is in use, and put back where it was. For the drill."""
 
 from __future__ import annotations
 

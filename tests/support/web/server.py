@@ -1,7 +1,4 @@
-"""The web process of the tests: the product's own server, on a thread or as a process of its own.
-
-May import uvicorn and what `agentops serve` is made of.
-"""
+"""The web process of the tests: the product's own server, on a thread or as a process of its own."""
 
 from __future__ import annotations
 
