@@ -1,6 +1,6 @@
 """What the whole suite stands on: real databases, no model requests, services that may be missing.
 
-The environment is prepared here, before the settings load; nothing of ours may be imported above that.
+The environment is prepared here, before the settings load; nothing of the product may be imported above that.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ import pytest
 import redis
 from django.conf import settings as django_settings
 
-pytest_plugins = ["tests.afterwards", "tests.stage", "tests.web.fixtures"]
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
+from tests.support.services import REQUIRE_SERVICES, missing
+
+pytest_plugins = [
+    "tests.support.plugins.engine_fixtures",
+    "tests.support.plugins.invariants_after_each_test",
+    "tests.support.plugins.process_fixtures",
+    "tests.support.plugins.web_fixtures",
+]
 #: "gw0", "gw1", …; empty where pytest-xdist does not distribute, and in the process that distributes.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
-REQUIRE_SERVICES = os.environ.get("REQUIRE_SERVICES") == "1"
 TEST_REDIS_URL = os.environ.get("TEST_REDIS_URL") or "redis://127.0.0.1:6379/15"
 #: Not for a developer's shell to decide.
 OURS = ("AGENTOPS_", "ALLOWED_HOSTS", "DEBUG", "DEFAULT_FROM_EMAIL", "EMAIL_URL", "LOG_LEVEL", "SECRET_KEY")
@@ -133,13 +139,6 @@ wrap_flush()
 
 
 # --- Services and data that may be missing ----------------------------------------------------------------------
-
-
-def missing(what: str) -> None:
-    """Skips the test; fails it where REQUIRE_SERVICES=1 says that nothing may be missing."""
-    if REQUIRE_SERVICES:
-        pytest.fail(f"{what}, and REQUIRE_SERVICES=1 forbids skipping", pytrace=False)
-    pytest.skip(what)
 
 
 def redis_target() -> str:

@@ -17,9 +17,9 @@ from django.urls import get_resolver
 
 from agentops.projects.models import Project, Role
 from runs.models import AgentRun
-from tests.make import drive, make_agent, make_project, make_run
-from tests.test_page_access import addresses, bare, headers_of
-from tests.web.people import make_person, with_key
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON = "anyone", "read", "operate", "person"

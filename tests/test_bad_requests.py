@@ -14,10 +14,10 @@ from django.urls import get_resolver
 
 from agentops.http.middleware import methods_of
 from agentops.http.request_ids import LogLine
-from tests.make import make_agent, make_project
-from tests.test_page_access import NOWHERE, PAGES, addresses, filled
-from tests.web.people import make_person, with_key
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import make_agent, make_project
+from tests.support.web.addresses import NOWHERE, PAGES, addresses, filled
+from tests.support.web.server import WebThread
 
 #: A lone surrogate, a byte of no character, an overlong slash, a character that is cut off.
 NOT_UTF8 = ["%ED%A0%80", "%FF", "%C0%AF", "abc%E2%82"]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from tests.crash.rig import missing
+from tests.support.services import missing
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers", "startup")

@@ -1,4 +1,4 @@
-"""Rules for the code that no linter knows: sizes, docstrings, names used once, parts without a database.
+"""Rules for the code that no linter knows: sizes, docstrings, names used once, parts without a database; and for tests.
 
 Which room may import which is checked by `lint-imports` (pyproject.toml).
 """
@@ -30,6 +30,8 @@ NAMED_BY_OTHERS = ("migrations", "commands", "templatetags", "events")
 SHARED_CLASSES = {"Command"}
 #: Parts decide and adapt; they read no table (runs.providers and so on: see the contracts in pyproject.toml).
 PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
+#: The modules of tests that other tests may import, and who else may import the second.
+SHARED_BY_TESTS, CHAOS = "tests.support", "tests.chaos"
 
 
 def positional_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -132,3 +134,68 @@ def test_self_and_keyword_arguments_are_not_counted() -> None:
     source = '"""Doc."""\nclass A:\n    def f(self, a, b, c, d, e, *, g, h): ...\nx = f()  # type: ignore[misc]'
 
     assert list(faults_of("runs/lifecycle/wake.py", source)) == []
+
+
+# --- Tests ------------------------------------------------------------------------------------------------------
+
+
+def imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            # `from tests import support` names its modules behind the word import.
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "tests" else [module]
+            yield from ((node.lineno, name) for name in names)
+
+
+def faults_of_test_module(path: str, source: str) -> Iterator[str]:
+    """What a module of tests does against the rules of tests/support."""
+    allowed = {SHARED_BY_TESTS} | ({CHAOS} if path.startswith("tests/chaos/") else set())
+    for line, module in imported_modules(ast.parse(source)):
+        package = ".".join(module.split(".")[:2])
+        if module.startswith(".") or (module.split(".")[0] == "tests" and package not in allowed):
+            yield f"{path}:{line} imports {module}: what tests share belongs into tests/support"
+    if path.startswith(("tests/support/", "tests/chaos/")):
+        return
+    name = Path(path).name
+    if not name.startswith("test_") and name != "conftest.py":
+        yield f"{path} is neither a test module nor a conftest.py: move it into tests/support"
+
+
+def test_tests_share_code_only_through_tests_support() -> None:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    faults = [
+        fault for path in paths for fault in faults_of_test_module(path.relative_to(ROOT).as_posix(), path.read_text())
+    ]
+
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "fault"),
+    [
+        ("tests/web/test_pages.py", "from tests.crash.rig import check", "imports tests.crash.rig"),
+        ("tests/web/test_pages.py", "from tests.live.conftest import Scene", "imports tests.live.conftest"),
+        ("tests/web/test_pages.py", "from tests.web.test_forms import post", "imports tests.web.test_forms"),
+        ("tests/web/test_pages.py", "from tests import web", "imports tests.web"),
+        ("tests/web/test_pages.py", "import tests.web.forms", "imports tests.web.forms"),
+        ("tests/web/test_pages.py", "from .forms import post", "imports .forms"),
+        ("tests/web/test_pages.py", "from tests.chaos.player import main", "imports tests.chaos.player"),
+        ("tests/support/factories.py", "from tests.chaos.player import main", "imports tests.chaos.player"),
+        ("tests/web/forms.py", "x = 1", "neither a test module nor a conftest.py"),
+    ],
+)
+def test_a_test_module_that_shares_code_another_way_is_reported(path: str, source: str, fault: str) -> None:
+    [reported] = faults_of_test_module(path, source)
+
+    assert fault in reported
+
+
+def test_support_and_the_chaos_rig_may_be_imported() -> None:
+    source = "from tests.support.factories import make_run\nfrom tests import support\nimport tests.support.paths"
+
+    assert list(faults_of_test_module("tests/web/test_pages.py", source)) == []
+    assert list(faults_of_test_module("tests/chaos/test_plans.py", "from tests.chaos import player")) == []
+    assert list(faults_of_test_module("tests/chaos/player.py", "from tests.chaos.verdict import checks")) == []

@@ -5,7 +5,6 @@ The addresses are read off the site's own list, so that a new one fails here unt
 
 from __future__ import annotations
 
-import html
 import json
 import logging
 import re
@@ -25,10 +24,10 @@ from agentops.http.request_ids import LogLine
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
 from runs.pages.runs.list_query import PAGE_SIZE, ListPlace
-from tests.make import drive, make_agent, make_project, make_run
-from tests.test_page_access import PAGES, addresses, filled, parts_of
-from tests.timeline.redact_samples import SETTINGS, TOKENS, pem
-from tests.web.people import make_person, with_key
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.secret_canaries import CANARIES, TEXT, answer_of, seen_in, store_raw
+from tests.support.web.addresses import PAGES, addresses, filled, parts_of
 from timeline import log
 from timeline.events.notice import Error
 from timeline.log import Entry
@@ -36,15 +35,6 @@ from timeline.models import Source
 
 pytestmark = pytest.mark.django_db
 
-CANARIES: dict[str, tuple[str, str]] = {
-    **{
-        kind: ((token := make()), f"{'1234567890:' if kind == 'telegram' else ''}{token}")
-        for kind, make in TOKENS.items()
-    },
-    **{kind: (found := make())[::-1] for kind, make in SETTINGS.items()},
-    "pem": ((key := pem("PRIVATE KEY")).split("\n")[5], key),
-}
-TEXT = "\n".join(f"{number}. {shown}" for number, (_, shown) in enumerate(CANARIES.values()))
 #: The pages of one message and of one call.
 PAYLOADS = ("runs/<uuid:run_id>/messages/<uuid:message_id>", "runs/<uuid:run_id>/calls/<uuid:call_id>")
 #: Of the API, below /api/projects/<p>/ or above it.
@@ -114,21 +104,6 @@ def run() -> AgentRun:
     return AgentRun.objects.get(pk=run.pk)
 
 
-def store_raw(run: AgentRun) -> None:
-    """Append events with canaries as a version would have stored them that did not know them."""
-    nested = json.dumps({"command": f"cd x\n{TEXT}"})
-    with transaction.atomic():
-        log.append(
-            run.pk,
-            [Entry(Error(error_type="x", error=said), clean=True) for said in (TEXT, nested)],
-            source=Source.WORKER,
-        )
-
-
-def answer_of(run: AgentRun) -> AgentRunMessage:
-    return AgentRunMessage.objects.filter(run=run, role="assistant").order_by("position")[0]
-
-
 def parts(run: AgentRun) -> dict[str, object]:
     """What addresses name: the run, its message and its call with canaries."""
     slug = run.agent.slug if run.agent else ""
@@ -138,14 +113,6 @@ def parts(run: AgentRun) -> dict[str, object]:
 def url_of(address: str, run: AgentRun) -> str:
     named = parts(run)
     return "/" + re.sub(r"<([^>]+)>", lambda found: str(named[found[1]]), address)
-
-
-def seen_in(body: str) -> list[str]:
-    """The kinds of canaries that show in an answer, as they are or as JSON and HTML write them."""
-    plain = html.unescape(body)
-    texts = (plain, plain.replace("\\/", "/"), plain.replace('\\"', '"'))
-    found = [kind for kind, (secret, _) in CANARIES.items() if any(secret in text for text in texts)]
-    return found + ["member"] * ("s3cret-pw" in plain)
 
 
 def test_there_are_enough_kinds_and_the_rows_have_them(run: AgentRun) -> None:

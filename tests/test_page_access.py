@@ -6,51 +6,22 @@ The addresses are read off the site's own list, so that a new page fails here un
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
-from uuid import UUID
 
 import pytest
 import time_machine
 from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls import get_resolver
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.keys import create_key
 from agentops.projects.memberships import change_role, remove_member
 from agentops.projects.models import Project, Role
-from agentops.projects.rate_limits import limits
 from runs.models import AgentRun
-from tests.make import drive, make_agent, make_project, make_run
-from tests.web.people import make_person, with_key
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.web.addresses import NOWHERE, OPERATE, PAGES, UNKNOWN, addresses, bare, filled, headers_of, parts_of
 
-#: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act.
-READ, OPERATE = "read", "operate"
-PAGES: dict[str, dict[str, str]] = {
-    "p/<slug:project>/notifications": {"GET": READ},
-    "p/<slug:project>/notifications/read": {"POST": READ},
-    "p/<slug:project>/runs": {"GET": READ},
-    "p/<slug:project>/runs/rows": {"GET": READ},
-    "p/<slug:project>/runs/stream": {"GET": READ},
-    "p/<slug:project>/runs/resume": {"POST": OPERATE},
-    "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
-    "runs/<uuid:run_id>": {"GET": READ},
-    "runs/<uuid:run_id>/rows": {"GET": READ},
-    "runs/<uuid:run_id>/head": {"GET": READ},
-    "runs/<uuid:run_id>/stream": {"GET": READ},
-    "runs/<uuid:run_id>/messages/<uuid:message_id>": {"GET": READ},
-    "runs/<uuid:run_id>/calls/<uuid:call_id>": {"GET": READ},
-    "runs/<uuid:run_id>/calls/<uuid:call_id>/resolve": {"POST": OPERATE},
-    "runs/<uuid:run_id>/events/<int:seq>": {"GET": READ},
-    "runs/<uuid:run_id>/resume": {"POST": OPERATE},
-    "runs/<uuid:run_id>/pause": {"POST": OPERATE},
-    "runs/<uuid:run_id>/stop": {"POST": OPERATE},
-    "runs/<uuid:run_id>/send": {"POST": OPERATE},
-    "runs/<uuid:run_id>/answer": {"POST": OPERATE},
-    "runs/<uuid:run_id>/fork": {"GET": OPERATE, "POST": OPERATE},
-    "compare": {"GET": READ},
-}
 #: Belong to no project: tests/projects/test_login.py and tests/test_security_headers.py have them.
 OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/"}
 #: Have principals of their own.
@@ -59,38 +30,7 @@ ELSEWHERE = ("admin/", "api/")
 EVERYONE = ["anonymous", "outsider", "viewer", "operator", "admin", "superuser"]
 READERS = {"viewer", "operator", "admin", "superuser"}
 OPERATORS = READERS - {"viewer"}
-UNKNOWN = UUID("01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")
 METHODS = ["GET", "POST"]
-
-
-def addresses(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:
-    for entry in patterns:
-        address = prefix + str(entry.pattern)
-        if isinstance(entry, URLResolver):
-            yield from addresses(entry.url_patterns, address)
-        else:
-            yield address
-
-
-def of(project_slug: str, run_id: object, parts: dict[str, object]) -> dict[str, object]:
-    return {"slug:project": project_slug, "uuid:run_id": run_id, **parts}
-
-
-def filled(address: str, parts: dict[str, object]) -> str:
-    url = "/" + re.sub(r"<([^>]+)>", lambda found: str(parts[found[1]]), address)
-    if address == "compare":
-        return f"{url}?a={parts['uuid:run_id']}&b={parts['uuid:run_id']}"
-    return f"{url}?before=3" if address.endswith("<uuid:run_id>/rows") else url
-
-
-def parts_of(run: AgentRun) -> dict[str, object]:
-    message, call = run.messages.first(), run.tool_calls.first()
-    assert message is not None
-    assert call is not None
-    return of(run.project.slug, run.pk, {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "int:seq": 1})
-
-
-NOWHERE = of("nowhere", UNKNOWN, {"uuid:message_id": UNKNOWN, "uuid:call_id": UNKNOWN, "int:seq": 1})
 
 
 @pytest.fixture
@@ -192,16 +132,6 @@ def test_a_foreign_object_is_an_unknown_one(
             assert (of_others.status_code, of_nobody.status_code) == (404, 404), address
             assert bare(of_others) == bare(of_nobody), address
             assert headers_of(of_others) == headers_of(of_nobody), address
-
-
-def bare(answer: Any) -> str:
-    return answer.content.decode().replace(answer["X-Request-ID"], "")
-
-
-def headers_of(answer: Any) -> dict[str, str]:
-    """But for those that count requests, or name one."""
-    counted = ("X-Request-ID", limits.REMAINING, limits.RESET)
-    return {name: value for name, value in answer.headers.items() if name not in counted}
 
 
 def test_pages_are_the_same_whether_another_project_is_empty_or_full(

@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from agentops.admin_base import lists
 from agentops.projects.models import AuditEntry, Project
 from runs.models import AgentRun, AgentRunMessage
-from tests.admin.rows import fill, list_url, page_url, registered
-from tests.make import make_agent, make_run
+from tests.support.admin.every_table import fill, list_url, page_url, registered
+from tests.support.factories import make_agent, make_run
 from timeline.models import Event
 
 ROW = re.compile(r'<th class="field-[^"]*"><a href="[^"]*/([^/"]+)/change/')

@@ -10,9 +10,9 @@ from agentops.projects.models import AuditEntry, Project, Role
 from runs.admin import invariant_check
 from runs.models import AgentRun
 from runs.upkeep.invariants import INVARIANTS
-from tests.admin.conftest import client_of, make_staff
-from tests.admin.rows import list_url
-from tests.make import make_agent, make_run
+from tests.support.admin.every_table import list_url
+from tests.support.admin.staff import client_of, make_staff
+from tests.support.factories import make_agent, make_run
 
 LIST = list_url(AgentRun)
 CHECK = f"{LIST}check/"

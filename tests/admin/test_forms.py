@@ -14,10 +14,10 @@ from django.test import Client
 from agentops.projects.keys import authenticate, create_key
 from agentops.projects.models import ApiKey, AuditEntry, Membership, Project, Role
 from runs.models import Agent
-from tests.admin.conftest import client_of, make_staff
-from tests.admin.rows import add_url, list_url, page_url
-from tests.make import make_agent
-from tests.web.people import PASSWORD, make_person, session_of
+from tests.support.accounts import PASSWORD, make_person, session_of
+from tests.support.admin.every_table import add_url, list_url, page_url
+from tests.support.admin.staff import client_of, make_staff
+from tests.support.factories import make_agent
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from django.test import Client
 
 from agentops.projects.models import Project
-from tests.admin.rows import GLOBAL, fill, list_url, page_url, registered, rows_of
+from tests.support.admin.every_table import GLOBAL, fill, list_url, page_url, registered, rows_of
 
 HOSTILE = (
     "</title></pre></textarea><script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"

@@ -16,8 +16,7 @@ from django.utils import timezone
 
 from agentops.projects.models import Membership, Project, Role
 from runs.models import AgentRun
-from tests.admin.conftest import client_of, make_staff
-from tests.admin.rows import (
+from tests.support.admin.every_table import (
     GLOBAL,
     OF_RUNS,
     add_url,
@@ -29,6 +28,7 @@ from tests.admin.rows import (
     registered,
     rows_of,
 )
+from tests.support.admin.staff import client_of, make_staff
 from timeline.models import Event, Log, Tombstone
 
 #: Made anew for every answer.

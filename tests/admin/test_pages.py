@@ -12,8 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import AuditEntry, Membership, Project
 from runs.models import AgentRun, AgentRunMessage, Chore
-from tests.admin.conftest import client_of, make_staff
-from tests.admin.rows import (
+from tests.support.admin.every_table import (
     GLOBAL,
     OURS,
     add_url,
@@ -26,6 +25,7 @@ from tests.admin.rows import (
     registered,
     rows_of,
 )
+from tests.support.admin.staff import client_of, make_staff
 from timeline.models import Event, MaintenanceDoor
 
 #: Made by people, and so by forms.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.test import Client
 
 from agentops.projects.models import Project, Role
-from tests.admin.rows import add_url, fill, fill_global, list_url, page_url, registered, rows_of
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.admin.every_table import add_url, fill, fill_global, list_url, page_url, registered, rows_of
 
 BY_PEOPLE = {"Agent", "ApiKey", "Membership", "Project"}
 WITH_ACTIONS = {"AgentRun", "ApiKey"}

@@ -12,9 +12,9 @@ from agentops.projects.models import AuditEntry, Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.admin.conftest import client_of, make_staff
-from tests.admin.rows import list_url
-from tests.make import make_agent, make_run
+from tests.support.admin.every_table import list_url
+from tests.support.admin.staff import client_of, make_staff
+from tests.support.factories import make_agent, make_run
 
 LIST = list_url(AgentRun)
 

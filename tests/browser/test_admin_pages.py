@@ -10,12 +10,12 @@ from playwright.sync_api import expect
 
 from agentops.projects.keys import authenticate
 from runs.models import AgentRun
-from tests.admin.rows import fill, fill_global, list_url, page_url, registered
-from tests.browser.conftest import Tabs
-from tests.browser.test_hostile_text import HOSTILE
-from tests.make import make_project
-from tests.web.people import PASSWORD
-from tests.web.serving import WebThread
+from tests.support.accounts import PASSWORD
+from tests.support.admin.every_table import fill, fill_global, list_url, page_url, registered
+from tests.support.browser.hostile_text import HOSTILE
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_project
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -15,12 +15,12 @@ from agentops.projects.models import Role
 from runs.models import AgentRun
 from runs.upkeep import restore, retention
 from runs.upkeep.retention import RemovalReport
-from tests.browser.conftest import Tabs
-from tests.browser.pages import assert_each_once, live, open_run
-from tests.live.logs import grow, last_seq
-from tests.make import make_agent, make_project, make_run
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import assert_each_once, live, open_run
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

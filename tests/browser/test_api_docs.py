@@ -6,10 +6,10 @@ import pytest
 from playwright.sync_api import expect
 
 from runs.models import AgentRun
-from tests.browser.conftest import Tabs
-from tests.make import make_project
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_project
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

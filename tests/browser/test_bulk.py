@@ -9,10 +9,10 @@ from agentops.projects.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.browser.conftest import Tabs
-from tests.make import make_agent, make_project, make_run
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 

@@ -13,14 +13,14 @@ from agentops.projects.models import Role
 from runs.actions.fork import fork
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
-from tests.browser.acting import make_scripted
-from tests.browser.conftest import Tabs
-from tests.browser.pages import open_run
-from tests.browser.test_hostile_text import FOREIGN, WHOLE
-from tests.crash.scripted import PLAYS, Move
-from tests.make import drive
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.hostile_text import FOREIGN, WHOLE
+from tests.support.browser.run_page import open_run
+from tests.support.browser.scripted_runs import make_scripted
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import PLAYS, Move
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 NARROW = {"width": 400, "height": 800}

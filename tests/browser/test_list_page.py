@@ -11,10 +11,10 @@ from agentops.projects.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.browser.conftest import GONE, Tabs
-from tests.make import make_agent, make_run
-from tests.web.people import PASSWORD, make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import PASSWORD, make_person
+from tests.support.browser.tabs import GONE, Tabs
+from tests.support.factories import make_agent, make_run
+from tests.support.web.server import WebThread
 from timeline.events.run import RunPaused, RunStopped
 from timeline.models import Source
 

@@ -7,11 +7,12 @@ from playwright.sync_api import expect
 
 from agentops.projects.models import Role
 from runs.statuses import RunStatus
-from tests.browser.conftest import Tabs
-from tests.browser.pages import assert_each_once, live, open_run, status
-from tests.crash.rig import Stage, eventually
-from tests.web.fixtures import MakeWeb
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import assert_each_once, live, open_run, status
+from tests.support.browser.tabs import Tabs
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.browser]
 #: Three steps, each of some seconds: there is time for a worker to be lost in them.

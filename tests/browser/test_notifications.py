@@ -10,11 +10,11 @@ from agentops.projects.models import Role
 from agentops.projects.notifications import notify
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from tests.browser.conftest import Tabs
-from tests.browser.pages import live, open_run, status
-from tests.make import make_agent, make_run
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import live, open_run, status
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_agent, make_run
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 HOSTILE = "<img src=x onerror=alert(1)>"

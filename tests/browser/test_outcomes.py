@@ -8,11 +8,11 @@ from playwright.sync_api import Page, expect
 from agentops.projects.models import Role
 from runs.actions.unknown_calls import OutcomeChoice, resolve
 from runs.models import AgentRun, AgentRunToolCall
-from tests.browser.conftest import Tabs
-from tests.browser.pages import assert_each_once, live, open_run, status
-from tests.make import drive, make_waiting
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import assert_each_once, live, open_run, status
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import drive, make_waiting
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 NARROW = {"width": 400, "height": 800}

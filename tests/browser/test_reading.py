@@ -9,13 +9,13 @@ from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Role
 from runs.models import AgentRun
-from tests.browser.acting import driven, make_scripted
-from tests.browser.conftest import Tabs
-from tests.browser.pages import live, open_run, status
-from tests.live.logs import finish, grow, last_seq
-from tests.make import drive, make_agent, make_run
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import live, open_run, status
+from tests.support.browser.scripted_runs import driven, make_scripted
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}

@@ -16,18 +16,18 @@ from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import remove_member
 from agentops.projects.models import Role
 from runs.models import AgentRun
-from tests.browser.conftest import GONE, Tabs
-from tests.browser.pages import assert_each_once, live, open_run, row_ids, seqs, status
-from tests.crash import scripted
-from tests.crash.rig import Stage
-from tests.live.logs import finish, grow, last_seq
-from tests.make import make_run
-from tests.web.fixtures import MakeWeb
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import assert_each_once, live, open_run, row_ids, seqs, status
+from tests.support.browser.tabs import GONE, Tabs
+from tests.support.factories import make_run
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes import scripted_model
+from tests.support.processes.stage import Stage
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
-assert scripted.ScriptedProvider is not None
+assert scripted_model.ScriptedProvider is not None
 
 
 class Busy(BaseHTTPRequestHandler):

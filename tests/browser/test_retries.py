@@ -14,14 +14,14 @@ from agentops.projects.models import Role
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from tests.browser.acting import driven
-from tests.browser.conftest import Tabs
-from tests.browser.pages import assert_each_once, live, open_run, status
-from tests.crash.scripted import PIECE, PLAYS, Move, Play
-from tests.make import drive, make_agent, make_run
-from tests.runs.engine.occasions import TOOLS, asks, saying
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import assert_each_once, live, open_run, status
+from tests.support.browser.scripted_runs import driven
+from tests.support.browser.tabs import Tabs
+from tests.support.engine.policy_occasions import TOOLS, asks, saying
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.processes.scripted_model import PIECE, PLAYS, Move, Play
+from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 PATIENCE_S = 60.0

@@ -11,12 +11,12 @@ from playwright.sync_api import Page, Route, expect
 
 from agentops.projects.models import Role
 from runs.models import AgentRun
-from tests.browser.conftest import Tabs
-from tests.browser.pages import assert_each_once, live, open_run, seqs
-from tests.live.logs import grow, last_seq
-from tests.make import make_run
-from tests.web.people import make_person
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person
+from tests.support.browser.run_page import assert_each_once, live, open_run, seqs
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_run
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.web.server import WebThread
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import GONE, Tabs
-from tests.browser.pages import assert_each_once, live, row_ids, status, texts
-from tests.embedded.site import Site
+from tests.support.browser.run_page import assert_each_once, live, row_ids, status, texts
+from tests.support.browser.tabs import GONE, Tabs
+from tests.support.deployment.embedded_site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 #: 24 steps, about seven seconds at this pace.

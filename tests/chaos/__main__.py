@@ -18,8 +18,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import catalogue, report
-from tests.chaos.result import Result
+from tests.chaos.schedules import catalogue
+from tests.chaos.verdict import report
+from tests.chaos.verdict.result import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINES = ("postgres", "sqlite")

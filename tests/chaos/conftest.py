@@ -1,4 +1,4 @@
-"""A place for schedules, on the database of this pass of the suite. `make chaos` plays many more, in players."""
+"""The environment that schedules are played in, on the database of this pass. `make chaos` plays many more."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from tests.chaos import model
-from tests.chaos.place import Place
-from tests.crash.rig import Databases, Nursery, OwnRedis
+from tests.chaos.environment import deterministic_model
+from tests.chaos.environment.player_environment import PlayerEnvironment
+from tests.support.processes.child_processes import ForkServer
+from tests.support.processes.databases import Databases
+from tests.support.processes.redis_server import OwnRedis
 
-assert model.ChaosProvider is not None
+assert deterministic_model.ChaosProvider is not None
 
 
 @pytest.fixture
-def place(
+def environment(
     *,
     engine: str,
-    nursery: Nursery,
+    fork_server: ForkServer,
     databases: Databases,
     tmp_path: Path,
     django_db_blocker: Any,
     no_hints: None,
     settings: Settings,
-) -> Iterator[Place]:
+) -> Iterator[PlayerEnvironment]:
     settings.REDIS_URL = ""  # a schedule puts its own broker there; this puts back what was
     with django_db_blocker.unblock():
-        yield Place(engine, tmp_path, nursery, databases, OwnRedis(tmp_path))
+        yield PlayerEnvironment(engine, tmp_path, fork_server, databases, OwnRedis(tmp_path))

@@ -19,16 +19,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.cluster import OwnPostgres
+from tests.chaos.environment.postgres_server import OwnPostgres
 
 if TYPE_CHECKING:
-    from tests.chaos.place import Place
-    from tests.chaos.result import Result
+    from tests.chaos.environment.player_environment import PlayerEnvironment
+    from tests.chaos.verdict.result import Result
 
 
 @contextmanager
-def prepared(engine: str) -> Iterator[Place]:
-    """A place to play at; Django is set up for it, so there is one in each process."""
+def prepared(engine: str) -> Iterator[PlayerEnvironment]:
+    """The environment of this player. Django is set up for it, so there is one in each process."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="chaos-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -38,16 +38,18 @@ def prepared(engine: str) -> Iterator[Place]:
             stack.callback(cluster.stop)
             cluster.start()
         set_up(directory, cluster.url if cluster else f"sqlite:///{directory}/unused.sqlite3")
-        from tests.chaos.place import Place
-        from tests.crash.rig import Databases, Nursery, OwnRedis
+        from tests.chaos.environment.player_environment import PlayerEnvironment
+        from tests.support.processes.child_processes import ForkServer
+        from tests.support.processes.databases import Databases
+        from tests.support.processes.redis_server import OwnRedis
 
-        nursery = Nursery()
-        stack.callback(nursery.close)
+        fork_server = ForkServer()
+        stack.callback(fork_server.close)
         databases = Databases(engine, directory)
         stack.callback(databases.close)
         redis = OwnRedis(directory, int(os.environ["REDIS_URL"].rpartition(":")[2].partition("/")[0]))
         stack.callback(redis.kill)
-        yield Place(engine, directory, nursery, databases, redis, cluster)
+        yield PlayerEnvironment(engine, directory, fork_server, databases, redis, cluster)
 
 
 def set_up(directory: Path, database_url: str) -> None:
@@ -64,7 +66,7 @@ def set_up(directory: Path, database_url: str) -> None:
         "AGENTOPS_TESTING": "1",
         "AGENTOPS_PROCESS_NAME": "chaos-player",
         "DATABASE_URL": database_url,
-        "DJANGO_SETTINGS_MODULE": "tests.chaos.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.chaos.environment.settings",
         "LOG_LEVEL": "ERROR",
         "REDIS_URL": f"redis://127.0.0.1:{port}/0",
         "SECRET_KEY": "for-the-chaos-rig-and-nothing-else-0123456789-abcdef",
@@ -76,17 +78,17 @@ def set_up(directory: Path, database_url: str) -> None:
     pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
 
 
-def obey(place: Place, order: dict[str, Any]) -> Result:
-    from tests.chaos.orders import play
-    from tests.chaos.result import Result
+def obey(environment: PlayerEnvironment, order: dict[str, Any]) -> Result:
+    from tests.chaos.schedules.dispatch import play
+    from tests.chaos.verdict.result import Result
 
     began = time.monotonic()
     try:
-        return play(place, order)
+        return play(environment, order)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # pytest's failures are no Exceptions
-        result = Result(str(order.get("name", order)), place.engine, json.dumps(order))
+        result = Result(str(order.get("name", order)), environment.engine, json.dumps(order))
         result.wrong("rig", "".join(traceback.format_exception(error))[-4000:])
         result.seconds = round(time.monotonic() - began, 1)
         return result
@@ -97,10 +99,10 @@ def main() -> None:
     results = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with prepared(sys.argv[1]) as place:
+    with prepared(sys.argv[1]) as environment:
         print(json.dumps("ready"), file=results)
         for line in sys.stdin:
-            print(json.dumps(obey(place, json.loads(line)).as_json()), file=results)
+            print(json.dumps(obey(environment, json.loads(line)).as_json()), file=results)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.chaos import checks, report, story
-from tests.chaos.history import NOTHING, History, violations
-from tests.chaos.result import Result
-from tests.chaos.story import Story
+from tests.chaos.verdict import checks, lineage_summary, report
+from tests.chaos.verdict.history import NOTHING, History, violations
+from tests.chaos.verdict.lineage_summary import LineageSummary
+from tests.chaos.verdict.result import Result
 
-TWIN = Story("completed", "Done.", [["assistant", 1, "a"], ["assistant", 2, "b"]], [[1, "call"]], {1: ["m", 5, 6]}, [])
+TWIN = LineageSummary(
+    "completed", "Done.", [["assistant", 1, "a"], ["assistant", 2, "b"]], [[1, "call"]], {1: ["m", 5, 6]}, []
+)
 
 
 def operated(*told: tuple[str, str]) -> History:
@@ -75,15 +77,15 @@ def test_a_wish_that_was_granted_before_is_not_looked_for() -> None:
     ],
 )
 def test_a_story_that_is_not_that_of_its_twin_is_seen(changes: dict[str, Any]) -> None:
-    assert story.differences(dataclasses.replace(TWIN, **changes), TWIN)
+    assert lineage_summary.differences(dataclasses.replace(TWIN, **changes), TWIN)
 
 
 def test_equal_stories_are_equal() -> None:
-    assert story.differences(dataclasses.replace(TWIN), TWIN) == []
+    assert lineage_summary.differences(dataclasses.replace(TWIN), TWIN) == []
     answered = dataclasses.replace(
         TWIN, messages=[*TWIN.messages, ["assistant", 3, "c"]], notes=["note 1"], result="Done again."
     )
-    assert story.differences(answered, TWIN) == []
+    assert lineage_summary.differences(answered, TWIN) == []
 
 
 def arrival(epoch: int, fate: str = "looked") -> dict[str, Any]:

@@ -8,55 +8,57 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.world import World, tell
+from tests.chaos.environment.ledger_client import LedgerProcess, tell
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.close()
+def ledger(tmp_path: Path) -> Iterator[LedgerProcess]:
+    ledger = LedgerProcess(tmp_path)
+    yield ledger
+    ledger.close()
 
 
-def ask(world: World, effect: str, *, call: str = "c1", epoch: int = 1, output: str = "done") -> dict[str, Any]:
+def ask(
+    ledger: LedgerProcess, effect: str, *, call: str = "c1", epoch: int = 1, output: str = "done"
+) -> dict[str, Any]:
     return tell(
-        world.url, "effect", run="r1", call=call, key=f"key-{call}", effect=effect, attempt=0, epoch=epoch,
+        ledger.url, "effect", run="r1", call=call, key=f"key-{call}", effect=effect, attempt=0, epoch=epoch,
         output=output,
     )  # fmt: skip
 
 
-def test_the_same_key_is_one_effect_and_gets_the_first_answer(world: World) -> None:
-    assert ask(world, "idempotent", output="first") == {"fate": "happened", "output": "first"}
-    assert ask(world, "idempotent", output="second", epoch=2) == {"fate": "replayed", "output": "first"}
-    assert ask(world, "idempotent", call="c2")["fate"] == "happened"
+def test_the_same_key_is_one_effect_and_gets_the_first_answer(ledger: LedgerProcess) -> None:
+    assert ask(ledger, "idempotent", output="first") == {"fate": "happened", "output": "first"}
+    assert ask(ledger, "idempotent", output="second", epoch=2) == {"fate": "replayed", "output": "first"}
+    assert ask(ledger, "idempotent", call="c2")["fate"] == "happened"
 
 
-def test_without_a_key_it_happens_as_often_as_it_is_asked_for(world: World) -> None:
-    assert [ask(world, "at_most_once")["fate"] for _ in range(3)] == ["happened"] * 3
+def test_without_a_key_it_happens_as_often_as_it_is_asked_for(ledger: LedgerProcess) -> None:
+    assert [ask(ledger, "at_most_once")["fate"] for _ in range(3)] == ["happened"] * 3
 
 
-def test_a_look_changes_nothing(world: World) -> None:
-    assert [ask(world, "read")["fate"] for _ in range(2)] == ["looked"] * 2
+def test_a_look_changes_nothing(ledger: LedgerProcess) -> None:
+    assert [ask(ledger, "read")["fate"] for _ in range(2)] == ["looked"] * 2
 
 
-def test_everything_is_numbered_as_it_came(world: World) -> None:
+def test_everything_is_numbered_as_it_came(ledger: LedgerProcess) -> None:
     for epoch in (1, 3, 2):
-        ask(world, "read", epoch=epoch)
-    arrivals = world.everything()["arrivals"]
+        ask(ledger, "read", epoch=epoch)
+    arrivals = ledger.everything()["arrivals"]
     assert [(each["number"], each["epoch"]) for each in arrivals] == [(1, 1), (2, 3), (3, 2)]
 
 
-def test_what_is_settled_as_not_done_is_not_done_later_by_those_before(world: World) -> None:
-    assert world.settle("c1", 4) == {"done": False}
-    assert ask(world, "at_most_once", epoch=4)["fate"] == "refused"
-    assert ask(world, "idempotent", epoch=3)["fate"] == "refused"
-    assert ask(world, "at_most_once", epoch=5)["fate"] == "happened"
-    assert world.settle("c1", 5) == {"done": True, "output": "done"}
+def test_what_is_settled_as_not_done_is_not_done_later_by_those_before(ledger: LedgerProcess) -> None:
+    assert ledger.settle("c1", 4) == {"done": False}
+    assert ask(ledger, "at_most_once", epoch=4)["fate"] == "refused"
+    assert ask(ledger, "idempotent", epoch=3)["fate"] == "refused"
+    assert ask(ledger, "at_most_once", epoch=5)["fate"] == "happened"
+    assert ledger.settle("c1", 5) == {"done": True, "output": "done"}
 
 
-def test_requests_to_the_model_are_counted_by_agent_and_step(world: World) -> None:
+def test_requests_to_the_model_are_counted_by_agent_and_step(ledger: LedgerProcess) -> None:
     def request(agent: str, step: int) -> int:
-        return int(tell(world.url, "request", agent=agent, step=step)["ordinal"])
+        return int(tell(ledger.url, "request", agent=agent, step=step)["ordinal"])
 
     assert [request("a", 1), request("a", 1), request("a", 2), request("b", 1)] == [1, 2, 1, 1]
-    assert world.requests() == 4
+    assert ledger.requests() == 4

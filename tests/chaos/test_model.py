@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
 
-from tests.chaos.model import MOST_FAULTS, fault_of, length_of, outside, said, wanted
-from tests.chaos.proof import PAYS_FIRST
+from tests.chaos.environment.deterministic_model import MOST_FAULTS, fault_of, length_of, outside, said, wanted
+from tests.chaos.schedules.sabotage_proofs import PAYS_FIRST
 
 SETTINGS = {"seed": 7, "length": 4}
 

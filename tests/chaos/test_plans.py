@@ -6,10 +6,11 @@ import pytest
 from pytest_django import Settings
 
 from runs import chaos
-from tests.chaos import catalogue, hooks, sabotage
-from tests.chaos.plan import ARMED, STRONG, plan
-from tests.chaos.points import case
-from tests.chaos.proof import OF_CROWDS, proofs
+from tests.chaos.environment import process_hooks, sabotage
+from tests.chaos.schedules import catalogue
+from tests.chaos.schedules.at_crash_points import case
+from tests.chaos.schedules.random_plan import ARMED, STRONG, plan
+from tests.chaos.schedules.sabotage_proofs import OF_CROWDS, proofs
 
 ENGINES = ("postgres", "sqlite")
 
@@ -60,6 +61,6 @@ def test_hooks_are_refused_outside_of_tests(settings: Settings, monkeypatch: pyt
     settings.AGENTOPS_TESTING = False
     with pytest.raises(RuntimeError, match="refused"):
         sabotage.install("no-fencing")
-    monkeypatch.setenv(hooks.SABOTAGE, "no-fencing")
-    with pytest.raises(hooks.Refused):
-        hooks.install()
+    monkeypatch.setenv(process_hooks.SABOTAGE, "no-fencing")
+    with pytest.raises(process_hooks.Refused):
+        process_hooks.install()

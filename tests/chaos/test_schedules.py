@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from runs.models import Attempt
-from tests.chaos import nemesis, points, proof, steps
-from tests.chaos.place import Place, Program
-from tests.chaos.plan import plan
-from tests.chaos.playing import playing
-from tests.chaos.result import Result
-from tests.crash.rig import eventually
+from tests.chaos.environment.player_environment import PlayerEnvironment, Program
+from tests.chaos.schedules import at_crash_points, at_steps, random_faults, sabotage_proofs
+from tests.chaos.schedules.frame import playing
+from tests.chaos.schedules.random_plan import plan
+from tests.chaos.verdict.result import Result
+from tests.support.waiting import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.chaos
@@ -27,52 +27,58 @@ def green(result: Result) -> Result:
     return result
 
 
-def test_a_schedule_in_which_nothing_happens_is_a_failure(place: Place) -> None:
+def test_a_schedule_in_which_nothing_happens_is_a_failure(environment: PlayerEnvironment) -> None:
     """With the kill taken out, everything is in order but that there was no crash."""
-    result = points.play(place, replace(points.case(place.engine, "turn.committed"), harmless=True))
+    result = at_crash_points.play(
+        environment, replace(at_crash_points.case(environment.engine, "turn.committed"), harmless=True)
+    )
 
     assert result.checks == {"no fault"}, result.problems
 
 
 @pytest.mark.parametrize(("point", "step"), [("turn.in_transaction", 3), ("tool.returned", 5), ("lease.lapse_seen", 7)])
-def test_a_long_run_is_crashed_in_a_step(place: Place, point: str, step: int) -> None:
-    """The story, the effects and the tokens of twelve steps, and one request more at most."""
-    result = green(steps.play(place, steps.Crash(place.engine, point, step)))
+def test_a_long_run_is_crashed_in_a_step(environment: PlayerEnvironment, point: str, step: int) -> None:
+    """The summary, the effects and the tokens of twelve steps, and one request more at most."""
+    result = green(at_steps.play(environment, at_steps.Crash(environment.engine, point, step)))
 
     assert result.struck[point] == 1
-    assert result.requests <= steps.STEPS + 2
+    assert result.requests <= at_steps.STEPS + 2
 
 
 @pytest.mark.slow
-def test_a_long_run_is_crashed_at_every_restart(place: Place) -> None:
+def test_a_long_run_is_crashed_at_every_restart(environment: PlayerEnvironment) -> None:
     """A worker dies in each step, and the run comes through."""
-    result = green(steps.play(place, steps.Crash(place.engine, "turn.committed", 0)))
+    result = green(at_steps.play(environment, at_steps.Crash(environment.engine, "turn.committed", 0)))
 
-    assert result.struck["turn.committed"] >= steps.STEPS - 1
+    assert result.struck["turn.committed"] >= at_steps.STEPS - 1
 
 
-def test_the_recovery_is_crashed_twice_in_a_row(place: Place) -> None:
+def test_the_recovery_is_crashed_twice_in_a_row(environment: PlayerEnvironment) -> None:
     """Whoever takes over dies as it does, and so does the next."""
-    result = green(points.play(place, points.twice(points.case(place.engine, "run.taken_over"))))
+    result = green(
+        at_crash_points.play(
+            environment, at_crash_points.twice(at_crash_points.case(environment.engine, "run.taken_over"))
+        )
+    )
 
     assert result.struck == {"turn.committed": 1, "run.taken_over": 2}
 
 
-def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -> None:
+def test_workers_that_find_the_same_dead_run_do_not_both_have_it(environment: PlayerEnvironment) -> None:
     """Three look at once; each epoch has one owner, and each effect happens once."""
-    result, program = Result("three at once", place.engine, ""), Program(41, length=3)
-    with playing(place, result, [program]) as scene:
-        others = [scene.hands.start() for _ in range(3)]
+    result, program = Result("three at once", environment.engine, ""), Program(41, length=3)
+    with playing(environment, result, [program]) as schedule:
+        others = [schedule.workers.start() for _ in range(3)]
         eventually(lambda: all(each.up for each in others), within_s=60, why="all are up")
         for other in others:
             other.process.signal(signal.SIGSTOP)
-        scene.create(scene.add(program))
-        scene.attend()
-        first = scene.hands.start("tool.running:1")
+        schedule.create(schedule.add(program))
+        schedule.attend()
+        first = schedule.workers.start("tool.running:1")
         eventually(lambda: first.process.exit_code, within_s=60, why="the first dies while a tool runs")
         for other in others:
             other.process.signal(signal.SIGCONT)
-        scene.settle(within_s=60, restart=False)
+        schedule.settle(within_s=60, restart=False)
         owners = Counter(Attempt.objects.values_list("epoch", flat=True))
         taken_over = Event.objects.filter(type="run.recovered").count()
     green(result)
@@ -81,33 +87,33 @@ def test_workers_that_find_the_same_dead_run_do_not_both_have_it(place: Place) -
 
 
 @pytest.mark.parametrize("point", ["claim.committed", "result.committed"])
-def test_what_was_said_before_a_crash_is_heard_once(place: Place, point: str) -> None:
+def test_what_was_said_before_a_crash_is_heard_once(environment: PlayerEnvironment, point: str) -> None:
     """A message that nobody had read when the worker died is told to the model, and only once."""
-    result, program = Result("late delivery", place.engine, ""), Program(43, length=3)
-    with playing(place, result, [program]) as scene:
-        lineage = scene.add(program)
-        scene.create(lineage)
-        scene.attend()
-        hand = scene.hands.start(f"{point}:1", "STOP")
-        eventually(hand.process.suspended, within_s=60, why=f"it stands at {point}")
-        scene.door.send(lineage.runs[0].pk, "note for later")
-        scene.hands.kill(hand)
-        scene.settle(within_s=60)
+    result, program = Result("late delivery", environment.engine, ""), Program(43, length=3)
+    with playing(environment, result, [program]) as schedule:
+        lineage = schedule.add(program)
+        schedule.create(lineage)
+        schedule.attend()
+        worker = schedule.workers.start(f"{point}:1", "STOP")
+        eventually(worker.process.suspended, within_s=60, why=f"it stands at {point}")
+        schedule.client.send(lineage.runs[0].pk, "note for later")
+        schedule.workers.kill(worker)
+        schedule.settle(within_s=60)
     assert result.operations["send ok"] == 1
     green(result)
 
 
-def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: Place) -> None:
+def test_a_crash_neither_resets_a_budget_nor_counts_twice(environment: PlayerEnvironment) -> None:
     """The runs of a lineage end at the same steps with the same tokens, with a crash and without."""
     program, shapes = Program(44, length=5, budget=2000), []
     for crash in ("", "turn.committed:2", "model.answered:1"):
-        result = Result("budgets", place.engine, "")
-        with playing(place, result, [program]) as scene:
-            lineage = scene.add(program)
-            scene.create(lineage)
-            scene.attend()
-            scene.hands.start(crash)
-            scene.settle(within_s=60)
+        result = Result("budgets", environment.engine, "")
+        with playing(environment, result, [program]) as schedule:
+            lineage = schedule.add(program)
+            schedule.create(lineage)
+            schedule.attend()
+            schedule.workers.start(crash)
+            schedule.settle(within_s=60)
             shapes.append([(run.step_base, run.step_count, run.input_tokens) for run in lineage.runs])
         if crash:
             green(result)
@@ -117,14 +123,14 @@ def test_a_crash_neither_resets_a_budget_nor_counts_twice(place: Place) -> None:
     assert len(shapes[0]) > 1, "the budget is met"
 
 
-def test_a_seed_is_played(place: Place) -> None:
+def test_a_seed_is_played(environment: PlayerEnvironment) -> None:
     """Clients, an operator, workers that are killed, asked to end and suspended; with the rig's own server left out."""
-    made = plan(11, place.engine)
+    made = plan(11, environment.engine)
     faults = [fault for fault in made.faults if fault.kind != "restart postgres"]
-    green(nemesis.play(place, replace(made, faults=faults)))
+    green(random_faults.play(environment, replace(made, faults=faults)))
 
 
 @pytest.mark.parametrize("name", ["no-fencing", "at-most-once-retried"])
-def test_the_rig_sees_what_is_broken(place: Place, name: str) -> None:
+def test_the_rig_sees_what_is_broken(environment: PlayerEnvironment, name: str) -> None:
     """With a protection switched off the schedule is red, and by the right check."""
-    assert proof.play(place, name).problems == []
+    assert sabotage_proofs.play(environment, name).problems == []

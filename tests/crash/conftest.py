@@ -1,4 +1,4 @@
-"""Fixtures of the crash tests. They start real workers on databases of their own: see tests/stage.py and rig.py."""
+"""Fixtures of the crash tests. They start real workers on databases of their own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash import rig, scripted
+from tests.support.processes import scripted_model
+from tests.support.processes.stage import CALLS, Stage
+from tests.support.run_checks import transcript
 
-assert scripted.ScriptedProvider is not None
+assert scripted_model.ScriptedProvider is not None
 
 Undisturbed = Callable[..., Any]
 
@@ -23,10 +25,10 @@ def transcripts() -> dict[str, Any]:
 
 
 @pytest.fixture
-def undisturbed(stage: rig.Stage, transcripts: dict[str, Any]) -> Undisturbed:
+def undisturbed(stage: Stage, transcripts: dict[str, Any]) -> Undisturbed:
     """What a script comes to when nothing happens: `undisturbed(calls, **script)`, before any worker is started."""
 
-    def play(calls: Any = rig.CALLS, **script: Any) -> Any:
+    def play(calls: Any = CALLS, **script: Any) -> Any:
         key = json.dumps([calls, script])
         if key not in transcripts:
             assert not stage.workers
@@ -36,7 +38,7 @@ def undisturbed(stage: rig.Stage, transcripts: dict[str, Any]) -> Undisturbed:
                 assert worker.drive(run.pk)
             finally:
                 worker.close(5)
-            transcripts[key] = rig.transcript(run)
+            transcripts[key] = transcript(run)
             assert transcripts[key]["run"][0] == RunStatus.COMPLETED
         return transcripts[key]
 

@@ -14,10 +14,11 @@ from runs.fixtures.format import Fixture, conversation, dumps
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
 from runs.upkeep import invariants, replay_check
-from tests.crash.rig import OwnRedis, Stage
-from tests.make import make_agent, make_project, make_run
-from tests.runs.fixtures.independent_counts import Counts, of_record, of_session
-from tests.runs.fixtures.recordings import NAMES, fixture_of, path_of
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.recordings.independent_counts import Counts, of_record, of_session
+from tests.support.recordings.shared_recordings import NAMES, fixture_of, path_of
 
 WITHIN_S = 240
 

@@ -18,9 +18,12 @@ from agentops.projects.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
-from tests.crash.rig import OwnRedis, Stage, check, events, eventually
-from tests.web.fixtures import MakeWeb
-from tests.web.people import make_person, session_of
+from tests.support.accounts import make_person, session_of
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.redis
 

@@ -7,7 +7,9 @@ import sys
 import time
 
 from runs.models import AgentRun
-from tests.crash.rig import ROOT, Stage, eventually
+from tests.support.paths import ROOT
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
 from timeline import log
 from timeline.models import Event, Log
 
@@ -21,7 +23,7 @@ def test_a_reader_sees_every_event_once_and_in_order(stage: Stage) -> None:
     began = time.monotonic()
     writers = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.appender", str(run.pk), str(COUNT), name],
+            [sys.executable, "-m", "tests.support.processes.log_appender", str(run.pk), str(COUNT), name],
             cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for name in ("one", "two")

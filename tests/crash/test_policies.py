@@ -12,7 +12,9 @@ from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from runs.upkeep.replay_check import differences
-from tests.crash.rig import Stage, check, events, eventually
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 
 #: Ends each model call of a script with an answer, or with asking for tools; the policies come to that.
 SILENT: list[list[str]] = []

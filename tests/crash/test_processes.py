@@ -10,13 +10,16 @@ import pytest
 
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus
-from tests.crash.rig import Celeried, Stage, check, events, eventually
+from tests.support.processes.child_processes import ChildProcess
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 SLOW = [["ledger_idempotent"], ["ledger_read"]]
 
 
-def forking(stage: Stage) -> Celeried:
+def forking(stage: Stage) -> ChildProcess:
     argv = ["-A", "agentops", "worker", "--pool", "prefork", "-c", "2", "--without-mingle", "--without-gossip"]
     return stage.spawn([*argv, "-n", f"w{len(stage.workers)}@%h"])
 
@@ -91,7 +94,7 @@ def test_more_than_one_sigterm_is_no_harm(stage: Stage) -> None:
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_worker_whose_clock_is_wrong_takes_nothing_too_early(stage: Stage, hours: int) -> None:
     """Leases and waits go by the database's clock: by its own, everything has lapsed an hour ago, or never does."""
-    skew = {"DJANGO_SETTINGS_MODULE": "tests.crash.skewed", "TEST_SKEW_S": str(hours * 3600)}
+    skew = {"DJANGO_SETTINGS_MODULE": "tests.support.processes.skewed_clock_settings", "TEST_SKEW_S": str(hours * 3600)}
     held = stage.run([["ledger_idempotent"]], tool_sleep_s=4)
     honest = stage.worker()
     eventually(stage.effects, within_s=20, why="the honest worker is at work")

@@ -8,7 +8,9 @@ import pytest
 
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.crash.rig import Stage, check, events, eventually
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 
 PACE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "5", "AGENTOPS_SWEEP_S": "5"}
 POINTS = {

@@ -10,7 +10,10 @@ from typing import Any
 from runs.lifecycle import transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
-from tests.crash.rig import Celeried, Stage, check, eventually
+from tests.support.processes.child_processes import ChildProcess
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check
+from tests.support.waiting import eventually
 
 #: The process loads all of the product, on a machine that may be busy.
 STARTS_S = 90.0
@@ -63,7 +66,7 @@ def test_a_process_that_ends_with_its_run_counts_and_one_that_ends_with_its_work
     check(run)
 
 
-def _end_process_of(attempt: Attempt, worker: Celeried) -> None:
+def _end_process_of(attempt: Attempt, worker: ChildProcess) -> None:
     [pid] = _processes_of(attempt)
     assert pid != worker.pid
     os.kill(pid, signal.SIGKILL)

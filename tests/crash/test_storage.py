@@ -10,7 +10,9 @@ import pytest
 
 from runs.models import Attempt
 from runs.statuses import RunStatus
-from tests.crash.rig import Stage, check, eventually
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.postgres
 

@@ -8,7 +8,9 @@ import pytest
 
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
-from tests.crash.rig import Stage, check, events, eventually
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 
 
 def handed_over(run: AgentRun, reason: str) -> float:

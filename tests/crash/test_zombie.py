@@ -8,7 +8,10 @@ import pytest
 
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
-from tests.crash.rig import CALLS, Celeried, Stage, check, events, eventually
+from tests.support.processes.child_processes import ChildProcess
+from tests.support.processes.stage import CALLS, Stage
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 
 READ_FIRST = [["ledger_read", "ledger_idempotent"], ["ledger_once"]]
 ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
@@ -16,14 +19,14 @@ ONCE_FIRST = [["ledger_once", "ledger_read"], ["ledger_idempotent"]]
 ANSWERED = {"tool.returned", "checkpoint.before"}
 
 
-def suspended(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, Celeried]:
+def suspended(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, ChildProcess]:
     run = stage.run(calls, on_unknown_tool="tell_model", chunks=8, pause_s=0.04)
     first = stage.worker(chaos=f"{point}:1:STOP")
     eventually(first.suspended, within_s=20, why=f"suspended at {point}")
     return run, first
 
 
-def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, Celeried]:
+def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, ChildProcess]:
     """A run that a second worker has finished, and its first worker, which has been awake again for a while."""
     run, first = suspended(stage, point, calls)
     for _ in range(3):

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deployment.compose import FILE, OURS, ROOT, VARIABLE, parsed, service, value, variables
+from tests.support.deployment.compose_file import FILE, OURS, VARIABLE, parsed, service, value, variables
+from tests.support.paths import ROOT
 
 #: Services that do one thing and end.
 ONCE = {"migrate", "proxy-volume"}

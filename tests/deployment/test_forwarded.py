@@ -14,7 +14,7 @@ from django.core.cache import cache
 from agentops.env import BadSetting, Reader
 from agentops.http.forwarded import ForwardedClient
 from agentops.projects.models import AuditEntry
-from tests.web.serving import WebThread
+from tests.support.web.server import WebThread
 
 PEER = "10.0.0.1"
 

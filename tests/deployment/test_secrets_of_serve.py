@@ -11,7 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.embedded.site import MANAGE, eventually, free_port
+from tests.support.deployment.embedded_site import MANAGE
+from tests.support.free_port import free_port
+from tests.support.waiting import eventually
 
 CANARY = "canary-5f1c29d7"
 TOKEN = f"{CANARY}-of-readyz"

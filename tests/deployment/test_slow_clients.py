@@ -18,10 +18,11 @@ import pytest
 
 from agentops.http import body_limit, protocol
 from agentops.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientGone
-from tests.crash.rig import eventually
-from tests.deployment.slow_clients import ENDS, STATUS, ends_of, exchange, seconds_to_answer, slow_clients
-from tests.embedded.site import MANAGE, Site, free_port
-from tests.web.serving import WebThread
+from tests.support.deployment.embedded_site import MANAGE, Site
+from tests.support.free_port import free_port
+from tests.support.waiting import eventually
+from tests.support.web.server import WebThread
+from tests.support.web.slow_clients import ENDS, STATUS, ends_of, exchange, seconds_to_answer, slow_clients
 
 #: Of each kind. More than a process has threads.
 CLIENTS = 12

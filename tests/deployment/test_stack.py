@@ -18,9 +18,10 @@ import httpx
 import psycopg
 import pytest
 
-from tests.deployment.compose import service, value
-from tests.deployment.slow_clients import slow_clients
-from tests.embedded.site import eventually, free_port
+from tests.support.deployment.compose_file import service, value
+from tests.support.free_port import free_port
+from tests.support.waiting import eventually
+from tests.support.web.slow_clients import slow_clients
 
 BIN = Path(sys.executable).parent
 #: What the proxy tells the processes behind it.

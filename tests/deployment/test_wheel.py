@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.deployment.compose import ROOT
-from tests.embedded.site import Site
+from tests.support.deployment.embedded_site import Site
+from tests.support.paths import ROOT
 
 UV = Path(sys.executable).with_name("uv")
 

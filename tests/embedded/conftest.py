@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.embedded.site import Site, eventually
-
-PLAYED = {"claude-code-5c": ("completed", 5), "claude-code-7e": ("completed", 24), "claude-code-b6": ("completed", 219)}
+from tests.support.deployment.embedded_site import PLAYED, Site
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

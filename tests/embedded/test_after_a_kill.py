@@ -11,8 +11,8 @@ import httpx
 import pytest
 from django.contrib.auth.hashers import check_password
 
-from tests.embedded.conftest import PLAYED
-from tests.embedded.site import Site, eventually
+from tests.support.deployment.embedded_site import PLAYED, Site
+from tests.support.waiting import eventually
 
 MESSAGES = """
     SELECT m.position, m.role, m.step_number FROM agent_run_messages m

@@ -13,7 +13,7 @@ from runs.lifecycle import transitions
 from runs.models import Agent, AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
-from tests.make import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_run
 from timeline.events import EventType
 from timeline.models import Event
 

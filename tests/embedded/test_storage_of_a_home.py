@@ -13,7 +13,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from runs.management.site.home import Home
-from tests.embedded.site import MANAGE, Site
+from tests.support.deployment.embedded_site import MANAGE, Site
 
 Mount = Callable[..., Path]
 

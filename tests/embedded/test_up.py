@@ -18,8 +18,8 @@ from django.contrib.auth.hashers import check_password
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 
-from tests.embedded.conftest import PLAYED
-from tests.embedded.site import MANAGE, Site, eventually
+from tests.support.deployment.embedded_site import MANAGE, PLAYED, Site
+from tests.support.waiting import eventually
 
 LISTEN = "0A"
 

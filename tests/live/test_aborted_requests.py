@@ -8,24 +8,24 @@ import random
 
 import pytest
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.web.serving import connections_in_use
-from tests.web.sse_client import ask
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import ask
+from tests.support.web.server import connections_in_use
 
 COUNT = 150
 
 
 @pytest.mark.postgres
-def test_connections_come_back_from_requests_that_were_given_up(scene: Scene) -> None:
+def test_connections_come_back_from_requests_that_were_given_up(streamed: StreamedRun) -> None:
     dice = random.Random(7)
-    paths = [f"/runs/{scene.run.pk}", f"/p/{scene.project.slug}/runs", f"/runs/{scene.run.pk}/head"]
-    streams = [scene.url, scene.page_url]
+    paths = [f"/runs/{streamed.run.pk}", f"/p/{streamed.project.slug}/runs", f"/runs/{streamed.run.pk}/head"]
+    streams = [streamed.url, streamed.page_url]
 
     async def leave_early(url: str, after_s: float) -> None:
         with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
             async with asyncio.timeout(after_s):
-                answer = await ask(url, scene.cookie)
+                answer = await ask(url, streamed.cookie)
                 try:
                     async for _ in answer.pieces():
                         pass
@@ -34,16 +34,16 @@ def test_connections_come_back_from_requests_that_were_given_up(scene: Scene) ->
 
     async def storm() -> None:
         urls = [
-            scene.web.url + dice.choice(paths) if dice.random() < 0.7 else dice.choice(streams) for _ in range(COUNT)
+            streamed.web.url + dice.choice(paths) if dice.random() < 0.7 else dice.choice(streams) for _ in range(COUNT)
         ]
         for begin in range(0, COUNT, 10):
             await asyncio.gather(*(leave_early(url, dice.uniform(0.001, 0.08)) for url in urls[begin : begin + 10]))
 
-    scene.listeners.do(storm(), within_s=60)
+    streamed.listeners.do(storm(), within_s=60)
 
     eventually(
         lambda: connections_in_use() == 0,
         within_s=10,
         why=f"all connections are given back: {connections_in_use()} are not",
     )
-    assert scene.listeners.ask(scene.web.url + paths[0], scene.cookie).status == 200
+    assert streamed.listeners.ask(streamed.web.url + paths[0], streamed.cookie).status == 200

@@ -27,14 +27,17 @@ from agentops.projects.access import SYSTEM, principal_for_key, principal_for_us
 from agentops.projects.login.sessions import end_sessions
 from agentops.projects.memberships import change_role, remove_member
 from agentops.projects.models import ApiKey, Membership, Project, Role
-from tests.crash.rig import ROOT, OwnRedis, Stage, eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow, last_seq
-from tests.make import make_project
-from tests.web.listeners import Listeners, heard
-from tests.web.people import key_prefix, make_person, session_of, signed_in, with_key
-from tests.web.serving import WebProcess
-from tests.web.sse_client import TINY, Follower
+from tests.support.accounts import key_prefix, make_person, session_of, signed_in, with_key
+from tests.support.factories import make_project
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.paths import ROOT
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import TINY, Follower
+from tests.support.web.server import WebProcess
+from tests.support.web.stream_clients import Listeners, heard
 from timeline import access
 from timeline.access import Permit
 from timeline.live import access_watch, client
@@ -129,20 +132,20 @@ WAYS: dict[Callable[[Project, User], None], int] = {
 }
 
 
-def test_whoever_loses_the_right_is_told_at_once(no_looks: None, scene: Scene) -> None:
+def test_whoever_loses_the_right_is_told_at_once(no_looks: None, streamed: StreamedRun) -> None:
     """By the message that each of these changes sends, in every open stream of the person."""
-    bystander = scene.open()
+    bystander = streamed.open()
     readers = {}
     for way in WAYS:
-        person = make_person(scene.project, Role.VIEWER)
+        person = make_person(streamed.project, Role.VIEWER)
         cookie = signed_in(person)
-        json = scene.listeners.open(scene.url, cookie, pause_s=0.1)
-        page = scene.listeners.open(scene.page_url, cookie, pause_s=0.1)
+        json = streamed.listeners.open(streamed.url, cookie, pause_s=0.1)
+        page = streamed.listeners.open(streamed.page_url, cookie, pause_s=0.1)
         readers[way] = person, json, page
     begun(bystander, *(stream for _, *streams in readers.values() for stream in streams))
     slowest = 0.0
     for way, (person, json, page) in readers.items():
-        way(scene.project, person)
+        way(streamed.project, person)
         began = time.monotonic()
         eventually(lambda: revoked(json) and revoked(page), within_s=10, why=f"both are told: {way.__name__}")  # noqa: B023
         slowest = max(slowest, time.monotonic() - began)
@@ -153,8 +156,8 @@ def test_whoever_loses_the_right_is_told_at_once(no_looks: None, scene: Scene) -
             assert [m.event for m in stream.messages if m.data is not None][-1] == "auth-revoked"
     print(f"told after {slowest:.3f} s at most")
     assert slowest < AT_ONCE_S
-    grow(scene.run)
-    heard(bystander, [*range(1, last_seq(scene.run) + 1)])
+    grow(streamed.run)
+    heard(bystander, [*range(1, last_seq(streamed.run) + 1)])
     assert bystander.statuses == [200]
 
 
@@ -187,27 +190,27 @@ def delete_key(headers: Mapping[str, str]) -> None:
 KEY_WAYS = [revoke_key, revoke_key_as_an_admin, revoke_key_on_the_command_line, rotate_without_overlap, delete_key]
 
 
-def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, scene: Scene) -> None:
-    bystander = scene.listeners.open(scene.url, with_key(scene.project))
+def test_whoever_holds_a_key_that_ends_is_told_at_once(no_looks: None, streamed: StreamedRun) -> None:
+    bystander = streamed.listeners.open(streamed.url, with_key(streamed.project))
     streams = {}
     for way in [*KEY_WAYS, take_its_scopes]:
-        headers = with_key(scene.project)
-        streams[way] = headers, scene.listeners.open(scene.url, headers, pause_s=0.1)
+        headers = with_key(streamed.project)
+        streams[way] = headers, streamed.listeners.open(streamed.url, headers, pause_s=0.1)
     begun(bystander, *(stream for _, stream in streams.values()))
     for way, (headers, stream) in streams.items():
         way(headers)
         eventually(lambda: revoked(stream), within_s=AT_ONCE_S, why=f"it is told: {way.__name__}")  # noqa: B023
         eventually(lambda: len(stream.statuses) == 2, within_s=5, why="the program comes back")  # noqa: B023
         assert stream.statuses == [200, 403 if way is take_its_scopes else 401], way.__name__
-    grow(scene.run)
-    heard(bystander, [*range(1, last_seq(scene.run) + 1)])
+    grow(streamed.run)
+    heard(bystander, [*range(1, last_seq(streamed.run) + 1)])
 
 
-def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, scene: Scene) -> None:
+def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, streamed: StreamedRun) -> None:
     demoted = make_person()
     demoted.is_superuser = True
     demoted.save()
-    stream = scene.listeners.open(scene.url, signed_in(demoted), pause_s=0.1)
+    stream = streamed.listeners.open(streamed.url, signed_in(demoted), pause_s=0.1)
     begun(stream)
     demoted.is_superuser = False
     demoted.save()
@@ -216,30 +219,30 @@ def test_a_superuser_who_is_demoted_loses_every_project(no_looks: None, scene: S
     assert revoked(stream)
 
 
-def test_whoever_keeps_the_right_keeps_the_stream(no_looks: None, scene: Scene) -> None:
+def test_whoever_keeps_the_right_keeps_the_stream(no_looks: None, streamed: StreamedRun) -> None:
     """Another role that may read, the end of another of their sessions, another name."""
-    stream = scene.open()
+    stream = streamed.open()
     begun(stream)
-    change_role(scene.project, scene.reader, Role.OPERATOR, actor=SYSTEM)
-    Session.objects.get(pk=session_of(scene.reader)).delete()
-    scene.reader.first_name = "Rita"
-    scene.reader.save()
+    change_role(streamed.project, streamed.reader, Role.OPERATOR, actor=SYSTEM)
+    Session.objects.get(pk=session_of(streamed.reader)).delete()
+    streamed.reader.first_name = "Rita"
+    streamed.reader.save()
 
-    grow(scene.run)
-    heard(stream, [*range(1, last_seq(scene.run) + 1)])
+    grow(streamed.run)
+    heard(stream, [*range(1, last_seq(streamed.run) + 1)])
     assert stream.statuses == [200]
 
 
-def test_a_reader_who_takes_nothing_is_cut_off(no_looks: None, scene: Scene) -> None:
+def test_a_reader_who_takes_nothing_is_cut_off(no_looks: None, streamed: StreamedRun) -> None:
     """There is no room for a last word; the connection ends all the same."""
     assert client.LINGER_S == 1
-    stuck = scene.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05)
+    stuck = streamed.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05)
     begun(stuck)
     for _ in range(40):
-        grow(scene.run, 10, size=16_000)
+        grow(streamed.run, 10, size=16_000)
     hub = live_server.hub()
     eventually(lambda: any(one.sending_since for one in hub.clients), within_s=10, why="the sockets are full")
-    leave(scene.project, scene.reader)
+    leave(streamed.project, streamed.reader)
 
     eventually(lambda: not hub.clients, within_s=AT_ONCE_S + 2, why="the stream is gone")
 
@@ -247,23 +250,23 @@ def test_a_reader_who_takes_nothing_is_cut_off(no_looks: None, scene: Scene) -> 
 # --- Without a message ------------------------------------------------------------------------------------------
 
 
-def switch_off(scene: Scene) -> None:
-    User.objects.filter(pk=scene.reader.pk).update(is_active=False)
+def switch_off(streamed: StreamedRun) -> None:
+    User.objects.filter(pk=streamed.reader.pk).update(is_active=False)
 
 
-def expire_session(scene: Scene) -> None:
-    Session.objects.filter(session_key=scene.cookie["Cookie"].partition("=")[2]).update(expire_date=timezone.now())
+def expire_session(streamed: StreamedRun) -> None:
+    Session.objects.filter(session_key=streamed.cookie["Cookie"].partition("=")[2]).update(expire_date=timezone.now())
 
 
 @pytest.mark.parametrize("lose_it", [switch_off, expire_session])
 def test_what_nobody_announces_is_found_by_looking(
-    lose_it: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch, scene: Scene
+    lose_it: Callable[[StreamedRun], None], monkeypatch: pytest.MonkeyPatch, streamed: StreamedRun
 ) -> None:
     """Also what is announced where no Redis carries it: another process revokes, beside a site on SQLite."""
     monkeypatch.setattr(access_watch, "LOOK_S", 0.2)
-    stream = scene.open(pause_s=0.1)
+    stream = streamed.open(pause_s=0.1)
     begun(stream)
-    lose_it(scene)
+    lose_it(streamed)
 
     eventually(lambda: stream.statuses[1:] == [401], within_s=5, why="closed, and refused afterwards")
     assert revoked(stream)
@@ -329,13 +332,13 @@ def test_a_change_just_before_a_stream_is_opened_is_not_missed(no_looks: None, t
 
 def test_other_processes_hear_of_it_by_redis(bell: OwnRedis, stage: Stage, listeners: Listeners) -> None:
     """The server of the streams never looks by itself; the right ends here, and in a command that then ends too."""
-    web = WebProcess(stage, "agentops-web", settings_module="tests.live.settings").start()
-    scene = Scene(web, listeners)
-    mine, other = with_key(scene.project), with_key(scene.project)
-    streams = [scene.open(pause_s=0.1), *(listeners.open(scene.url, one, pause_s=0.1) for one in (mine, other))]
+    web = WebProcess(stage, "agentops-web", settings_module="tests.support.live.unwatched_settings").start()
+    streamed = StreamedRun(web, listeners)
+    mine, other = with_key(streamed.project), with_key(streamed.project)
+    streams = [streamed.open(pause_s=0.1), *(listeners.open(streamed.url, one, pause_s=0.1) for one in (mine, other))]
     begun(*streams)
     person, here, command = streams
-    leave(scene.project, scene.reader)
+    leave(streamed.project, streamed.reader)
     eventually(lambda: revoked(person), within_s=AT_ONCE_S, why="the person is told")
     revoke_key(mine)
     eventually(lambda: revoked(here), within_s=AT_ONCE_S, why="the key's stream is told")

@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from agentops.projects.models import Role
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.make import make_agent, make_run
-from tests.web.listeners import Refusal, heard
-from tests.web.people import make_person, signed_in, with_key
+from tests.support.accounts import make_person, signed_in, with_key
+from tests.support.factories import make_agent, make_run
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.stream_clients import Refusal, heard
 
 #: Differ between any two answers.
 OWN_TO_EACH = {"date", "x-request-id", "set-cookie", "ratelimit-remaining", "ratelimit-reset"}
@@ -59,40 +59,46 @@ def code_of(answer: Refusal) -> str:
 # --- Cursors ----------------------------------------------------------------------------------------------------
 
 
-def test_a_bad_cursor_is_refused(scene: Scene) -> None:
+def test_a_bad_cursor_is_refused(streamed: StreamedRun) -> None:
     for cursor in BAD:
         asked = f"?afterSeq={quote(cursor)}"
-        header = scene.listeners.ask(scene.url, scene.cookie | {"Last-Event-ID": cursor})
-        query = scene.listeners.ask(scene.url + asked, scene.cookie)
+        header = streamed.listeners.ask(streamed.url, streamed.cookie | {"Last-Event-ID": cursor})
+        query = streamed.listeners.ask(streamed.url + asked, streamed.cookie)
         assert (header.status, code_of(header)) == (400, "invalid_last_event_id"), cursor
         assert (query.status, code_of(query)) == (400, "invalid_after_seq"), cursor
-        assert scene.listeners.ask(scene.page_url, scene.cookie | {"Last-Event-ID": cursor}).status == 400, cursor
-        assert scene.listeners.ask(scene.page_url + asked, scene.cookie).status == 400, cursor
+        assert streamed.listeners.ask(streamed.page_url, streamed.cookie | {"Last-Event-ID": cursor}).status == 400, (
+            cursor
+        )
+        assert streamed.listeners.ask(streamed.page_url + asked, streamed.cookie).status == 400, cursor
 
 
-def test_a_cursor_of_strange_bytes_is_refused(scene: Scene) -> None:
+def test_a_cursor_of_strange_bytes_is_refused(streamed: StreamedRun) -> None:
     for raw in ("%D9%A1%D9%A2", "1%00", "1%0D%0AX-Own:%201", "%F0%9F%92%A9"):
-        assert code_of(scene.listeners.ask(f"{scene.url}?afterSeq={raw}", scene.cookie)) == "invalid_after_seq", raw
-    assert code_of(scene.listeners.ask(f"{scene.url}?afterSeq=%FF%FE", scene.cookie)) == "invalid_text"
+        assert (
+            code_of(streamed.listeners.ask(f"{streamed.url}?afterSeq={raw}", streamed.cookie)) == "invalid_after_seq"
+        ), raw
+    assert code_of(streamed.listeners.ask(f"{streamed.url}?afterSeq=%FF%FE", streamed.cookie)) == "invalid_text"
 
 
-def test_a_bad_header_is_refused_beside_a_good_query(scene: Scene) -> None:
-    assert scene.listeners.ask(f"{scene.url}?afterSeq=1", scene.cookie | {"Last-Event-ID": "abc"}).status == 400
+def test_a_bad_header_is_refused_beside_a_good_query(streamed: StreamedRun) -> None:
+    assert (
+        streamed.listeners.ask(f"{streamed.url}?afterSeq=1", streamed.cookie | {"Last-Event-ID": "abc"}).status == 400
+    )
 
 
-def test_parameters_of_the_library_below_choose_nothing(scene: Scene) -> None:
+def test_parameters_of_the_library_below_choose_nothing(streamed: StreamedRun) -> None:
     other = make_run(make_agent())
     grow(other, 20)
     for query in ("es-meta=garbage", "recover=true", "link=next", f"channel=log:{other.pk}", "lastEventId=1"):
-        assert code_of(scene.listeners.ask(f"{scene.url}?{query}", scene.cookie)) == "unknown_parameter", query
+        assert code_of(streamed.listeners.ask(f"{streamed.url}?{query}", streamed.cookie)) == "unknown_parameter", query
 
 
 # --- The head of a stream ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("address", ["url", "page_url"])
-def test_the_headers_keep_proxies_from_holding_it_back(scene: Scene, address: str) -> None:
-    reader = scene.listeners.open(getattr(scene, address), scene.cookie)
+def test_the_headers_keep_proxies_from_holding_it_back(streamed: StreamedRun, address: str) -> None:
+    reader = streamed.listeners.open(getattr(streamed, address), streamed.cookie)
     eventually(lambda: reader.messages, within_s=5, why="the stream begins")
 
     [answer] = reader.answers
@@ -107,8 +113,8 @@ def test_the_headers_keep_proxies_from_holding_it_back(scene: Scene, address: st
     assert 1000 <= (reader.messages[0].retry_ms or 0) <= 5000
 
 
-def test_the_pause_before_a_return_is_spread(scene: Scene) -> None:
-    readers = [scene.open() for _ in range(12)]
+def test_the_pause_before_a_return_is_spread(streamed: StreamedRun) -> None:
+    readers = [streamed.open() for _ in range(12)]
     eventually(lambda: all(reader.messages for reader in readers), within_s=5, why="the streams begin")
 
     pauses = {reader.messages[0].retry_ms or 0 for reader in readers}
@@ -116,98 +122,101 @@ def test_the_pause_before_a_return_is_spread(scene: Scene) -> None:
     assert all(1000 <= pause <= 5000 for pause in pauses)
 
 
-def test_it_speaks_http_1_0(scene: Scene) -> None:
-    last = finish(scene.run)
-    told = scene.listeners.read_to_end(scene.url, scene.cookie, version="1.0")
+def test_it_speaks_http_1_0(streamed: StreamedRun) -> None:
+    last = finish(streamed.run)
+    told = streamed.listeners.read_to_end(streamed.url, streamed.cookie, version="1.0")
 
     assert [int(m.id or 0) for m in told if m.event == "message" and m.data] == [*range(1, last + 1)]
     assert told[-1].event == "end"
 
 
 @pytest.mark.parametrize("address", ["url", "page_url"])
-def test_only_get_streams(scene: Scene, address: str) -> None:
+def test_only_get_streams(streamed: StreamedRun, address: str) -> None:
     for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
-        answer = scene.listeners.ask(getattr(scene, address), scene.cookie | {"Content-Length": "0"}, method=method)
+        answer = streamed.listeners.ask(
+            getattr(streamed, address), streamed.cookie | {"Content-Length": "0"}, method=method
+        )
         assert (answer.status, answer.headers.get("allow")) == (405, "GET"), method
 
 
 # --- Who may read -----------------------------------------------------------------------------------------------
 
 
-def test_a_key_reads(scene: Scene) -> None:
-    last = last_seq(scene.run)
+def test_a_key_reads(streamed: StreamedRun) -> None:
+    last = last_seq(streamed.run)
     for scope in ("read", "write"):
-        heard(scene.listeners.open(scene.url, with_key(scene.project, scope)), [*range(1, last + 1)])
+        heard(streamed.listeners.open(streamed.url, with_key(streamed.project, scope)), [*range(1, last + 1)])
 
 
-def test_the_project_may_be_named_by_its_id(scene: Scene) -> None:
-    url = scene.url.replace(f"/{scene.project.slug}/", f"/{scene.project.pk}/")
+def test_the_project_may_be_named_by_its_id(streamed: StreamedRun) -> None:
+    url = streamed.url.replace(f"/{streamed.project.slug}/", f"/{streamed.project.pk}/")
 
-    heard(scene.listeners.open(url, scene.cookie), [*range(1, last_seq(scene.run) + 1)])
+    heard(streamed.listeners.open(url, streamed.cookie), [*range(1, last_seq(streamed.run) + 1)])
 
 
-def test_nobody_reads_without_credentials(scene: Scene) -> None:
-    assert code_of(scene.listeners.ask(scene.url)) == "auth_required"
-    assert scene.listeners.ask(scene.url).status == 401
+def test_nobody_reads_without_credentials(streamed: StreamedRun) -> None:
+    assert code_of(streamed.listeners.ask(streamed.url)) == "auth_required"
+    assert streamed.listeners.ask(streamed.url).status == 401
     # No redirect: an EventSource would take the login page for an answer.
-    assert scene.listeners.ask(scene.page_url).status == 401
+    assert streamed.listeners.ask(streamed.page_url).status == 401
 
 
-def test_a_wrong_key_is_refused_also_beside_a_good_session(scene: Scene) -> None:
+def test_a_wrong_key_is_refused_also_beside_a_good_session(streamed: StreamedRun) -> None:
     for header in ("Bearer aok_test_nonsense", "Bearer ", "Basic YTpi", "Bearer " + "x" * 5000):
-        assert scene.listeners.ask(scene.url, scene.cookie | {"Authorization": header}).status == 401, header
+        assert streamed.listeners.ask(streamed.url, streamed.cookie | {"Authorization": header}).status == 401, header
 
 
-def test_a_key_for_ingest_does_not_read(scene: Scene) -> None:
-    answer = scene.listeners.ask(scene.url, with_key(scene.project, "ingest"))
+def test_a_key_for_ingest_does_not_read(streamed: StreamedRun) -> None:
+    answer = streamed.listeners.ask(streamed.url, with_key(streamed.project, "ingest"))
 
     assert (answer.status, code_of(answer)) == (403, "scope_required")
 
 
-def test_a_foreign_run_cannot_be_told_from_none(scene: Scene) -> None:
+def test_a_foreign_run_cannot_be_told_from_none(streamed: StreamedRun) -> None:
     foreign = make_run(make_agent())
-    own = f"{scene.web.url}/api/projects/{scene.project.slug}/agent-runs"
-    theirs = f"{scene.web.url}/api/projects/{foreign.project.slug}/agent-runs"
-    nobodys = f"{scene.web.url}/api/projects/no-such-project/agent-runs"
+    own = f"{streamed.web.url}/api/projects/{streamed.project.slug}/agent-runs"
+    theirs = f"{streamed.web.url}/api/projects/{foreign.project.slug}/agent-runs"
+    nobodys = f"{streamed.web.url}/api/projects/no-such-project/agent-runs"
     asked = [
         f"{own}/{uuid4()}/events/stream",
         f"{own}/{foreign.pk}/events/stream",
         f"{theirs}/{foreign.pk}/events/stream",
         f"{nobodys}/{foreign.pk}/events/stream",
-        f"{theirs}/{scene.run.pk}/events/stream",
+        f"{theirs}/{streamed.run.pk}/events/stream",
     ]
-    for headers in (scene.cookie, with_key(scene.project)):
-        unknown_run, foreign_run, *projects = [plain(scene.listeners.ask(url, headers)) for url in asked]
+    for headers in (streamed.cookie, with_key(streamed.project)):
+        unknown_run, foreign_run, *projects = [plain(streamed.listeners.ask(url, headers)) for url in asked]
         assert unknown_run[0] == 404
         assert foreign_run == unknown_run
         assert projects == [projects[0]] * 3
         assert projects[0][0] == 404
 
     pages = [
-        plain(scene.listeners.ask(f"{scene.web.url}/runs/{pk}/stream", scene.cookie)) for pk in (uuid4(), foreign.pk)
+        plain(streamed.listeners.ask(f"{streamed.web.url}/runs/{pk}/stream", streamed.cookie))
+        for pk in (uuid4(), foreign.pk)
     ]
     assert pages[0] == pages[1]
     assert pages[0][0] == 404
     assert str(foreign.pk).encode() not in pages[1][2]
 
 
-def test_a_page_of_another_site_cannot_read(scene: Scene) -> None:
-    for origin in ("https://evil.example", "null", scene.web.url.replace("127.0.0.1", "localhost")):
-        answer = scene.listeners.ask(scene.url, scene.cookie | {"Origin": origin})
+def test_a_page_of_another_site_cannot_read(streamed: StreamedRun) -> None:
+    for origin in ("https://evil.example", "null", streamed.web.url.replace("127.0.0.1", "localhost")):
+        answer = streamed.listeners.ask(streamed.url, streamed.cookie | {"Origin": origin})
         assert (answer.status, code_of(answer)) == (403, "foreign_origin")
-        assert scene.listeners.ask(scene.page_url, scene.cookie | {"Origin": origin}).status == 403
+        assert streamed.listeners.ask(streamed.page_url, streamed.cookie | {"Origin": origin}).status == 403
 
-    heard(scene.open(headers={"Origin": scene.web.url}), [*range(1, last_seq(scene.run) + 1)])
+    heard(streamed.open(headers={"Origin": streamed.web.url}), [*range(1, last_seq(streamed.run) + 1)])
 
 
-def test_another_host_is_refused(scene: Scene) -> None:
-    answer = httpx.get(scene.url, headers=scene.cookie | {"Host": "evil.example"})
+def test_another_host_is_refused(streamed: StreamedRun) -> None:
+    answer = httpx.get(streamed.url, headers=streamed.cookie | {"Host": "evil.example"})
 
     assert answer.status_code == 400
 
 
-def test_no_principal_reads_more_by_being_a_member_elsewhere(scene: Scene) -> None:
+def test_no_principal_reads_more_by_being_a_member_elsewhere(streamed: StreamedRun) -> None:
     stranger = signed_in(make_person(make_run(make_agent()).project, Role.ADMIN))
 
-    assert scene.listeners.ask(scene.url, stranger).status == 404
-    assert scene.listeners.ask(scene.page_url, stranger).status == 404
+    assert streamed.listeners.ask(streamed.url, stranger).status == 404
+    assert streamed.listeners.ask(streamed.page_url, stranger).status == 404

@@ -9,11 +9,11 @@ from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.pages.timeline import live_cards
 from runs.statuses import RunStatus
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.make import drive, make_agent, make_run
-from tests.web.sse_client import Follower
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
 from timeline.events.run import RunPaused
 from timeline.models import Source
 
@@ -29,9 +29,9 @@ def names(reader: Follower) -> list[str]:
     return [message.event for message in reader.messages if message.data is not None]
 
 
-def follow(scene: Scene, after: int = 0, run: AgentRun | None = None, **options: object) -> Follower:
-    url = scene.page_url if run is None else scene.page_url.replace(str(scene.run.pk), str(run.pk))
-    reader = scene.listeners.open(f"{url}?afterSeq={after}", scene.cookie, **options)
+def follow(streamed: StreamedRun, after: int = 0, run: AgentRun | None = None, **options: object) -> Follower:
+    url = streamed.page_url if run is None else streamed.page_url.replace(str(streamed.run.pk), str(run.pk))
+    reader = streamed.listeners.open(f"{url}?afterSeq={after}", streamed.cookie, **options)
     eventually(lambda: reader.messages, within_s=5, why="the stream begins")
     return reader
 
@@ -41,10 +41,10 @@ def caught_up(reader: Follower, last: int) -> None:
     assert reader.error is None
 
 
-def test_rows_come_in_batches_and_once(scene: Scene) -> None:
-    first = last_seq(scene.run)
-    reader = follow(scene, first)
-    last = grow(scene.run, 50)
+def test_rows_come_in_batches_and_once(streamed: StreamedRun) -> None:
+    first = last_seq(streamed.run)
+    reader = follow(streamed, first)
+    last = grow(streamed.run, 50)
     caught_up(reader, last)
 
     assert rows_of(reader) == [f"e{seq}" for seq in range(first + 1, last + 1)]
@@ -52,50 +52,50 @@ def test_rows_come_in_batches_and_once(scene: Scene) -> None:
     assert "x.test" in (reader.events("rows")[0].data or "")
 
 
-def test_a_move_is_told_beside_its_row(scene: Scene) -> None:
-    reader = follow(scene, last_seq(scene.run))
-    transitions.move(scene.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
+def test_a_move_is_told_beside_its_row(streamed: StreamedRun) -> None:
+    reader = follow(streamed, last_seq(streamed.run))
+    transitions.move(streamed.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
     eventually(lambda: reader.events("status"), within_s=5, why="the status is told")
 
     assert reader.events("status")[0].data == "paused"
-    caught_up(reader, last_seq(scene.run))
-    assert rows_of(reader) == [f"e{last_seq(scene.run)}"]
+    caught_up(reader, last_seq(streamed.run))
+    assert rows_of(reader) == [f"e{last_seq(streamed.run)}"]
 
 
-def test_a_page_hears_of_the_end_and_no_204(scene: Scene) -> None:
+def test_a_page_hears_of_the_end_and_no_204(streamed: StreamedRun) -> None:
     """After any answer but 200 htmx would ask again and again; `end` is what it stops at."""
-    reader = follow(scene, last_seq(scene.run), stop_at_end=True)
-    last = finish(scene.run)
+    reader = follow(streamed, last_seq(streamed.run), stop_at_end=True)
+    last = finish(streamed.run)
     eventually(lambda: "end" in names(reader), within_s=5, why="the end is told")
     assert names(reader)[-1] == "end"
     assert reader.events("end")[0].id == str(last)
 
-    late = scene.listeners.read_to_end(f"{scene.page_url}?afterSeq={last}", scene.cookie)
+    late = streamed.listeners.read_to_end(f"{streamed.page_url}?afterSeq={last}", streamed.cookie)
     assert [message.event for message in late if message.data is not None] == ["end"]
 
 
-def test_a_page_that_is_too_far_behind_is_sent_away(scene: Scene) -> None:
-    grow(scene.run, live_cards.MAX_BEHIND + 5)
-    told = scene.listeners.read_to_end(f"{scene.page_url}?afterSeq=1", scene.cookie)
+def test_a_page_that_is_too_far_behind_is_sent_away(streamed: StreamedRun) -> None:
+    grow(streamed.run, live_cards.MAX_BEHIND + 5)
+    told = streamed.listeners.read_to_end(f"{streamed.page_url}?afterSeq=1", streamed.cookie)
 
     [reset] = [message for message in told if message.data is not None]
     assert reset.event == "stream-reset"
-    assert json.loads(reset.data or "") == {"last_seq": last_seq(scene.run)}
+    assert json.loads(reset.data or "") == {"last_seq": last_seq(streamed.run)}
 
 
-def test_a_page_that_is_just_near_enough_is_not(scene: Scene) -> None:
-    first = last_seq(scene.run)
-    last = grow(scene.run, live_cards.MAX_BEHIND - 5)
-    reader = follow(scene, first)
+def test_a_page_that_is_just_near_enough_is_not(streamed: StreamedRun) -> None:
+    first = last_seq(streamed.run)
+    last = grow(streamed.run, live_cards.MAX_BEHIND - 5)
+    reader = follow(streamed, first)
     caught_up(reader, last)
 
     assert rows_of(reader) == [f"e{seq}" for seq in range(first + 1, last + 1)]
 
 
-def test_line_ends_in_texts_do_not_cut_messages(scene: Scene) -> None:
+def test_line_ends_in_texts_do_not_cut_messages(streamed: StreamedRun) -> None:
     """CR alone ends a line of the stream too."""
-    run = make_run(make_agent(scene.project), "one\rtwo\r\nthree\n\nevent: end\ndata: four\rid: 99\r\r")
-    reader = follow(scene, 0, run)
+    run = make_run(make_agent(streamed.project), "one\rtwo\r\nthree\n\nevent: end\ndata: four\rid: 99\r\r")
+    reader = follow(streamed, 0, run)
     caught_up(reader, last_seq(run))
 
     assert "end" not in names(reader)
@@ -104,15 +104,17 @@ def test_line_ends_in_texts_do_not_cut_messages(scene: Scene) -> None:
         assert word in said
 
 
-def test_reconnections_at_every_place_show_the_same(scene: Scene) -> None:
+def test_reconnections_at_every_place_show_the_same(streamed: StreamedRun) -> None:
     """Whatever a reader has seen already: what follows completes it, card by card."""
-    run = drive(make_run(make_agent(scene.project)))
+    run = drive(make_run(make_agent(streamed.project)))
     last = last_seq(run)
-    whole = scene.listeners.read_to_end(f"{scene.page_url.replace(str(scene.run.pk), str(run.pk))}", scene.cookie)
+    whole = streamed.listeners.read_to_end(
+        f"{streamed.page_url.replace(str(streamed.run.pk), str(run.pk))}", streamed.cookie
+    )
     known = {row for message in whole if message.event == "rows" for row in ROW.findall(message.data or "")}
     for after in range(0, last, max(1, last // 25)):
-        rest = scene.listeners.read_to_end(
-            f"{scene.page_url.replace(str(scene.run.pk), str(run.pk))}?afterSeq={after}", scene.cookie
+        rest = streamed.listeners.read_to_end(
+            f"{streamed.page_url.replace(str(streamed.run.pk), str(run.pk))}?afterSeq={after}", streamed.cookie
         )
         assert [message.event for message in rest if message.data is not None][-1] == "end"
         ids = {row for message in rest if message.event == "rows" for row in ROW.findall(message.data or "")}

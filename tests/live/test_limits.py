@@ -9,88 +9,92 @@ from collections.abc import Callable
 import pytest
 
 from agentops.projects.models import Role
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow, last_seq
-from tests.web.listeners import heard
-from tests.web.people import make_person, signed_in, with_key
-from tests.web.sse_client import Follower
+from tests.support.accounts import make_person, signed_in, with_key
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import heard
 from timeline.live import client
 
 
-def opened(scene: Scene, count: int, headers: dict[str, str] | None = None) -> list[Follower]:
-    streams = [scene.listeners.open(scene.url, headers or scene.cookie) for _ in range(count)]
+def opened(streamed: StreamedRun, count: int, headers: dict[str, str] | None = None) -> list[Follower]:
+    streams = [streamed.listeners.open(streamed.url, headers or streamed.cookie) for _ in range(count)]
     eventually(lambda: all(stream.messages for stream in streams), within_s=10, why=f"{count} streams begin")
     assert all(stream.statuses == [200] for stream in streams)
     return streams
 
 
-def test_the_twenty_first_stream_of_a_person_is_refused(scene: Scene) -> None:
-    streams = opened(scene, 20)
-    refused = scene.listeners.ask(scene.url, scene.cookie)
+def test_the_twenty_first_stream_of_a_person_is_refused(streamed: StreamedRun) -> None:
+    streams = opened(streamed, 20)
+    refused = streamed.listeners.ask(streamed.url, streamed.cookie)
 
     assert refused.status == 429
     assert int(refused.headers["retry-after"]) > 0
     assert json.loads(refused.body)["code"] == "too_many_streams"
     # The page's stream counts too, others and keys have places of their own.
-    assert scene.listeners.ask(scene.page_url, scene.cookie).status == 429
-    opened(scene, 1, signed_in(make_person(scene.project, Role.VIEWER)))
-    opened(scene, 1, with_key(scene.project))
+    assert streamed.listeners.ask(streamed.page_url, streamed.cookie).status == 429
+    opened(streamed, 1, signed_in(make_person(streamed.project, Role.VIEWER)))
+    opened(streamed, 1, with_key(streamed.project))
     # A place that was left is given again.
-    scene.listeners.call(streams[0].close)
-    eventually(lambda: scene.listeners.ask(scene.url, scene.cookie).status == 200, within_s=5, why="a free place")
+    streamed.listeners.call(streams[0].close)
+    eventually(
+        lambda: streamed.listeners.ask(streamed.url, streamed.cookie).status == 200, within_s=5, why="a free place"
+    )
 
 
-def test_a_full_process_sends_readers_elsewhere(scene: Scene, settings: object) -> None:
+def test_a_full_process_sends_readers_elsewhere(streamed: StreamedRun, settings: object) -> None:
     settings.AGENTOPS_STREAMS = 3  # type: ignore[attr-defined]
-    streams = opened(scene, 3)
-    refused = scene.listeners.ask(scene.url, signed_in(make_person(scene.project, Role.VIEWER)))
+    streams = opened(streamed, 3)
+    refused = streamed.listeners.ask(streamed.url, signed_in(make_person(streamed.project, Role.VIEWER)))
 
     assert refused.status == 503
     assert int(refused.headers["retry-after"]) > 0
     assert json.loads(refused.body)["code"] == "no_place"
-    last = grow(scene.run)
+    last = grow(streamed.run)
     for stream in streams:
         heard(stream, [*range(1, last + 1)])
 
 
-def test_places_come_back_when_readers_leave(scene: Scene, settings: object) -> None:
+def test_places_come_back_when_readers_leave(streamed: StreamedRun, settings: object) -> None:
     settings.AGENTOPS_STREAMS_PER_USER = 3  # type: ignore[attr-defined]
     for _ in range(5):
-        for stream in opened(scene, 3):
-            scene.listeners.call(stream.close)
-        eventually(lambda: scene.listeners.ask(scene.url, scene.cookie).status == 200, within_s=5, why="a free place")
+        for stream in opened(streamed, 3):
+            streamed.listeners.call(stream.close)
+        eventually(
+            lambda: streamed.listeners.ask(streamed.url, streamed.cookie).status == 200, within_s=5, why="a free place"
+        )
 
 
-def test_a_quiet_stream_shows_that_it_lives(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_stream_shows_that_it_lives(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.HEARTBEAT_S == 15
     monkeypatch.setattr(client, "HEARTBEAT_S", 0.5)
-    stream = scene.open()
+    stream = streamed.open()
     eventually(lambda: len(stream.comments) >= 2, within_s=6, why="two heartbeats")
 
     # They are nobody's events: a cursor never moves by them.
     assert {(m.event, m.data, m.id) for m in stream.comments} == {("message", None, None)}
-    heard(stream, [*range(1, last_seq(scene.run) + 1)])
+    heard(stream, [*range(1, last_seq(streamed.run) + 1)])
 
 
-def test_a_busy_stream_needs_no_heartbeat(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_stream_needs_no_heartbeat(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "HEARTBEAT_S", 2)
-    stream = scene.open()
+    stream = streamed.open()
     for _ in range(12):
-        last = grow(scene.run)
+        last = grow(streamed.run)
         time.sleep(0.25)
 
     heard(stream, [*range(1, last + 1)])
     assert not stream.comments
 
 
-def test_a_stream_grows_old_and_goes_on_elsewhere(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_grows_old_and_goes_on_elsewhere(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.MAX_AGE_S == 600
     monkeypatch.setattr(client, "MAX_AGE_S", 1)
-    stream = scene.open(pause_s=0.05)
+    stream = streamed.open(pause_s=0.05)
     until = time.monotonic() + 5
     while len(stream.answers) < 3 and time.monotonic() < until:
-        last = grow(scene.run)
+        last = grow(streamed.run)
         time.sleep(0.1)
 
     assert len(stream.answers) >= 3
@@ -98,7 +102,7 @@ def test_a_stream_grows_old_and_goes_on_elsewhere(scene: Scene, monkeypatch: pyt
     assert not stream.events("end")
 
 
-def test_the_ages_are_spread(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ages_are_spread(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that readers who came together do not all come back together."""
     monkeypatch.setattr(client, "MAX_AGE_S", 10_000)
     now = time.monotonic()

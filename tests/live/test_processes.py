@@ -8,13 +8,15 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from tests.crash.rig import OwnRedis, Stage, eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.web.fixtures import MakeWeb
-from tests.web.listeners import Listeners, heard
-from tests.web.serving import WebProcess
-from tests.web.sse_client import Follower
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.server import WebProcess
+from tests.support.web.stream_clients import Listeners, heard
 
 MANY = {"AGENTOPS_STREAMS_PER_USER": "1000"}
 
@@ -25,36 +27,36 @@ def web(web_process: MakeWeb) -> WebProcess:
 
 
 @pytest.fixture
-def scene(web: WebProcess, listeners: Listeners) -> Scene:
+def streamed(web: WebProcess, listeners: Listeners) -> StreamedRun:
     """On a server of its own."""
-    return Scene(web, listeners)
+    return StreamedRun(web, listeners)
 
 
-def readers(scene: Scene, count: int) -> list[Follower]:
-    made = [scene.open(pause_s=0.1, stubborn=True) for _ in range(count)]
-    everything = [*range(1, last_seq(scene.run) + 1)]
+def readers(streamed: StreamedRun, count: int) -> list[Follower]:
+    made = [streamed.open(pause_s=0.1, stubborn=True) for _ in range(count)]
+    everything = [*range(1, last_seq(streamed.run) + 1)]
     for reader in made:
         heard(reader, everything, within_s=20)
     return made
 
 
-def took(scene: Scene, reader: Follower, *, within_s: float) -> float:
+def took(streamed: StreamedRun, reader: Follower, *, within_s: float) -> float:
     """Seconds until one more event, which this process appends, has reached the reader."""
     began = time.monotonic()
-    last = grow(scene.run)
+    last = grow(streamed.run)
     heard(reader, [*range(1, last + 1)], within_s=within_s)
     return reader.messages[-1].at - began
 
 
 def test_readers_cost_no_threads_and_no_connections(
-    scene: Scene, web: WebProcess, connections_of: Callable[[WebProcess], list[str]]
+    streamed: StreamedRun, web: WebProcess, connections_of: Callable[[WebProcess], list[str]]
 ) -> None:
-    few = readers(scene, 5)
-    grow(scene.run, 20)
+    few = readers(streamed, 5)
+    grow(streamed.run, 20)
     threads, connections = web.threads(), len(connections_of(web))
-    crowd = readers(scene, 100)
+    crowd = readers(streamed, 100)
     for _ in range(5):
-        last = grow(scene.run, 20)
+        last = grow(streamed.run, 20)
     for reader in (*few, *crowd):
         heard(reader, [*range(1, last + 1)], within_s=20)
     states = connections_of(web)
@@ -66,8 +68,8 @@ def test_readers_cost_no_threads_and_no_connections(
     assert set(states) <= {"idle"}
 
 
-def test_sigterm_ends_streams_in_order(scene: Scene, web: WebProcess) -> None:
-    crowd = readers(scene, 20)
+def test_sigterm_ends_streams_in_order(streamed: StreamedRun, web: WebProcess) -> None:
+    crowd = readers(streamed, 20)
     assert web.process is not None
     began = time.monotonic()
     web.process.signal(Stage.TERM)
@@ -79,32 +81,32 @@ def test_sigterm_ends_streams_in_order(scene: Scene, web: WebProcess) -> None:
     assert "graceful shutdown exceeded" not in web.process.said()
     assert "Traceback" not in web.process.said()
     web.start()
-    last = grow(scene.run)
+    last = grow(streamed.run)
     for reader in crowd:
         heard(reader, [*range(1, last + 1)], within_s=20)
         assert not reader.events("end")
 
 
-def test_readers_outlive_a_killed_server(scene: Scene, web: WebProcess) -> None:
-    crowd = readers(scene, 20)
+def test_readers_outlive_a_killed_server(streamed: StreamedRun, web: WebProcess) -> None:
+    crowd = readers(streamed, 20)
     for _ in range(2):
-        grow(scene.run, 3)
+        grow(streamed.run, 3)
         web.kill()
-        grow(scene.run, 3)
+        grow(streamed.run, 3)
         web.start()
-        last = grow(scene.run, 3)
+        last = grow(streamed.run, 3)
         for reader in crowd:
             heard(reader, [*range(1, last + 1)], within_s=20)
-    last = finish(scene.run)
+    last = finish(streamed.run)
     for reader in crowd:
         eventually(lambda reader=reader: reader.statuses[-1] == 204, within_s=5, why="the end, and 204 after it")
         assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
 
 
-def test_another_process_is_heard_without_redis(scene: Scene) -> None:
+def test_another_process_is_heard_without_redis(streamed: StreamedRun) -> None:
     """By looking once a second."""
-    [reader] = readers(scene, 1)
-    times = [took(scene, reader, within_s=3) for _ in range(4)]
+    [reader] = readers(streamed, 1)
+    times = [took(streamed, reader, within_s=3) for _ in range(4)]
     print(f"without Redis, from another process: {max(times):.2f} s at most")
 
     assert max(times) < 1.5
@@ -112,38 +114,40 @@ def test_another_process_is_heard_without_redis(scene: Scene) -> None:
 
 @pytest.mark.postgres
 def test_redis_may_come_and_go(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
-    scene = Scene(web_process(**MANY), listeners)
-    [reader] = readers(scene, 1)
+    streamed = StreamedRun(web_process(**MANY), listeners)
+    [reader] = readers(streamed, 1)
     for _ in range(2):
-        quick = [took(scene, reader, within_s=3) for _ in range(5)]
+        quick = [took(streamed, reader, within_s=3) for _ in range(5)]
         bell.kill()
         time.sleep(0.3)
-        slow = [took(scene, reader, within_s=4) for _ in range(4)]
+        slow = [took(streamed, reader, within_s=4) for _ in range(4)]
         print(f"with Redis {max(quick):.3f} s at most, without it {max(slow):.2f} s")
         assert min(quick) < 0.2
         assert max(slow) < 2
         bell.start()
-        eventually(lambda: took(scene, reader, within_s=3) < 0.2, within_s=10, why="the doorbell is heard again")
+        eventually(lambda: took(streamed, reader, within_s=3) < 0.2, within_s=10, why="the doorbell is heard again")
     assert len(reader.answers) == 1
 
 
 @pytest.mark.postgres
 def test_redis_that_hangs_holds_nobody_up(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
-    scene = Scene(web_process(**MANY), listeners)
-    [reader] = readers(scene, 1)
+    streamed = StreamedRun(web_process(**MANY), listeners)
+    [reader] = readers(streamed, 1)
     bell.suspend()
     try:
-        slow = [took(scene, reader, within_s=5) for _ in range(4)]
+        slow = [took(streamed, reader, within_s=5) for _ in range(4)]
     finally:
         bell.go_on()
     print(f"with a Redis that hangs: {max(slow):.2f} s at most")
     assert max(slow) < 2.5
-    eventually(lambda: took(scene, reader, within_s=3) < 0.2, within_s=15, why="the doorbell is heard again")
+    eventually(lambda: took(streamed, reader, within_s=3) < 0.2, within_s=15, why="the doorbell is heard again")
 
 
 @pytest.mark.postgres
-def test_streams_outlive_the_loss_of_all_database_connections(scene: Scene, web: WebProcess, stage: Stage) -> None:
-    crowd = readers(scene, 5)
+def test_streams_outlive_the_loss_of_all_database_connections(
+    streamed: StreamedRun, web: WebProcess, stage: Stage
+) -> None:
+    crowd = readers(streamed, 5)
     ours = stage.databases.env(stage.name, stage.home)["DATABASE_URL"]
     with psycopg.connect(ours, autocommit=True) as server:
         for _ in range(3):
@@ -153,7 +157,7 @@ def test_streams_outlive_the_loss_of_all_database_connections(scene: Scene, web:
                 " WHERE datname = current_database() AND application_name = %s",
                 [web.name],
             )
-            last = grow(scene.run, 3)
+            last = grow(streamed.run, 3)
             for reader in crowd:
                 heard(reader, [*range(1, last + 1)], within_s=10)
     assert [len(reader.answers) for reader in crowd] == [1] * 5

@@ -7,21 +7,22 @@ import pytest
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.crash.rig import OwnRedis, eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow
-from tests.make import make_agent, make_run
-from tests.web.fixtures import MakeWeb
-from tests.web.listeners import Listeners
-from tests.web.people import make_person, signed_in
-from tests.web.sse_client import Follower
+from tests.support.accounts import make_person, signed_in
+from tests.support.factories import make_agent, make_run
+from tests.support.live.growing_logs import grow
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import Listeners
 from timeline.events.run import RunPaused
 from timeline.models import Source
 
 
-def follow(scene: Scene, headers: dict[str, str] | None = None) -> Follower:
-    url = f"{scene.web.url}/p/{scene.project.slug}/runs/stream"
-    reader = scene.listeners.open(url, headers or scene.cookie, pause_s=0.1)
+def follow(streamed: StreamedRun, headers: dict[str, str] | None = None) -> Follower:
+    url = f"{streamed.web.url}/p/{streamed.project.slug}/runs/stream"
+    reader = streamed.listeners.open(url, headers or streamed.cookie, pause_s=0.1)
     eventually(lambda: reader.messages or reader.statuses[-1:] not in ([], [200]), within_s=5, why="an answer")
     return reader
 
@@ -36,48 +37,48 @@ def pause(run: AgentRun) -> None:
     transitions.move(run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
 
 
-def test_it_names_runs_that_come_and_move(scene: Scene) -> None:
-    reader = follow(scene)
+def test_it_names_runs_that_come_and_move(streamed: StreamedRun) -> None:
+    reader = follow(streamed)
     assert reader.statuses == [200]
-    new = make_run(make_agent(scene.project))
+    new = make_run(make_agent(streamed.project))
     eventually(lambda: told(reader) == [str(new.pk)], within_s=2, why="a new run is named")
-    pause(scene.run)
-    eventually(lambda: told(reader)[1:] == [str(scene.run.pk)], within_s=2, why="a paused run is named")
+    pause(streamed.run)
+    eventually(lambda: told(reader)[1:] == [str(streamed.run.pk)], within_s=2, why="a paused run is named")
 
     # Its events are nothing to a list, and what is said there is no place to come back to.
-    grow(scene.run, 5)
-    last = make_run(make_agent(scene.project))
+    grow(streamed.run, 5)
+    last = make_run(make_agent(streamed.project))
     eventually(lambda: str(last.pk) in told(reader), within_s=2, why="the next run is named")
-    assert told(reader) == [str(new.pk), str(scene.run.pk), str(last.pk)]
+    assert told(reader) == [str(new.pk), str(streamed.run.pk), str(last.pk)]
     assert {message.id for message in reader.messages} == {None}
 
 
-def test_it_says_nothing_of_other_projects(scene: Scene) -> None:
-    reader = follow(scene)
+def test_it_says_nothing_of_other_projects(streamed: StreamedRun) -> None:
+    reader = follow(streamed)
     foreign = make_run(make_agent())
     pause(foreign)
-    own = make_run(make_agent(scene.project))
+    own = make_run(make_agent(streamed.project))
     eventually(lambda: told(reader), within_s=2, why="the own run is named")
 
     assert told(reader) == [str(own.pk)]
 
 
-def test_many_runs_at_once_are_all_told_of(scene: Scene) -> None:
+def test_many_runs_at_once_are_all_told_of(streamed: StreamedRun) -> None:
     """By name, or by an empty one that means: look at everything."""
-    reader = follow(scene)
-    agent = make_agent(scene.project)
+    reader = follow(streamed)
+    agent = make_agent(streamed.project)
     made = {str(make_run(agent).pk) for _ in range(40)}
     eventually(lambda: "" in told(reader) or set(told(reader)) == made, within_s=5, why="all are told of")
 
 
-def test_who_may_not_read_hears_nothing(scene: Scene) -> None:
+def test_who_may_not_read_hears_nothing(streamed: StreamedRun) -> None:
     stranger = signed_in(make_person(make_agent().project))
-    assert follow(scene, stranger).statuses == [404]
-    assert follow(scene, {"Cookie": "none=1"}).statuses == [401]
-    reader = follow(scene)
+    assert follow(streamed, stranger).statuses == [404]
+    assert follow(streamed, {"Cookie": "none=1"}).statuses == [401]
+    reader = follow(streamed)
     assert reader.statuses == [200]
-    scene.reader.is_active = False
-    scene.reader.save()
+    streamed.reader.is_active = False
+    streamed.reader.save()
 
     eventually(lambda: reader.events("auth-revoked"), within_s=7, why="the stream is ended")
     eventually(lambda: len(reader.statuses) == 2, within_s=3, why="it comes back")
@@ -86,19 +87,19 @@ def test_who_may_not_read_hears_nothing(scene: Scene) -> None:
 
 @pytest.mark.postgres
 def test_other_processes_are_heard_by_redis(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
-    scene = Scene(web_process(), listeners)
-    reader = follow(scene)
-    run = make_run(make_agent(scene.project))
+    streamed = StreamedRun(web_process(), listeners)
+    reader = follow(streamed)
+    run = make_run(make_agent(streamed.project))
     eventually(lambda: told(reader) == [str(run.pk)], within_s=2, why="a run of another process is named")
     bell.kill()
     bell.start()
     # What moved meanwhile is not known: the list is told to look, or hears the next run.
-    eventually(lambda: _moves(reader, scene), within_s=10, why="heard again after a restart of Redis")
+    eventually(lambda: _moves(reader, streamed), within_s=10, why="heard again after a restart of Redis")
 
 
-def _moves(reader: Follower, scene: Scene) -> bool:
+def _moves(reader: Follower, streamed: StreamedRun) -> bool:
     before = len(told(reader))
-    make_run(make_agent(scene.project))
+    make_run(make_agent(streamed.project))
     try:
         eventually(lambda: len(told(reader)) > before, within_s=0.5, why="")
     except pytest.fail.Exception:

@@ -13,87 +13,87 @@ import httpx
 import pytest
 from django.db import transaction
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.web.listeners import heard
-from tests.web.sse_client import Follower
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import heard
 from timeline import log
 from timeline.events.tool import ToolOutput
 from timeline.log import Entry
 from timeline.models import Source
 
 
-def test_it_replays_and_goes_on(scene: Scene) -> None:
-    before = grow(scene.run, 5)
-    reader = scene.open()
+def test_it_replays_and_goes_on(streamed: StreamedRun) -> None:
+    before = grow(streamed.run, 5)
+    reader = streamed.open()
 
     heard(reader, [*range(1, before + 1)])
     for _ in range(3):
-        last = grow(scene.run, 2)
+        last = grow(streamed.run, 2)
         heard(reader, [*range(1, last + 1)])
     wire = [json.loads(message.data or "") for message in reader.events("message")]
-    assert wire == [json.loads(json.dumps(log.wire(event))) for event in log.events_of(scene.run.pk)]
+    assert wire == [json.loads(json.dumps(log.wire(event))) for event in log.events_of(streamed.run.pk)]
 
 
-def test_it_sends_exactly_what_follows_the_cursor(scene: Scene) -> None:
-    last = grow(scene.run, 10)
-    reader = scene.open(f"?afterSeq={last - 3}")
+def test_it_sends_exactly_what_follows_the_cursor(streamed: StreamedRun) -> None:
+    last = grow(streamed.run, 10)
+    reader = streamed.open(f"?afterSeq={last - 3}")
 
     heard(reader, [last - 2, last - 1, last])
-    assert grow(scene.run) == last + 1
+    assert grow(streamed.run) == last + 1
     heard(reader, [last - 2, last - 1, last, last + 1])
 
 
-def test_the_header_wins_over_the_query(scene: Scene) -> None:
-    last = grow(scene.run, 10)
-    reader = scene.open("?afterSeq=1", {"Last-Event-ID": str(last - 1)})
+def test_the_header_wins_over_the_query(streamed: StreamedRun) -> None:
+    last = grow(streamed.run, 10)
+    reader = streamed.open("?afterSeq=1", {"Last-Event-ID": str(last - 1)})
 
     heard(reader, [last])
 
 
 @pytest.mark.parametrize("form", ["{}", "{}.0"])
-def test_it_takes_both_forms_of_an_id(scene: Scene, form: str) -> None:
-    last = grow(scene.run, 4)
+def test_it_takes_both_forms_of_an_id(streamed: StreamedRun, form: str) -> None:
+    last = grow(streamed.run, 4)
 
-    heard(scene.open(headers={"Last-Event-ID": form.format(last - 1)}), [last])
+    heard(streamed.open(headers={"Last-Event-ID": form.format(last - 1)}), [last])
 
 
-def test_it_delivers_more_than_one_page_without_loss(scene: Scene) -> None:
+def test_it_delivers_more_than_one_page_without_loss(streamed: StreamedRun) -> None:
     for _ in range(5):
-        last = grow(scene.run, 211)
+        last = grow(streamed.run, 211)
 
-    heard(scene.open(), [*range(1, last + 1)], within_s=10)
+    heard(streamed.open(), [*range(1, last + 1)], within_s=10)
 
 
-def test_a_burst_reaches_everyone_once(scene: Scene) -> None:
-    readers = [scene.open() for _ in range(10)]
-    heard(readers[0], [*range(1, last_seq(scene.run) + 1)])
+def test_a_burst_reaches_everyone_once(streamed: StreamedRun) -> None:
+    readers = [streamed.open() for _ in range(10)]
+    heard(readers[0], [*range(1, last_seq(streamed.run) + 1)])
     for size in (1, 999, 3, 1000):
-        last = grow(scene.run, size)
+        last = grow(streamed.run, size)
 
     for reader in readers:
         heard(reader, [*range(1, last + 1)], within_s=20)
 
 
-def test_it_tells_within_a_moment(scene: Scene) -> None:
+def test_it_tells_within_a_moment(streamed: StreamedRun) -> None:
     """Not by looking once a second: the doorbell is heard."""
-    reader = scene.open()
-    heard(reader, [*range(1, last_seq(scene.run) + 1)])
+    reader = streamed.open()
+    heard(reader, [*range(1, last_seq(streamed.run) + 1)])
     for _ in range(5):
-        last = grow(scene.run)
+        last = grow(streamed.run)
         heard(reader, [*range(1, last + 1)], within_s=0.7)
 
 
 @pytest.mark.parametrize("by_query", [False, True], ids=["Last-Event-ID", "afterSeq"])
-def test_reconnections_while_events_are_written_lose_nothing(scene: Scene, by_query: bool) -> None:
-    readers = [scene.open(by_query=by_query, pause_s=0.02) for _ in range(8)]
-    heard(readers[0], [*range(1, last_seq(scene.run) + 1)])
+def test_reconnections_while_events_are_written_lose_nothing(streamed: StreamedRun, by_query: bool) -> None:
+    readers = [streamed.open(by_query=by_query, pause_s=0.02) for _ in range(8)]
+    heard(readers[0], [*range(1, last_seq(streamed.run) + 1)])
     dice, done = random.Random(3), threading.Event()
 
     def disturb() -> None:
         while not done.wait(0.02):
-            scene.listeners.call(dice.choice(readers).drop)
+            streamed.listeners.call(dice.choice(readers).drop)
 
     disturber = threading.Thread(target=disturb)
     disturber.start()
@@ -101,7 +101,7 @@ def test_reconnections_while_events_are_written_lose_nothing(scene: Scene, by_qu
     rounds, until = 0, time.monotonic() + 20
     try:
         while rounds < 60 or (opened(readers) < 24 and time.monotonic() < until):
-            last = grow(scene.run, dice.choice([1, 1, 3, 20]))
+            last = grow(streamed.run, dice.choice([1, 1, 3, 20]))
             rounds += 1
     finally:
         done.set()
@@ -116,10 +116,10 @@ def opened(readers: Iterable[Follower]) -> int:
     return sum(len(reader.answers) for reader in readers)
 
 
-def test_the_end_of_a_run_ends_the_stream(scene: Scene) -> None:
-    reader = scene.open(pause_s=0.05)
-    heard(reader, [*range(1, last_seq(scene.run) + 1)])
-    last = finish(scene.run)
+def test_the_end_of_a_run_ends_the_stream(streamed: StreamedRun) -> None:
+    reader = streamed.open(pause_s=0.05)
+    heard(reader, [*range(1, last_seq(streamed.run) + 1)])
+    last = finish(streamed.run)
     # Back with its last id it is told that nothing follows, by which a browser stops for good.
     eventually(lambda: reader.statuses == [200, 204], within_s=5, why="204 after the end")
 
@@ -128,24 +128,24 @@ def test_the_end_of_a_run_ends_the_stream(scene: Scene) -> None:
     assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
 
 
-def test_a_run_that_has_ended_is_replayed(scene: Scene) -> None:
-    grow(scene.run, 300)
-    last = finish(scene.run)
-    told = scene.listeners.read_to_end(scene.url, scene.cookie)
+def test_a_run_that_has_ended_is_replayed(streamed: StreamedRun) -> None:
+    grow(streamed.run, 300)
+    last = finish(streamed.run)
+    told = streamed.listeners.read_to_end(streamed.url, streamed.cookie)
 
     assert [int(m.id or 0) for m in told if m.event == "message" and m.data] == [*range(1, last + 1)]
     assert told[-1].event == "end"
-    again = scene.listeners.ask(f"{scene.url}?afterSeq={last}", scene.cookie)
+    again = streamed.listeners.ask(f"{streamed.url}?afterSeq={last}", streamed.cookie)
     assert (again.status, again.body) == (204, b"")
 
 
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("how", ["?afterSeq=", "header"])
-def test_a_cursor_of_the_future_starts_over(scene: Scene, ended: bool, how: str) -> None:
-    last = finish(scene.run) if ended else grow(scene.run, 3)
+def test_a_cursor_of_the_future_starts_over(streamed: StreamedRun, ended: bool, how: str) -> None:
+    last = finish(streamed.run) if ended else grow(streamed.run, 3)
     future = str(last + 1000)
     query, headers = ("", {"Last-Event-ID": future}) if how == "header" else (how + future, {})
-    reader = scene.open(query, headers, stop_at_end=True)
+    reader = streamed.open(query, headers, stop_at_end=True)
     eventually(lambda: reader.ids[-1:] == [last], within_s=5, why="everything comes again")
 
     first, *rest = [message for message in reader.messages if message.data is not None]
@@ -154,47 +154,47 @@ def test_a_cursor_of_the_future_starts_over(scene: Scene, ended: bool, how: str)
     assert [int(m.id or 0) for m in rest if m.event == "message"] == [*range(1, last + 1)]
 
 
-def test_an_id_of_another_incarnation_starts_over(scene: Scene) -> None:
-    last = grow(scene.run, 3)
-    reader = scene.open(headers={"Last-Event-ID": f"{last}.7"})
+def test_an_id_of_another_incarnation_starts_over(streamed: StreamedRun) -> None:
+    last = grow(streamed.run, 3)
+    reader = streamed.open(headers={"Last-Event-ID": f"{last}.7"})
     eventually(lambda: reader.ids[-1:] == [last], within_s=5, why="everything comes again")
 
     assert reader.messages[1].event == "stream-reset"
     assert [int(m.id or 0) for m in reader.events("message")] == [*range(1, last + 1)]
 
 
-def late_output(scene: Scene) -> int:
+def late_output(streamed: StreamedRun) -> int:
     """A tool of the run answers when nobody waits for it any more; the seq of its event."""
     entry = Entry(ToolOutput(call_id="c", text="too late", late=True), phase="stopped", late=True)
     with transaction.atomic():
-        return log.append(scene.run.pk, [entry], source=Source.WORKER)[-1].seq
+        return log.append(streamed.run.pk, [entry], source=Source.WORKER)[-1].seq
 
 
-def sent(scene: Scene, after: str = "0") -> list[tuple[str, str | None]]:
+def sent(streamed: StreamedRun, after: str = "0") -> list[tuple[str, str | None]]:
     """What one connection with this last id is sent until it closes, without what is no event."""
-    messages = scene.listeners.read_to_end(scene.url, scene.cookie | {"Last-Event-ID": after})
+    messages = streamed.listeners.read_to_end(streamed.url, streamed.cookie | {"Last-Event-ID": after})
     return [(message.event, message.id) for message in messages if message.data is not None]
 
 
-def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(scene: Scene) -> None:
+def test_an_event_after_the_terminal_one_is_for_those_who_open_the_stream_again(streamed: StreamedRun) -> None:
     """What the API's documentation promises: `end` after the terminal event, and what is late by asking again."""
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(sent, scene)
-        last = finish(scene.run)
+        reading = pool.submit(sent, streamed)
+        last = finish(streamed.run)
         open_before = reading.result(10)
-    late = late_output(scene)
+    late = late_output(streamed)
 
     assert open_before == [*(("message", str(seq)) for seq in range(1, last + 1)), ("end", str(last))]
     assert late == last + 1
-    assert sent(scene, str(last)) == [("message", str(late)), ("end", str(late))]
-    assert scene.listeners.ask(scene.url, scene.cookie | {"Last-Event-ID": str(late)}).status == 204
-    page = httpx.get(scene.url.removesuffix("/stream"), params={"afterSeq": last}, headers=scene.cookie).json()
+    assert sent(streamed, str(last)) == [("message", str(late)), ("end", str(late))]
+    assert streamed.listeners.ask(streamed.url, streamed.cookie | {"Last-Event-ID": str(late)}).status == 204
+    page = httpx.get(streamed.url.removesuffix("/stream"), params={"afterSeq": last}, headers=streamed.cookie).json()
     assert [(event["seq"], event["type"], event["payload"]["late"]) for event in page["results"]] == [
         (late, "tool.output", True)
     ]
 
 
-def test_the_documentation_says_what_becomes_of_late_events(scene: Scene) -> None:
-    schema = httpx.get(f"{scene.web.url}/api/schema", headers=scene.cookie).text
+def test_the_documentation_says_what_becomes_of_late_events(streamed: StreamedRun) -> None:
+    schema = httpx.get(f"{streamed.web.url}/api/schema", headers=streamed.cookie).text
 
     assert "is not sent to a stream that has ended" in schema

@@ -6,33 +6,33 @@ import json
 
 import pytest
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow
-from tests.web.listeners import heard
-from tests.web.sse_client import Follower
+from tests.support.live.growing_logs import grow
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.stream_clients import heard
 from timeline.maintenance import open_door
 from timeline.models import Event, Log
 
 
-def rewind(scene: Scene, to: int) -> None:
+def rewind(streamed: StreamedRun, to: int) -> None:
     """As after a restore of a backup that was made at seq `to`."""
     with open_door("test: a restored backup"):
-        Event.objects.filter(log=scene.run.pk, seq__gt=to).delete()
-        Log.objects.filter(pk=scene.run.pk).update(last_seq=to)
+        Event.objects.filter(log=streamed.run.pk, seq__gt=to).delete()
+        Log.objects.filter(pk=streamed.run.pk).update(last_seq=to)
 
 
 def resets(reader: Follower) -> list[int]:
     return [json.loads(message.data or "")["last_seq"] for message in reader.events("stream-reset")]
 
 
-def test_a_rewound_log_begins_again_for_who_listens(scene: Scene) -> None:
-    last = grow(scene.run, 20)
-    reader = scene.open()
+def test_a_rewound_log_begins_again_for_who_listens(streamed: StreamedRun) -> None:
+    last = grow(streamed.run, 20)
+    reader = streamed.open()
     heard(reader, [*range(1, last + 1)])
-    rewind(scene, 5)
+    rewind(streamed, 5)
     eventually(lambda: resets(reader), within_s=5, why="the reader is told")
-    new = grow(scene.run, 2)
+    new = grow(streamed.run, 2)
     eventually(lambda: reader.ids[-1:] == [new], within_s=5, why="what is true comes again")
 
     assert resets(reader) == [5]
@@ -40,31 +40,31 @@ def test_a_rewound_log_begins_again_for_who_listens(scene: Scene) -> None:
     assert [int(m.id or 0) for m in reader.events("message")] == [*before, *range(1, new + 1)]
 
 
-def test_a_rewound_log_begins_again_for_who_comes_back(scene: Scene) -> None:
-    last = grow(scene.run, 20)
-    rewind(scene, 5)
-    reader = scene.open(headers={"Last-Event-ID": str(last)})
+def test_a_rewound_log_begins_again_for_who_comes_back(streamed: StreamedRun) -> None:
+    last = grow(streamed.run, 20)
+    rewind(streamed, 5)
+    reader = streamed.open(headers={"Last-Event-ID": str(last)})
     eventually(lambda: reader.ids[-1:] == [5], within_s=5, why="what is true comes")
 
     assert resets(reader) == [5]
     assert [int(m.id or 0) for m in reader.events("message")] == [1, 2, 3, 4, 5]
 
 
-def test_a_page_is_told_to_load_anew(scene: Scene) -> None:
-    last = grow(scene.run, 20)
-    page = scene.listeners.open(f"{scene.page_url}?afterSeq={last}", scene.cookie, pause_s=60)
+def test_a_page_is_told_to_load_anew(streamed: StreamedRun) -> None:
+    last = grow(streamed.run, 20)
+    page = streamed.listeners.open(f"{streamed.page_url}?afterSeq={last}", streamed.cookie, pause_s=60)
     eventually(lambda: page.messages, within_s=5, why="the stream begins")
-    rewind(scene, 5)
+    rewind(streamed, 5)
 
     eventually(lambda: resets(page), within_s=5, why="the page is told")
 
 
 @pytest.mark.breaks_invariants("events are taken out of the log")
-def test_what_is_gone_after_the_cursor_is_not_passed_over(scene: Scene) -> None:
-    last = grow(scene.run, 20)
+def test_what_is_gone_after_the_cursor_is_not_passed_over(streamed: StreamedRun) -> None:
+    last = grow(streamed.run, 20)
     with open_door("test: a part of the log is gone"):
-        Event.objects.filter(log=scene.run.pk, seq__in=[4, 5]).delete()
-    reader = scene.open("?afterSeq=3", pause_s=60)
+        Event.objects.filter(log=streamed.run.pk, seq__in=[4, 5]).delete()
+    reader = streamed.open("?afterSeq=3", pause_s=60)
     eventually(lambda: resets(reader), within_s=5, why="the reader is told")
 
     assert resets(reader) == [last]

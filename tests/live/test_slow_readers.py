@@ -6,41 +6,41 @@ import time
 
 import pytest
 
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import grow, last_seq
-from tests.web.listeners import heard
-from tests.web.sse_client import TINY
+from tests.support.live.growing_logs import grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import TINY
+from tests.support.web.stream_clients import heard
 from timeline.live import client
 
 
-def test_stuck_readers_are_let_go_and_lose_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stuck_readers_are_let_go_and_lose_nothing(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SLOW_S", 1)
-    quick = scene.open()
-    heard(quick, [*range(1, last_seq(scene.run) + 1)])
-    stuck = [scene.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05) for _ in range(10)]
+    quick = streamed.open()
+    heard(quick, [*range(1, last_seq(streamed.run) + 1)])
+    stuck = [streamed.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05) for _ in range(10)]
     eventually(lambda: all(reader.messages for reader in stuck), within_s=5, why="the streams begin")
     # More than the sockets and the server's buffer hold.
     for _ in range(40):
-        last = grow(scene.run, 10, size=16_000)
+        last = grow(streamed.run, 10, size=16_000)
         began = time.monotonic()
         heard(quick, [*range(1, last + 1)], within_s=5)
         assert time.monotonic() - began < 2
     time.sleep(3)
     for reader in stuck:
         # They read on: first what lay in the sockets, then that they were cut.
-        scene.listeners.call(reader.hurry)
+        streamed.listeners.call(reader.hurry)
     for reader in stuck:
         heard(reader, [*range(1, last + 1)], within_s=20)
         assert len(reader.answers) > 1, "it was never let go"
     assert len(quick.answers) == 1
 
 
-def test_a_slow_reader_that_goes_on_reading_is_kept(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_that_goes_on_reading_is_kept(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SLOW_S", 2)
-    slow = scene.open(receive_buffer=TINY, slow_s=0.01)
+    slow = streamed.open(receive_buffer=TINY, slow_s=0.01)
     eventually(lambda: slow.messages, within_s=5, why="the stream begins")
-    last = grow(scene.run, 300, size=2_000)
+    last = grow(streamed.run, 300, size=2_000)
 
     heard(slow, [*range(1, last + 1)], within_s=20)
     assert len(slow.answers) == 1

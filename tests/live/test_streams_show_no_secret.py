@@ -6,10 +6,10 @@ import pytest
 from django.db import transaction
 
 from runs.models import AgentRunMessage
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.make import drive
-from tests.test_no_secret_leaves import TEXT, answer_of, seen_in, store_raw
+from tests.support.factories import drive
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.secret_canaries import TEXT, answer_of, seen_in, store_raw
+from tests.support.waiting import eventually
 from timeline import log
 from timeline.events.notice import Error
 from timeline.log import Entry
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.breaks_invariants("an answer's content is replaced by o
 
 
 @pytest.mark.parametrize("kind", ["json", "html"])
-def test_no_stream_has_a_canary(scene: Scene, kind: str) -> None:
-    run = drive(scene.run)
+def test_no_stream_has_a_canary(streamed: StreamedRun, kind: str) -> None:
+    run = drive(streamed.run)
     answer = answer_of(run)
     content = {**answer.content, "parts": [{"part_kind": "text", "content": TEXT}]}
     AgentRunMessage.objects.filter(pk=answer.pk).update(content=content)
@@ -28,8 +28,8 @@ def test_no_stream_has_a_canary(scene: Scene, kind: str) -> None:
         log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
     store_raw(run)
 
-    url = scene.url if kind == "json" else scene.page_url
-    reader = scene.listeners.open(f"{url}?afterSeq=0", scene.cookie)
+    url = streamed.url if kind == "json" else streamed.page_url
+    reader = streamed.listeners.open(f"{url}?afterSeq=0", streamed.cookie)
     eventually(
         lambda: "[REDACTED:" in "".join(m.data or "" for m in reader.messages), within_s=10, why="the error came"
     )

@@ -25,8 +25,9 @@ from runs.providers import llm
 from runs.statuses import LIVE, RunStatus
 from runs.upkeep.invariants import check
 from runs.worker.worker import Worker
-from tests.crash.scripted import ledger_read
-from tests.make import make_agent, make_project, make_run
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.processes.scripted_model import ledger_read
+from tests.support.providers import failing_provider
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -47,9 +48,8 @@ class Mock:
     """The provider's process, and its orders."""
 
     def __init__(self) -> None:
-        here = Path(__file__).with_name("provider.py")
         self.process = subprocess.Popen(
-            [sys.executable, str(here), "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, failing_provider.__file__, "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.port = self._answer()["port"]
 

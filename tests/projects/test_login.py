@@ -17,7 +17,7 @@ from django.urls import reverse
 from agentops.projects.login.form import ACCOUNT_FAILURES, FAILURES, REFUSED
 from agentops.projects.login.throttle import Slowdown, Throttle
 from agentops.projects.models import AuditEntry, Project, Role
-from tests.crash.rig import eventually
+from tests.support.waiting import eventually
 
 PASSWORD = "correct horse battery staple"
 

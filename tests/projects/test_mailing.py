@@ -20,8 +20,8 @@ from agentops.projects.mailing import CLAIMED_FOR, MAX_ATTEMPTS, MAX_SUBJECT, se
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Notification, Project, Role
 from agentops.projects.notifications import notify
-from tests.make import make_project
-from tests.web.smtp import Inbox, mail_server
+from tests.support.factories import make_project
+from tests.support.web.mail_server import Inbox, mail_server
 
 
 @pytest.fixture

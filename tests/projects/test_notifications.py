@@ -17,8 +17,8 @@ from agentops.projects import notifications
 from agentops.projects.inbox_pages import PAGE_SIZE
 from agentops.projects.models import Notification, NotificationReceipt, Project, Role
 from agentops.projects.notifications import KEPT_FOR, LOOK, MAX_COUNT, MAX_TEXT, MAX_TITLE, notify
-from tests.make import make_project
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import make_project
 
 INBOX = "/p/alpha/notifications"
 HOSTILE = "<img src=x onerror=alert(1)>\"'{{ 7|add:7 }}</li>"

@@ -15,8 +15,8 @@ from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
 from agentops.projects.rate_limits.counter import Counter
 from agentops.projects.rate_limits.limits import Standing, network_of
-from tests.make import make_project
-from tests.web.people import make_person, with_key
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import make_project
 
 URL = "/api/projects/alpha/agents"
 

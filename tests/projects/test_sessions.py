@@ -13,8 +13,8 @@ from django.test import Client
 
 from agentops.projects.access import principal_for_user
 from agentops.projects.login import sessions
-from tests.make import make_project
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import make_project
 from timeline import access
 from timeline.access import Permit
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.crash import scripted
+from tests.support.processes import scripted_model
 
-assert scripted.ScriptedProvider is not None
+assert scripted_model.ScriptedProvider is not None

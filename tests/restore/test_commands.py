@@ -20,7 +20,7 @@ from runs.lifecycle import transitions
 from runs.management.site.home import AlreadyRunning, Home
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.make import drive, make_run
+from tests.support.factories import drive, make_run
 from timeline.models import Event, Log
 
 sqlite_only = pytest.mark.skipif(

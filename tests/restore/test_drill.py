@@ -14,11 +14,14 @@ from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.upkeep import invariants, replay_check
-from tests.crash.rig import CALLS, Celeried, Stage, check, events, eventually
-from tests.restore.backups import agentops, back_up, put_back
-from tests.web.listeners import Listeners
-from tests.web.people import make_person, signed_in
-from tests.web.serving import WebProcess
+from tests.support.accounts import make_person, signed_in
+from tests.support.processes.child_processes import ChildProcess
+from tests.support.processes.stage import CALLS, Stage
+from tests.support.run_checks import check, events
+from tests.support.upkeep.backups import agentops, back_up, put_back
+from tests.support.waiting import eventually
+from tests.support.web.server import WebProcess
+from tests.support.web.stream_clients import Listeners
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.log import Entry
@@ -27,7 +30,7 @@ from timeline.models import Log, Source
 SLOW = {"chunks": 30, "pause_s": 0.1, "on_unknown_tool": "tell_model"}
 
 
-def suspend(stage: Stage, worker: Celeried) -> None:
+def suspend(stage: Stage, worker: ChildProcess) -> None:
     """Not while it is writing: on SQLite nobody else could write then, a restore least of all."""
     worker.signal(stage.STOP)
     for _ in range(50):

@@ -18,7 +18,7 @@ from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.upkeep import invariants, replay_check, restore, retention
 from runs.worker.worker import Worker
-from tests.make import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_run
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.log import Entry

@@ -9,17 +9,17 @@ import pytest
 from django.test import Client
 
 from runs.upkeep import restore
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow, last_seq
-from tests.web.listeners import Listeners
-from tests.web.serving import WebThread
-from tests.web.sse_client import Follower
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.server import WebThread
+from tests.support.web.stream_clients import Listeners
 
 
 @pytest.fixture
-def scene(web: WebThread, listeners: Listeners) -> Scene:
-    return Scene(web, listeners)
+def scene(web: WebThread, listeners: Listeners) -> StreamedRun:
+    return StreamedRun(web, listeners)
 
 
 def restored() -> int:
@@ -37,7 +37,7 @@ def ids(reader: Follower) -> list[str]:
     return [message.id or "" for message in reader.events("message")]
 
 
-def test_who_listens_begins_again_under_the_new_ids(scene: Scene) -> None:
+def test_who_listens_begins_again_under_the_new_ids(scene: StreamedRun) -> None:
     """The log is as long as it was, and yet another one."""
     last = grow(scene.run, 5)
     reader = scene.open()
@@ -57,7 +57,7 @@ def test_who_listens_begins_again_under_the_new_ids(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("how", ["header", "query"])
-def test_a_cursor_of_before_is_reset(scene: Scene, how: str) -> None:
+def test_a_cursor_of_before_is_reset(scene: StreamedRun, how: str) -> None:
     """With last_seq, then from 1; a seq alone is of the time before any restore."""
     old = grow(scene.run, 5)
     number = restored()
@@ -71,7 +71,7 @@ def test_a_cursor_of_before_is_reset(scene: Scene, how: str) -> None:
         assert ids(reader)[0] == f"1.{number}"
 
 
-def test_a_cursor_of_now_goes_on(scene: Scene) -> None:
+def test_a_cursor_of_now_goes_on(scene: StreamedRun) -> None:
     old = grow(scene.run, 5)
     number = restored()
     newest = last_seq(scene.run)
@@ -85,7 +85,7 @@ def test_a_cursor_of_now_goes_on(scene: Scene) -> None:
     assert len(ids(from_the_start)) == newest
 
 
-def test_a_run_that_has_ended_is_over_only_for_who_has_it_all_of_now(scene: Scene) -> None:
+def test_a_run_that_has_ended_is_over_only_for_who_has_it_all_of_now(scene: StreamedRun) -> None:
     last = finish(scene.run)
     number = restored()
 
@@ -96,7 +96,7 @@ def test_a_run_that_has_ended_is_over_only_for_who_has_it_all_of_now(scene: Scen
     assert named[-1].id == f"{last}.{number}"
 
 
-def test_a_page_carries_its_incarnation_and_one_of_before_loads_anew(scene: Scene) -> None:
+def test_a_page_carries_its_incarnation_and_one_of_before_loads_anew(scene: StreamedRun) -> None:
     client = Client()
     client.force_login(scene.reader)
 
@@ -122,7 +122,7 @@ def test_a_page_carries_its_incarnation_and_one_of_before_loads_anew(scene: Scen
     assert resets(fresh) == []
 
 
-def test_readers_of_both_times_meet_at_one_log(scene: Scene) -> None:
+def test_readers_of_both_times_meet_at_one_log(scene: StreamedRun) -> None:
     """The first to come after the restore brings the news to those who are there, before the next look does."""
     old = grow(scene.run, 3)
     there = scene.open()

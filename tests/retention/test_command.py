@@ -23,9 +23,9 @@ from runs.engine.stopping import Stopping
 from runs.models import Agent, AgentRun, Chore
 from runs.upkeep import retention
 from runs.worker import housekeeping
-from tests.crash.rig import eventually
-from tests.make import make_agent, make_project, make_run
-from tests.retention.conftest import aged, there
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.upkeep.old_runs import aged, there
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 

@@ -21,14 +21,14 @@ from agentops.projects.models import Project, Role
 from runs.models import Agent, AgentRun
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
-from tests.crash.rig import eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, grow
-from tests.make import drive, make_agent, make_run
-from tests.retention.conftest import aged, apply
-from tests.web.listeners import Listeners, heard
-from tests.web.people import make_person, with_key
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.live.growing_logs import finish, grow
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.upkeep.old_runs import aged, apply
+from tests.support.waiting import eventually
+from tests.support.web.server import WebThread
+from tests.support.web.stream_clients import Listeners, heard
 from timeline import tombstones
 
 
@@ -207,11 +207,11 @@ def without_id(answer: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def scene(web: WebThread, listeners: Listeners) -> Scene:
-    return Scene(web, listeners)
+def scene(web: WebThread, listeners: Listeners) -> StreamedRun:
+    return StreamedRun(web, listeners)
 
 
-def test_who_listens_is_told(scene: Scene) -> None:
+def test_who_listens_is_told(scene: StreamedRun) -> None:
     """Never silence: in mid-stream both kinds of readers are told to begin again, and then that it is gone."""
     last = grow(scene.run, 20)
     program = scene.open(pause_s=0.05)
@@ -225,7 +225,7 @@ def test_who_listens_is_told(scene: Scene) -> None:
     assert [len(reader.events("stream-reset")) for reader in (program, page)] == [1, 1]
 
 
-def test_who_comes_back_with_a_cursor_is_told(scene: Scene) -> None:
+def test_who_comes_back_with_a_cursor_is_told(scene: StreamedRun) -> None:
     last = finish(scene.run)
     aged(scene.run, 100)
     apply(scene.project)

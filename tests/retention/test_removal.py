@@ -27,10 +27,10 @@ from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, RunCommand
 from runs.upkeep import invariants, replay_check, retention
 from runs.upkeep.retention import RemovalReport
-from tests.live.logs import grow
-from tests.make import drive, make_agent, make_project, make_run
-from tests.retention.conftest import BY, aged, apply, cells_with, paused_half_way, rows_of, there
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.live.growing_logs import grow
+from tests.support.upkeep.old_runs import BY, aged, apply, cells_with, paused_half_way, rows_of, there
 from timeline import log, tombstones
 from timeline.errors import LogNotFound
 from timeline.log import Entry

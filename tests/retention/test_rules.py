@@ -16,8 +16,8 @@ from runs.statuses import TERMINAL, RunStatus
 from runs.upkeep import invariants, retention
 from runs.upkeep.retention import PARTS, RUNS
 from runs.upkeep.run_groups import LINKS, Kept, families_of
-from tests.make import drive, make_agent, make_project, make_run
-from tests.retention.conftest import BY, aged, apply, lineage, paused_half_way, there
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.upkeep.old_runs import BY, aged, apply, lineage, paused_half_way, there
 from timeline.models import Event, Log, Tombstone
 
 pytestmark = pytest.mark.django_db

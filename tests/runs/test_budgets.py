@@ -10,7 +10,7 @@ import pytest
 from runs.actions import agent_definitions
 from runs.agents.budgets import Budget, InvalidBudget, of_day, of_run, running_out, used_up, words
 from runs.errors import InvalidAgent
-from tests.make import make_agent, make_project, make_run
+from tests.support.factories import make_agent, make_project, make_run
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from runs.statuses import RunStatus
 from runs.upkeep import replay_check
 from runs.upkeep.replay_check import Mismatch, differences, frame_of
 from runs.worker.worker import Worker
-from tests.make import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline.maintenance import open_door
 from timeline.models import Event
 

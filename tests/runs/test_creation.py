@@ -7,7 +7,7 @@ import pytest
 from runs.errors import InvalidAgent, InvalidMaxSteps, MessageEmpty
 from runs.lifecycle import creation
 from runs.models import AgentRun
-from tests.make import make_agent, make_run
+from tests.support.factories import make_agent, make_run
 from timeline.models import Event, Log
 
 pytestmark = pytest.mark.django_db

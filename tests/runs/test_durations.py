@@ -16,7 +16,7 @@ from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.queries.durations import times_of, with_times
 from runs.statuses import RunStatus
-from tests.make import drive, make_run, make_waiting
+from tests.support.factories import drive, make_run, make_waiting
 from timeline.events.run import RunStopped
 from timeline.models import Event, Log, Source
 

@@ -11,7 +11,7 @@ from runs.errors import MoveRefused
 from runs.lifecycle import transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import MOVES, TERMINAL, RunStatus
-from tests.make import make_run
+from tests.support.factories import make_run
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events.run import RunPhase

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from runs.queries.json_lists import RowSpan, Where
 from runs.queries.run_columns import RUNS, runs_of, with_label
-from tests.make import make_project
+from tests.support.factories import make_project
 
 
 def by_source(where: Where) -> Where:

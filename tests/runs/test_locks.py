@@ -14,8 +14,8 @@ from django.utils import timezone
 from runs.actions.resume import resume
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunError
-from tests.crash.rig import eventually
-from tests.make import make_run
+from tests.support.factories import make_run
+from tests.support.waiting import eventually
 from timeline import log
 
 LOCKS: dict[str, Callable[[Any], Any]] = {

@@ -18,9 +18,9 @@ from runs.fixtures.format import Fixture, conversation, dumps, parse
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
 from runs.upkeep import invariants
-from tests.make import drive, make_agent, make_run
-from tests.runs.fixtures.independent_counts import Counts, of_record, of_session
-from tests.runs.fixtures.recordings import NAMES, fixture_of, path_of
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.recordings.independent_counts import Counts, of_record, of_session
+from tests.support.recordings.shared_recordings import NAMES, fixture_of, path_of
 from timeline.models import Event
 from timeline.redaction.redact import DEFAULT as REDACTOR
 

@@ -12,10 +12,10 @@ from django.test import Client
 from agentops.projects.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, RunCommand
-from tests.crash.rig import events
-from tests.make import make_agent, make_project, make_run
-from tests.runs.api.posting import program
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.api.write_requests import program
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.run_checks import events
 
 MESSAGE = "Go on, but read the file first."
 

@@ -9,7 +9,7 @@ import pytest
 from runs.errors import InvalidAgent
 from runs.lifecycle.creation import check_agent
 from runs.providers.retry_limits import InvalidRetryLimit, RetryLimits, retry_limits
-from tests.make import make_agent
+from tests.support.factories import make_agent
 
 
 def test_the_defaults_are_the_site_s(settings: Any) -> None:

@@ -17,8 +17,7 @@ from agentops.http.strict_json import FILE, Limits, NotJson, parse
 from runs.fixtures import text_files
 from runs.fixtures.text_files import FixtureError
 from runs.management.agent.input_files import read_definition
-
-MIB = 1024 * 1024
+from tests.support.api.bad_json import MIB, REFUSED
 
 
 def refusal(data: bytes | str, limits: Limits = strict_json.BODY) -> NotJson:
@@ -64,29 +63,6 @@ def test_halves_of_surrogate_pairs_are_left_to_the_redactor_but_not_in_files() -
         assert refusal(text, FILE).code == "invalid_json"
     for text in (rb'"\ud83d\ude00"', rb'"\\ud800"'):
         parse(text, FILE)
-
-
-REFUSED: dict[tuple[str, int], list[bytes]] = {
-    ("invalid_utf8", 400): [b"\xff\xfe", b'"\xc0\xaf"', b'"\xed\xa0\x80"', b'["\xe2\x82"]'],
-    ("invalid_json", 400): [
-        *(b"\xef\xbb\xbf{}", "[1]".encode("utf-16-be"), b"", b" ", b"{", b"[1,]", b"{} {}", b"{a: 1}", b"{'a': 1}"),
-        *(b"01", b"[1 2]", b"// x\n1", b'"a\nb"', rb'"\x41"', rb'"\u12"', b"+1", b".5", b"1.", b"True", b"undefined"),
-        *(b'"', b"]", b'\\"[[[', b'{"a"}', b"-"),
-    ],
-    ("json_too_deep", 400): [
-        *(b"[" * 65 + b"]" * 65, b"[" * 100_000, b'{"a":' * 100_000, b'{"a":' * 65 + b"1" + b"}" * 65),
-    ],
-    ("json_too_complex", 413): [
-        *(b"[" + b"0," * 60_000 + b"0]", b"[" + b"[]," * 50_000 + b"0]"),
-        *(json.dumps(dict.fromkeys(map(str, range(count)))).encode() for count in (100_000, 1_001)),
-    ],
-    ("non_finite_number", 400): [b"NaN", b"[Infinity]", b'{"a": -Infinity}', b"1e400", b"-1e400"],
-    ("number_out_of_range", 422): [b"9223372036854775808", b"-9223372036854775808", b"1" + b"0" * 30],
-    ("number_out_of_range", 400): [b"1" * 4_301, b"0." + b"1" * 4_301],
-    ("duplicate_key", 400): [b'{"a": 1, "a": 1}', rb'[{"a": {"b": 1, "\u0062": 2}}]'],
-    ("string_too_long", 413): [b'"' + b"x" * 200_001 + b'"'],
-    ("key_too_long", 413): [b'{"' + b"k" * 257 + b'": 1}'],
-}
 
 
 @pytest.mark.parametrize(("code", "status"), REFUSED)

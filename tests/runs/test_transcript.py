@@ -28,7 +28,7 @@ from runs.models import AgentRun, AgentRunMessage
 from runs.providers import base as providers
 from runs.providers import messages
 from runs.providers.base import ModelCall
-from tests.make import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_run
 from timeline.errors import LeaseLost
 
 ANSWER = ModelResponse(

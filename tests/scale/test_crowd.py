@@ -19,14 +19,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from runs.models import AgentRun
-from tests.crash.rig import ROOT, OwnRedis, Stage, eventually
-from tests.live.conftest import Scene
-from tests.live.logs import finish, last_seq
-from tests.web.fixtures import MakeWeb
-from tests.web.listeners import Listeners, heard
-from tests.web.people import with_key
-from tests.web.serving import WebProcess
-from tests.web.sse_client import Follower
+from tests.support.accounts import with_key
+from tests.support.live.growing_logs import finish, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.paths import ROOT
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+from tests.support.web.server import WebProcess
+from tests.support.web.stream_clients import Listeners, heard
 
 #: CI takes fewer where it has less time; the promise is for 300 and 2,000.
 READERS = int(os.environ.get("SCALE_READERS", "300"))
@@ -121,7 +124,7 @@ def append(stage: Stage, redis: OwnRedis, run: AgentRun) -> subprocess.Popen[byt
     env = stage.databases.env(stage.name, stage.home)
     env |= {"DJANGO_SETTINGS_MODULE": "agentops.settings", "REDIS_URL": redis.url}
     words = [str(run.pk), str(EVENTS), str(SECONDS), str(SEED)]
-    return subprocess.Popen([sys.executable, "-m", "tests.scale.burster", *words], cwd=ROOT, env=env)
+    return subprocess.Popen([sys.executable, "-m", "tests.support.processes.event_bursts", *words], cwd=ROOT, env=env)
 
 
 def disturb(webs: list[WebProcess], redis: OwnRedis) -> None:
@@ -149,7 +152,7 @@ def test_a_crowd_of_readers(
     # All readers are one user's, at one address.
     limits = {"AGENTOPS_STREAMS_PER_USER": "2000", "AGENTOPS_CONNECTIONS_PER_ADDRESS": "2000"}
     webs = [web_process(f"agentops-web-{n}", **limits) for n in (1, 2)]
-    scene = Scene(webs[0], listeners)
+    scene = StreamedRun(webs[0], listeners)
     run, headers = scene.run, with_key(scene.project)
     urls = [scene.url, scene.url.replace(webs[0].url, webs[1].url)]
     few = [listeners.open(url, headers) for url in urls * 3]

@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from tests.make import make_log
+from tests.support.factories import make_log
 from timeline import log, notify
 from timeline.errors import LeaseLost, LogNotFound
 from timeline.events import InvalidPayload, UnknownEventType

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.growth import assert_linear
-from tests.timeline.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
+from tests.support.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
 from timeline.redaction.redact import DEFAULT, JSON, Redactor
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.growth import assert_linear
-from tests.timeline.redact_samples import FALSE, TRUE
+from tests.support.redact_samples import FALSE, TRUE
 from timeline.redaction.redact import DEFAULT, MAX_HELD, Redactor, Stream
 from timeline.redaction.registered_secrets import Registered
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.make import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_run
 from timeline import log
 from timeline.events import EVENT_TYPES
 from timeline.replay import CallSeen, Frame, MessageSeen, TurnOpen, advance, fold

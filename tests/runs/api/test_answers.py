@@ -15,9 +15,9 @@ from django.urls import get_resolver, reverse
 
 from agentops.projects.models import Project, Role
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
-from tests.make import drive, make_agent, make_project, make_run
-from tests.runs.api.rows import add_events, make_logless_run, unknown_id
-from tests.web.people import make_person, signed_in, with_key
+from tests.support.accounts import make_person, signed_in, with_key
+from tests.support.api.many_rows import add_events, make_logless_run, unknown_id
+from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline import log
 from timeline.models import Event, Log
 

@@ -19,10 +19,10 @@ from django.test import RequestFactory
 from agentops.http.utf8_requests import AsgiRequest
 from runs.api.problems import Problem
 from runs.api.requests.bodies import MAX_BYTES, document_of
-from tests.make import make_agent, make_project
-from tests.runs.api.posting import JSON, Program, counts, pointers, program, refused
-from tests.runs.test_strict_json import REFUSED
-from tests.web.serving import WebThread
+from tests.support.api.bad_json import REFUSED
+from tests.support.api.write_requests import JSON, Program, counts, pointers, program, refused
+from tests.support.factories import make_agent, make_project
+from tests.support.web.server import WebThread
 
 MIB = 1024 * 1024
 

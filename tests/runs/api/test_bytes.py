@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError, TurnUsage
-from tests.make import make_agent, make_project
-from tests.runs.api.rows import NOON, add_events
+from tests.support.api.many_rows import NOON, add_events
+from tests.support.factories import make_agent, make_project
 from timeline.models import Log
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.make import drive, make_agent, make_run
-from tests.web.people import with_key
-from tests.web.serving import WebThread
+from tests.support.accounts import with_key
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.web.server import WebThread
 
 #: What is valid by the document may still be refused: a cursor that no list gave (400), an agent that is not there, a
 #: run that is not paused, an admin's wish.

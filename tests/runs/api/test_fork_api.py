@@ -11,9 +11,9 @@ import pytest
 from agentops.projects.models import AuditEntry
 from runs.lifecycle import wake
 from runs.models import AgentRun, Checkpoint
-from tests.crash.rig import check
-from tests.make import drive, make_agent, make_project, make_run
-from tests.runs.api.posting import Program, counts, endless_run, pointers, program, refused
+from tests.support.api.write_requests import Program, counts, endless_run, pointers, program, refused
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.run_checks import check
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -17,9 +17,9 @@ from runs.actions import run_actions
 from runs.api.requests import idempotency
 from runs.lifecycle import inbox
 from runs.models import AgentRun, RunCommand
-from tests.make import make_agent, make_project, make_run
-from tests.runs.api.posting import Program, counts, pointers, program, refused
-from tests.web.people import make_person, signed_in, with_key
+from tests.support.accounts import make_person, signed_in, with_key
+from tests.support.api.write_requests import Program, counts, pointers, program, refused
+from tests.support.factories import make_agent, make_project, make_run
 
 KEY = "a-key-of-the-caller/1"
 

@@ -20,9 +20,9 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Project
 from runs.models import Agent, AgentRun
-from tests.make import make_project
-from tests.runs.api import rows
-from tests.runs.api.rows import delete_runs, ids_of, make_logless_run, make_runs, pages_of
+from tests.support.api import many_rows
+from tests.support.api.many_rows import delete_runs, ids_of, make_logless_run, make_runs, pages_of
+from tests.support.factories import make_project
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
 
@@ -61,12 +61,12 @@ LISTS = {
         lambda run, count: make_runs(run.project, count, parent_run=run),
         newest_first=True,
     ),
-    "messages": List("/{project}/agent-runs/{run}/messages", rows.add_messages),
-    "tool-calls": List("/{project}/agent-runs/{run}/tool-calls", rows.add_calls),
-    "events": List("/{project}/agent-runs/{run}/events", rows.add_events, key="seq"),
-    "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", rows.add_checkpoints),
-    "errors": List("/{project}/agent-runs/{run}/errors", rows.add_errors),
-    "usage": List("/{project}/agent-runs/{run}/usage", rows.add_usages),
+    "messages": List("/{project}/agent-runs/{run}/messages", many_rows.add_messages),
+    "tool-calls": List("/{project}/agent-runs/{run}/tool-calls", many_rows.add_calls),
+    "events": List("/{project}/agent-runs/{run}/events", many_rows.add_events, key="seq"),
+    "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", many_rows.add_checkpoints),
+    "errors": List("/{project}/agent-runs/{run}/errors", many_rows.add_errors),
+    "usage": List("/{project}/agent-runs/{run}/usage", many_rows.add_usages),
 }
 WITH_CURSORS = sorted(set(LISTS) - {"events"})
 
@@ -137,7 +137,7 @@ def test_links_are_in_the_header_too(name: str, run: AgentRun, client: Client) -
 
 
 def test_events_have_a_link_too(run: AgentRun, client: Client) -> None:
-    rows.add_events(run, 5)
+    many_rows.add_events(run, 5)
     url = url_of("events", run)
     first = client.get(f"{url}?limit=2&afterSeq=1")
 
@@ -176,9 +176,9 @@ def test_an_empty_list_is_one(name: str, run: AgentRun, client: Client) -> None:
 
 def test_messages_and_calls_ascend_by_step(run: AgentRun, client: Client) -> None:
     """Also where a message of an earlier step was stored later."""
-    rows.add_messages(run, 9)
-    rows.add_calls(run, 20)
-    late = rows.add_messages(run, 1)[0]
+    many_rows.add_messages(run, 9)
+    many_rows.add_calls(run, 20)
+    late = many_rows.add_messages(run, 1)[0]
     type(late).objects.filter(pk=late.pk).update(step_number=1)
     messages = client.get(url_of("messages", run)).json()["results"]
     calls = client.get(url_of("tool-calls", run)).json()["results"]
@@ -192,8 +192,8 @@ def test_messages_and_calls_ascend_by_step(run: AgentRun, client: Client) -> Non
 
 
 def test_runs_descend_by_creation_then_id(run: AgentRun, client: Client) -> None:
-    make_runs(run.project, 5, created_at=rows.NOON.replace(hour=13))
-    make_runs(run.project, 5, created_at=rows.NOON.replace(microsecond=1))
+    make_runs(run.project, 5, created_at=many_rows.NOON.replace(hour=13))
+    make_runs(run.project, 5, created_at=many_rows.NOON.replace(microsecond=1))
     found = client.get(url_of("runs", run)).json()["results"]
     places = [(row["created_at"], row["id"]) for row in found]
 
@@ -299,7 +299,7 @@ def test_where_all_rows_on_one_side_are_gone_the_links_still_lead_on(run: AgentR
     assert ids_of(client.get(empty["previous"]).json()) == found[:3]
 
     delete_runs(found[:3])
-    [last] = make_runs(run.project, 1, created_at=rows.NOON.replace(hour=1))
+    [last] = make_runs(run.project, 1, created_at=many_rows.NOON.replace(hour=1))
     empty = client.get(second["previous"]).json()
     assert (empty["results"], empty["previous"]) == ([], None)
     assert ids_of(client.get(empty["next"]).json()) == [str(last.pk)]

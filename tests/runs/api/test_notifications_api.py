@@ -12,8 +12,8 @@ from django.test import Client
 from agentops.projects import notifications
 from agentops.projects.models import Notification, NotificationReceipt, Project, Role
 from agentops.projects.notifications import notify
-from tests.make import make_project
-from tests.web.people import make_person, with_key
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import make_project
 
 LIST = "/api/projects/alpha/notifications"
 

@@ -15,8 +15,8 @@ from drf_spectacular.validation import validate_schema
 from runs.api import urls
 from runs.api.base_views import ApiView
 from runs.api.schema.docs import document
-from tests.make import drive, make_agent, make_project, make_run
-from tests.web.people import make_person, with_key
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import drive, make_agent, make_project, make_run
 
 
 @pytest.fixture(scope="module")

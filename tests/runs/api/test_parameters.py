@@ -10,16 +10,8 @@ from django.test import Client
 
 from agentops.projects.models import Project
 from runs.models import AgentRun
-from tests.make import make_agent, make_project
-from tests.runs.api.rows import (
-    NOON,
-    add_calls,
-    add_events,
-    ids_of,
-    make_logless_run,
-    make_runs,
-    unknown_id,
-)
+from tests.support.api.many_rows import NOON, add_calls, add_events, ids_of, make_logless_run, make_runs, unknown_id
+from tests.support.factories import make_agent, make_project
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
 

@@ -17,10 +17,10 @@ from agentops.projects.models import AuditEntry, Role
 from runs.lifecycle import inbox, transitions, wake
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
-from tests.crash.rig import check, events
-from tests.make import drive, make_agent, make_project, make_run
-from tests.runs.api.posting import Program, counts, endless_run, pointers, program, refused
-from tests.web.people import make_person, signed_in
+from tests.support.accounts import make_person, signed_in
+from tests.support.api.write_requests import Program, counts, endless_run, pointers, program, refused
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.run_checks import check, events
 from timeline.events.run import RunCompleted, RunFailed, RunWaiting
 from timeline.models import Source
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from runs.models import AgentRun
-from tests.make import make_agent, make_project, make_run
-from tests.runs.api.posting import Program, counts, pointers, program, refused
+from tests.support.api.write_requests import Program, counts, pointers, program, refused
+from tests.support.factories import make_agent, make_project, make_run
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ABOUT_A_RUN: list[tuple[str, dict[str, object]]] = [

@@ -21,10 +21,10 @@ from runs.lifecycle import creation, inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.make import drive, make_agent, make_project, make_run
-from tests.runs.api.posting import JSON, Program, counts, pointers, program, refused
-from tests.web.people import key_prefix, make_person, session_of, signed_in, with_key
+from tests.support.accounts import key_prefix, make_person, session_of, signed_in, with_key
+from tests.support.api.write_requests import JSON, Program, counts, pointers, program, refused
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.run_checks import check, events
 from timeline.events.run import RunCompleted
 from timeline.models import Source
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from agentops.projects.access import SYSTEM
@@ -19,16 +17,10 @@ from runs.actions import agent_definitions
 from runs.lifecycle import creation, transitions
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
+from tests.support.command_line import DEFINITION, MANAGE, Command, Process
 from timeline.events import Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunStopped
 from timeline.models import Source
-
-#: 5 model calls and 10 tool calls, then it is complete.
-DEFINITION = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}
-MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
-
-Command = Callable[..., str]
-Process = Callable[[list[str], dict[str, str]], tuple[int, str, str]]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from runs.actions import agent_definitions
 from runs.agents import policies
 from runs.errors import InvalidAgent
 from runs.models import Agent
-from tests.crash import scripted
+from tests.support.processes import scripted_model
 
 DEFINITION: dict[str, Any] = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c"}
 TOML = """
@@ -263,7 +263,7 @@ def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:
 def test_what_is_no_gate_here_is_refused(project: Project, settings: Any, run: str, says: str) -> None:
     """Commands are off until the site lists their programs; a gate may be asked twice."""
     settings.AGENTOPS_GATE_COMMANDS = ["true"]
-    assert scripted.ledger_once.name == "ledger_once"  # registered where it is imported
+    assert scripted_model.ledger_once.name == "ledger_once"  # registered where it is imported
     rules = [{"action": "nudge"}, {"action": "gate", "run": run}]
 
     with pytest.raises(InvalidAgent, match=says) as refusal:

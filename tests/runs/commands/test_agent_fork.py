@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runs.models import AgentRun
-from tests.make import drive
+from tests.support.factories import drive
 
 MakeRun = Callable[..., AgentRun]
 Command = Callable[..., str]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runs.models import AgentRun, AgentRunToolCall
-from tests.make import drive, make_waiting
+from tests.support.factories import drive, make_waiting
 from timeline import log
 from timeline.models import Event
 

@@ -10,8 +10,8 @@ import pytest
 from django.utils import timezone
 
 from runs.models import Agent, AgentRun, RunError
-from tests.make import drive
-from tests.make import make_run as make_any_run
+from tests.support.factories import drive
+from tests.support.factories import make_run as make_any_run
 
 Command = Callable[..., str]
 

@@ -15,7 +15,7 @@ from runs.actions import agent_definitions
 from runs.lifecycle import creation, inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.runs.commands.conftest import DEFINITION, Command
+from tests.support.command_line import DEFINITION, Command
 
 P, Q, S = RunStatus.PAUSED, RunStatus.QUEUED, RunStatus.STOPPED
 

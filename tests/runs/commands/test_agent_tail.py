@@ -19,8 +19,8 @@ from runs.lifecycle import transitions
 from runs.management.agent import tail
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.make import drive
-from tests.runs.commands.conftest import MANAGE, Command
+from tests.support.command_line import MANAGE, Command
+from tests.support.factories import drive
 from timeline import log
 from timeline.events.llm import LlmTextDelta, LlmThinkingDelta
 from timeline.events.run import RunCompleted, RunFailed

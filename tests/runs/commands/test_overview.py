@@ -14,7 +14,7 @@ from django.core.management import get_commands, load_command_class
 
 from agentops.projects.management import overview
 from agentops.projects.management.commands.completion import SHELLS
-from tests.runs.commands.conftest import MANAGE, Command
+from tests.support.command_line import MANAGE, Command
 
 #: Django REST framework's, whose document `/api/schema` replaces, and the one of developers that writes docs/reference.
 NOT_LISTED = {"generateschema", "write_reference"}

@@ -20,7 +20,7 @@ from runs.actions import agent_definitions
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun, Attempt
 from runs.statuses import RunStatus
-from tests.runs.commands.conftest import DEFINITION, MANAGE
+from tests.support.command_line import DEFINITION, MANAGE
 
 MakeRun = Callable[..., AgentRun]
 

@@ -1,4 +1,4 @@
-"""Fixtures of the engine's tests: a worker in this process, and a model that does what the test says."""
+"""Fixtures of the engine's tests: a model that does what the test says, and workers that die where it says."""
 
 from __future__ import annotations
 
@@ -9,36 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_django import Settings
 
 from runs import chaos
-from runs.lifecycle import suspects, wake
+from runs.lifecycle import suspects
 from runs.models import AgentRun
 from runs.worker.worker import Worker
-from tests.crash.scripted import PLAYS, Play
-from tests.make import make_agent, make_run
+from tests.support.engine.fixture_types import DieAt, Died, MakeScripted
+from tests.support.factories import make_agent, make_run
+from tests.support.processes.scripted_model import PLAYS, Play
 
-MakeScripted = Callable[..., AgentRun]
-DieAt = Callable[..., bool]
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    """Waits before retries are short, and no hint leaves this process."""
-    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
-
-
-@pytest.fixture
-def worker(transactional_db: None) -> Iterator[Worker]:
-    worker = Worker(concurrency=4)
-    yield worker
-    worker.close(5)
-
-
-class Died(BaseException):
-    """Stands for the end of the process: nothing of the worker's own handling may run after it."""
+def quick(quick_retries: None) -> None:
+    """Every test of this directory."""
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from runs.engine.turns.open_call import MAX_CALLS
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
-from tests.crash.rig import check, events
-from tests.crash.scripted import Move, Play, ScriptedStream
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import Move, Play, ScriptedStream
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]

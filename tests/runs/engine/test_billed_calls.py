@@ -18,11 +18,11 @@ from runs.models import AgentRun, TurnUsage
 from runs.pages.run import facts
 from runs.providers.base import ModelCall
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.crash.scripted import PIECE, Move
-from tests.make import drive
-from tests.runs.engine.conftest import DieAt, MakeScripted
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import PIECE, Move
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -23,9 +23,9 @@ from runs.models import AgentRun, Attempt, TurnUsage
 from runs.statuses import RunStatus
 from runs.upkeep import replay_check
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events, transcript
-from tests.make import drive, make_agent, make_run
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.run_checks import check, events, transcript
 
 pytestmark = pytest.mark.django_db(transaction=True)
 #: A call of the scripted model uses 110 tokens, and nobody knows its price.

@@ -14,11 +14,11 @@ from runs.models import AgentRun, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.rig import check
-from tests.crash.scripted import Move
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
-from tests.runs.engine.occasions import elsewhere, http, time_has_come, with_policies
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine.policy_occasions import elsewhere, http, time_has_come, with_policies
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import Move
+from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_read"]]

@@ -11,9 +11,9 @@ from runs.lifecycle import inbox, suspects
 from runs.models import Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events, transcript
-from tests.make import drive
-from tests.runs.engine.conftest import DieAt, MakeScripted
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.factories import drive
+from tests.support.run_checks import check, events, transcript
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,10 +18,10 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from tests.crash.rig import check, events
-from tests.crash.scripted import Move
-from tests.make import drive, make_agent, make_run
-from tests.runs.engine.conftest import DieAt, MakeScripted
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.processes.scripted_model import Move
+from tests.support.run_checks import check, events
 from timeline.maintenance import open_door
 from timeline.models import Event, Log
 

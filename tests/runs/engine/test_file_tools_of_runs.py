@@ -16,8 +16,8 @@ from pytest_django import Settings
 from agentops.projects.models import Project, Role
 from runs.fixtures import library
 from runs.models import Agent, AgentRun, AgentRunToolCall
-from tests.make import drive, make_agent, make_project, make_run
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)

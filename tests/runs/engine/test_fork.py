@@ -17,10 +17,10 @@ from runs.models import AgentRun, AgentRunMessage, Checkpoint
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from runs.upkeep.replay_check import differences
-from tests.crash.rig import check, events
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
-from tests.runs.engine.test_resume import endless, plain, texts
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine.model_messages import endless, plain, texts
+from tests.support.factories import drive
+from tests.support.run_checks import check, events
 from timeline.events import describe
 
 pytestmark = pytest.mark.django_db(transaction=True)

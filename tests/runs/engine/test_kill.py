@@ -12,10 +12,10 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
 from tests.support.crash_points import OUTSIDE_TRANSACTIONS
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"], ["ledger_read"]]

@@ -19,8 +19,8 @@ from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.worker import housekeeping
 from runs.worker.worker import Worker
-from tests.make import make_agent, make_project, make_run
-from tests.web.smtp import mail_server
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.web.mail_server import mail_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE_S = 30.0

@@ -21,10 +21,10 @@ from runs.models import AgentRun, RunCommand, RunError, TurnUsage
 from runs.providers.base import ModelCall, ProviderUnusable
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.crash.scripted import PIECE, Move, Play
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import PIECE, Move, Play
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Numbers = Callable[[], list[int]]

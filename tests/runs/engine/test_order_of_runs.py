@@ -19,8 +19,8 @@ from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.worker import worker as workers
 from runs.worker.worker import Worker
-from tests.crash.rig import check
-from tests.runs.engine.conftest import DieAt, MakeScripted
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

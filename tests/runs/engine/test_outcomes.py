@@ -21,9 +21,9 @@ from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.tools.base import OutcomeUnknown
 from runs.upkeep.replay_check import differences
-from tests.crash.rig import check, events
-from tests.make import drive, make_waiting
-from tests.runs.engine.conftest import DieAt, MakeScripted
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.factories import drive, make_waiting
+from tests.support.run_checks import check, events
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -19,10 +19,10 @@ from runs.statuses import Effect, ToolStatus
 from runs.tools.base import ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
-from tests.crash.rig import check
-from tests.crash.scripted import Move
-from tests.make import drive, make_run
-from tests.runs.engine.conftest import DieAt, MakeScripted
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.factories import drive, make_run
+from tests.support.processes.scripted_model import Move
+from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -23,11 +23,11 @@ from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker, close_after
-from tests.crash.rig import check, events
-from tests.crash.rig import transcript as transcript_of
-from tests.crash.scripted import PIECE, Move
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import PIECE, Move
+from tests.support.run_checks import check, events
+from tests.support.run_checks import transcript as transcript_of
 from timeline import log
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -19,9 +19,8 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
 from runs.statuses import RunStatus, ToolStatus
 from runs.worker.worker import Worker
-from tests.make import drive
-from tests.runs.engine.conftest import DieAt, MakeScripted
-from tests.runs.engine.occasions import (
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine.policy_occasions import (
     OCCASIONS,
     TOOLS,
     applied,
@@ -36,6 +35,7 @@ from tests.runs.engine.occasions import (
     saying,
     with_policies,
 )
+from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 #: What each action leads to: the run's status and its reason. Of a gate: "pass" or "block".

@@ -24,9 +24,8 @@ from runs.models import AgentRun, AgentRunMessage
 from runs.providers import retries
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
-from tests.runs.engine.occasions import (
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine.policy_occasions import (
     applied,
     closing,
     http,
@@ -37,6 +36,7 @@ from tests.runs.engine.occasions import (
     time_has_come,
     with_policies,
 )
+from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LIMITED = {"match": ["rate_limited"], "action": "resume", "cooldown": "60s", "attempts": 2}

@@ -17,10 +17,9 @@ from runs.lifecycle import inbox, questions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
 from runs.worker.worker import Worker
-from tests.make import drive
-from tests.runs.api.posting import program
-from tests.runs.engine.conftest import DieAt, MakeScripted
-from tests.runs.engine.occasions import (
+from tests.support.api.write_requests import program
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine.policy_occasions import (
     TOOLS,
     applied,
     asks,
@@ -34,6 +33,7 @@ from tests.runs.engine.occasions import (
     saying,
     with_policies,
 )
+from tests.support.factories import drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,10 +15,10 @@ from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep import replay_check
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.crash.scripted import Move
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import Move
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Words = Callable[[], list[str]]

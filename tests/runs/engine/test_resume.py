@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from django.db import connection, connections
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest
 from pytest_django import Settings
 
 from runs.actions.resume import Resumed, resume
@@ -16,40 +15,14 @@ from runs.errors import InvalidMaxSteps, MaxTotalStepsExceeded, MessageEmpty, Ru
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.providers import messages
-from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.crash.scripted import Move, Play
-from tests.make import drive, make_agent, make_run
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine.model_messages import endless, plain, texts
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def endless(requests: list[tuple[int, list[ModelMessage]]]) -> Play:
-    """Asks for a tool in every step, and keeps what it was asked with."""
-
-    def play(call: ModelCall) -> Iterable[Move]:
-        requests.append((call.number, list(call.history)))
-        yield f"Step {call.number}."
-        yield ToolCallPart("ledger_read", {"n": call.number}, f"call-{call.number}")
-
-    return play
-
-
-def texts(history: list[ModelMessage]) -> list[str]:
-    """What was said, in order: the request that a provider would get, in short."""
-    said = []
-    for message in history:
-        for part in message.parts:
-            content = getattr(part, "content", None) or getattr(part, "tool_call_id", "")
-            said.append(f"{'<' if isinstance(message, ModelResponse) else '>'} {content}")
-    return said
-
-
-def plain(message: ModelMessage) -> str:
-    return messages.canonical(messages.dump(message))
 
 
 def test_it_goes_on_at_the_next_step_with_the_whole_conversation(scripted: MakeScripted) -> None:

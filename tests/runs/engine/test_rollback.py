@@ -18,9 +18,9 @@ from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep.invariants import check as violations
 from runs.upkeep.replay_check import differences
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.make import drive
-from tests.runs.engine.conftest import DieAt, MakeScripted
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.factories import drive
+from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_read"], ["ledger_idempotent", "ledger_once"]]

@@ -20,10 +20,10 @@ from runs.engine.storage_errors import pass_others_on
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker, close_after
-from tests.crash.rig import check, events
-from tests.crash.rig import transcript as transcript_of
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.run_checks import check, events
+from tests.support.run_checks import transcript as transcript_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]

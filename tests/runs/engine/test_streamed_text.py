@@ -10,10 +10,10 @@ from pydantic_ai.messages import ThinkingPart
 
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
-from tests.crash.rig import check, events
-from tests.crash.scripted import PIECE, Move
-from tests.make import drive
-from tests.runs.engine.conftest import MakeScripted
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import PIECE, Move
+from tests.support.run_checks import check, events
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -16,10 +16,10 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events, transcript
-from tests.make import drive
-from tests.runs.engine.conftest import Died, MakeScripted
 from tests.support.crash_points import OUTSIDE_TRANSACTIONS
+from tests.support.engine.fixture_types import Died, MakeScripted
+from tests.support.factories import drive
+from tests.support.run_checks import check, events, transcript
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CALLS = [["ledger_idempotent", "ledger_read"], ["ledger_once"]]

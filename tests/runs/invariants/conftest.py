@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.runs.invariants.spoiling import World, make_world
+from tests.support.upkeep.contradicting_rows import World, make_world
 
 
 @pytest.fixture

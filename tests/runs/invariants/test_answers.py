@@ -15,8 +15,8 @@ from uuid_utils.compat import uuid7
 
 from runs.models import AgentRun
 from runs.upkeep.invariants import INVARIANTS, LISTED, Violation, check, checker, look, snapshot
-from tests.make import make_log, make_run
-from tests.runs.invariants.spoiling import (
+from tests.support.factories import make_log, make_run
+from tests.support.upkeep.contradicting_rows import (
     CALL,
     CHOSEN,
     EVENT,

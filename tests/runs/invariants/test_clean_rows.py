@@ -18,10 +18,8 @@ from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
 from runs.upkeep.invariants import check
 from runs.worker.worker import Worker
-from tests.make import drive, make_agent, make_run
-from tests.runs.invariants.spoiling import (
-    recovered,
-)
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.upkeep.contradicting_rows import recovered
 
 FIXTURE = "claude-code-7e"
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from runs.upkeep.invariants import INVARIANTS, check
-from tests.runs.invariants.spoiling import (
+from tests.support.upkeep.contradicting_rows import (
     CALL,
     EVENT,
     FORKED,

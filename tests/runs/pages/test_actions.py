@@ -13,8 +13,8 @@ from django.urls import reverse
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
-from tests.make import drive, make_agent, make_project, make_run
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project, make_run
 
 ACTIONS = ["resume", "pause", "stop", "send"]
 

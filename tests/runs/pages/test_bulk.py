@@ -16,8 +16,8 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.runs import bulk_resume
 from runs.statuses import RunStatus
-from tests.make import make_agent, make_project, make_run
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import make_agent, make_project, make_run
 
 URL = "/p/alpha/runs/resume"
 HOSTILE = "<script>alert(1)</script>"

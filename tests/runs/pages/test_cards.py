@@ -19,9 +19,9 @@ from runs.pages.timeline.event_texts import EventTexts
 from runs.pages.timeline.fold import Fold
 from runs.providers.messages import request
 from runs.statuses import ToolStatus
-from tests.make import drive, make_agent, make_run
-from tests.runs.pages.dom import Element, Page
-from tests.runs.pages.logs import RECORDINGS, live, painted, recorded, stored, told
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.pages.parsed_page import Element, Page
+from tests.support.pages.timelines import RECORDINGS, live, painted, recorded, stored, told
 from timeline.event_rows import CHUNKS
 from timeline.events import REGISTRY, EventType
 from timeline.models import Event

@@ -20,10 +20,10 @@ from runs.pages.compare import differences
 from runs.pages.compare.compare_page import PAGE
 from runs.pages.compare.differences import difference
 from runs.providers.base import ModelCall
-from tests.crash.scripted import PLAYS, Move
-from tests.make import drive, make_agent, make_project, make_run
-from tests.runs.pages.dom import Element, parse
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.pages.parsed_page import Element, parse
+from tests.support.processes.scripted_model import PLAYS, Move
 
 HOSTILE = '</pre><script>alert("x")</script>\u202e'
 

@@ -21,10 +21,10 @@ from runs.lifecycle import inbox, transitions, wake
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.pages.timeline.window import ROWS
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus, WaitReason
-from tests.make import drive, make_agent, make_project, make_run
-from tests.runs.pages.dom import Element, Page
-from tests.runs.pages.logs import recorded, told
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.pages.parsed_page import Element, Page
+from tests.support.pages.timelines import recorded, told
 from timeline.events.run import RunFailed, RunPaused, RunStopped, RunWaiting
 from timeline.log import events_of
 from timeline.models import Log, Source

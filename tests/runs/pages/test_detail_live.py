@@ -12,10 +12,10 @@ from runs.lifecycle import wake
 from runs.models import AgentRun
 from runs.pages.timeline import live_cards, window
 from runs.providers.base import ModelCall
-from tests.crash.scripted import PIECE, Move, Play
-from tests.make import drive
-from tests.runs.pages.dom import Page
-from tests.runs.pages.logs import live, painted, recorded, scripted, told
+from tests.support.factories import drive
+from tests.support.pages.parsed_page import Page
+from tests.support.pages.timelines import live, painted, recorded, scripted, told
+from tests.support.processes.scripted_model import PIECE, Move, Play
 from timeline import log
 from timeline.live.rendering import ROWS
 

@@ -12,9 +12,9 @@ from django.urls import reverse
 
 from agentops.projects.models import Project, Role
 from runs.models import AgentRun
-from tests.make import drive, make_agent, make_project, make_run
-from tests.runs.pages.dom import parse
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.pages.parsed_page import parse
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,9 +11,9 @@ from agentops.projects.models import Role
 from runs.lifecycle import transitions, wake
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from tests.make import drive, make_agent, make_run
-from tests.runs.pages.dom import Page
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.pages.parsed_page import Page
 from timeline import log
 from timeline.events.notice import BudgetWarning
 from timeline.events.run import RunStopped

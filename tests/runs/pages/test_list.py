@@ -25,8 +25,8 @@ from runs.actions import resume as resuming
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListPlace, ListQuery
-from tests.make import drive, make_agent, make_project, make_run
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline.models import Log
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")

@@ -17,11 +17,11 @@ from agentops.projects.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListPlace
-from tests.crash.rig import eventually
-from tests.make import drive, make_agent, make_project, make_run
-from tests.web.listeners import Listeners
-from tests.web.people import make_person, signed_in
-from tests.web.serving import WebThread
+from tests.support.accounts import make_person, signed_in
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.waiting import eventually
+from tests.support.web.server import WebThread
+from tests.support.web.stream_clients import Listeners
 
 ROW = re.compile(r'<tr id="run-([0-9a-f-]{36})" class="run" tabindex="-1" hx-swap-oob="true">')
 

@@ -13,10 +13,10 @@ from runs.lifecycle import inbox, wake
 from runs.models import AgentRun, AgentRunToolCall
 from runs.pages.timeline import live_cards
 from runs.statuses import Effect
-from tests.make import drive, make_waiting
-from tests.runs.pages.dom import Element, Page, parse
-from tests.runs.pages.logs import painted
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_waiting
+from tests.support.pages.parsed_page import Element, Page, parse
+from tests.support.pages.timelines import painted
 from timeline import log
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,10 +13,10 @@ from runs.conversation import tool_starts, transcript
 from runs.models import AgentRun, AgentRunMessage
 from runs.pages.run.payloads import WHOLE_BYTES
 from runs.providers.messages import ITEMS
-from tests.make import drive, make_agent, make_run
-from tests.runs.pages.dom import Element, parse
-from tests.runs.pages.logs import recorded, told
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.pages.parsed_page import Element, parse
+from tests.support.pages.timelines import recorded, told
 
 SECRET = "sk-ant-api03-" + "Ab1" * 30
 

@@ -17,8 +17,8 @@ from agentops.projects.models import Project, Role
 from runs.fixtures.library import load
 from runs.models import Agent, AgentRun, AgentRunMessage
 from runs.pages.forms.single_use import KEPT
-from tests.make import drive, make_agent, make_project
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_project
 
 URL = "/p/alpha/runs/new"
 

@@ -22,11 +22,11 @@ from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.crash.scripted import PLAYS, Move, Play
-from tests.make import drive, make_agent, make_run
-from tests.runs.engine.occasions import TOOLS, asks, http, saying, with_policies
-from tests.runs.pages.dom import Element, Page
-from tests.web.people import make_person
+from tests.support.accounts import make_person
+from tests.support.engine.policy_occasions import TOOLS, asks, http, saying, with_policies
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.pages.parsed_page import Element, Page
+from tests.support.processes.scripted_model import PLAYS, Move, Play
 from timeline import log
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from runs.models import AgentRun
 from runs.pages.timeline import window
 from runs.pages.timeline.window import ROWS, Show
-from tests.make import drive, make_agent, make_run
-from tests.runs.pages.dom import Page
-from tests.runs.pages.logs import live, of_window, painted, recorded, told
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.pages.parsed_page import Page
+from tests.support.pages.timelines import live, of_window, painted, recorded, told
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Log, Source

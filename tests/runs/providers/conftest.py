@@ -8,10 +8,12 @@ import pydantic_ai.models
 import pytest
 
 from runs.providers import llm
-from tests.runs.engine.conftest import quick, worker
-from tests.runs.providers.vendor import Vendor, vendor_at_work
+from tests.support.providers.recorded_vendor import Vendor, vendor_at_work
 
-__all__ = ["quick", "worker"]
+
+@pytest.fixture(autouse=True)
+def quick(quick_retries: None) -> None:
+    """Every test of this directory."""
 
 
 @pytest.fixture

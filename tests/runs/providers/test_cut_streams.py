@@ -19,9 +19,9 @@ from runs.models import RunError
 from runs.providers import base, llm
 from runs.providers.base import IncompleteAnswer, ModelCall
 from runs.worker.worker import Worker
-from tests.crash.rig import check, events
-from tests.make import drive, make_agent, make_run
-from tests.runs.providers.vendor import MODELS, Answer, Framing, Recorded, Vendor, has_ended, streams
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.providers.recorded_vendor import MODELS, Answer, Framing, Recorded, Vendor, has_ended, streams
+from tests.support.run_checks import check, events
 
 STREAMS = streams()
 WHOLE = {recorded.name: recorded for recorded in STREAMS if has_ended(recorded.protocol, recorded.body)}

@@ -12,9 +12,9 @@ from runs.models import AgentRun, TurnUsage
 from runs.providers import base
 from runs.providers.base import ProviderUnusable
 from runs.worker.worker import Worker
-from tests.crash.rig import check
-from tests.make import drive, make_agent, make_run
-from tests.runs.providers.vendor import MODELS, Answer, Vendor
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.providers.recorded_vendor import MODELS, Answer, Vendor
+from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MARK = {"type": "ephemeral", "ttl": "5m"}

@@ -23,8 +23,7 @@ from agentops.http.guarded_client import (
     send,
     system_addresses,
 )
-
-from .wire import Server, answer, serving
+from tests.support.web.raw_http_server import Server, answer, serving
 
 PUBLIC = "93.184.216.34"
 METADATA = "169.254.169.254"

@@ -1,0 +1,155 @@
+"""How the clients of a schedule act on runs: by the HTTP API of a real web process, or the engine's functions here.
+
+Each operation stands in the history: what was answered is `ok`, what was refused `fail`, and no answer is `info`.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError, connection
+
+from agentops.projects.models import Project
+from runs.actions import run_actions
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.errors import RunRefusal
+from runs.models import Agent, AgentRun
+from tests.chaos.environment.player_environment import PROMPT
+from tests.chaos.verdict.history import NOTHING, History, Operation
+
+#: What a broken connection to the database raises.
+CUT = (OperationalError, InterfaceError)
+ANSWER_S = 30
+
+
+class RunClient(Protocol):
+    def create(self, slug: str, title: str) -> None: ...
+
+    def send(self, run_id: UUID, text: str) -> None: ...
+
+    def pause(self, run_id: UUID, key: str) -> None: ...
+
+    def stop(self, run_id: UUID, key: str) -> None: ...
+
+    def resume(self, run_id: UUID) -> None: ...
+
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None: ...
+
+
+@dataclass
+class EngineClient:
+    """Functions of the product, in this process."""
+
+    project: Project
+    history: History
+
+    def create(self, slug: str, title: str) -> None:
+        with self.history.invoke("create", title) as operation, answering(operation):
+            if AgentRun.objects.filter(title=title).exists():
+                return  # an earlier attempt whose answer was cut off
+            agent = Agent.objects.get(project=self.project, slug=slug)
+            operation.end("ok", run_actions.create("chaos", self.project, agent, PROMPT, title=title).pk)
+
+    def send(self, run_id: UUID, text: str) -> None:
+        with self.history.invoke("send", text) as operation, answering(operation):
+            run_actions.send("chaos", self._run(run_id), text, key=text)
+            operation.end("ok")
+
+    def pause(self, run_id: UUID, key: str) -> None:
+        self._wish("pause", run_id, key)
+
+    def stop(self, run_id: UUID, key: str) -> None:
+        self._wish("stop", run_id, key)
+
+    def _wish(self, kind: str, run_id: UUID, key: str) -> None:
+        act = run_actions.pause if kind == "pause" else run_actions.stop
+        with self.history.invoke(kind, key) as operation, answering(operation):
+            posted = act("chaos", self._run(run_id), key=key)
+            if posted.command is None:
+                operation.kind = NOTHING
+            operation.end("ok")
+
+    def resume(self, run_id: UUID) -> None:
+        with self.history.invoke("resume", str(run_id)) as operation, answering(operation):
+            operation.end("ok", run_actions.resume("chaos", self._run(run_id)).run.pk)
+
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
+        with self.history.invoke(NOTHING, str(call_id)) as operation, answering(operation):
+            operation.end("ok", run_actions.resolve_call("chaos", self._run(run_id), call_id, choice, text=text).new)
+
+    def _run(self, run_id: UUID) -> AgentRun:
+        return AgentRun.objects.select_related("project").get(pk=run_id)
+
+
+class answering:
+    """What an exception says of an operation: refused, or nobody knows."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if isinstance(error, RunRefusal):
+            self._operation.end("fail", error.code)
+        elif isinstance(error, CUT):
+            self._operation.end("info", type(error).__name__)
+            connection.close()
+        else:
+            return False
+        return True
+
+
+@dataclass
+class HttpClient:
+    """A client of the API, which repeats what it got no answer to under the same Idempotency-Key."""
+
+    url: str
+    project: Project
+    headers: Mapping[str, str]
+    history: History
+
+    def create(self, slug: str, title: str) -> None:
+        body = {"agent_id": slug, "prompt": PROMPT, "title": title}
+        self._post("create", title, "", body, key=title)
+
+    def send(self, run_id: UUID, text: str) -> None:
+        self._post("send", text, f"/{run_id}/commands", {"type": "send", "message": text, "key": text}, key=text)
+
+    def pause(self, run_id: UUID, key: str) -> None:
+        self._post(NOTHING, key, f"/{run_id}/pause", {}, key=key)
+
+    def stop(self, run_id: UUID, key: str) -> None:
+        self._post(NOTHING, key, f"/{run_id}/stop", {}, key=key)
+
+    def resume(self, run_id: UUID) -> None:
+        self._post("resume", str(run_id), f"/{run_id}/resume", {})
+
+    def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
+        said = {"choice": choice.value} | ({"output": text} if text is not None else {})
+        self._post(NOTHING, str(call_id), f"/{run_id}/tool-calls/{call_id}/resolve", said)
+
+    def _post(self, kind: str, what: str, path: str, body: dict[str, Any], *, key: str = "") -> None:
+        request = urllib.request.Request(
+            f"{self.url}/api/projects/{self.project.slug}/agent-runs{path}",
+            json.dumps(body).encode(),
+            {**self.headers, "Content-Type": "application/json", **({"Idempotency-Key": key} if key else {})},
+        )
+        with self.history.invoke(kind, what) as operation:
+            try:
+                with urllib.request.urlopen(request, timeout=ANSWER_S) as response:
+                    operation.end("ok", json.load(response).get("id", "") if kind in ("create", "resume") else "")
+            except urllib.error.HTTPError as refusal:
+                with refusal:
+                    told = refusal.read().decode(errors="replace")[:300]
+                busy = refusal.code >= 500 or refusal.code == 429 or "idempotency" in told
+                operation.end("info" if busy else "fail", f"{refusal.code} {told}")
+            except (OSError, ValueError) as error:
+                operation.end("info", type(error).__name__)

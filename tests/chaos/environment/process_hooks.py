@@ -1,0 +1,79 @@
+"""What the rig puts into a process under test: a trace of the crash points, and a sabotage if one was asked for.
+
+Only where AGENTOPS_TESTING is set; nothing of the product knows of it. The trace is a file with a line for each point
+that was passed, and one for each at which the process was struck; it outlives the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from django.conf import settings
+
+TRACE, SABOTAGE = "CHAOS_TRACE", "CHAOS_SABOTAGE"
+
+
+class Refused(RuntimeError):
+    """Only tests may ask for this."""
+
+
+def install() -> None:
+    """By the environment: `CHAOS_TRACE` names the file, `CHAOS_SABOTAGE` what to break."""
+    asked = [name for name in (TRACE, SABOTAGE) if os.environ.get(name)]
+    if asked and not settings.AGENTOPS_TESTING:
+        raise Refused(f"{asked[0]} is refused unless AGENTOPS_TESTING is set")
+    if os.environ.get(TRACE):
+        trace(os.environ[TRACE])
+    if os.environ.get(SABOTAGE):
+        from tests.chaos.environment import sabotage
+
+        sabotage.install(os.environ[SABOTAGE])
+
+
+def trace(path: str) -> None:
+    """Have this process write down each point that it passes, each hint that it gets, and its own end."""
+    from runs import chaos
+
+    plain, signals = chaos.point, chaos.signal
+    descriptor = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
+    here = threading.local()
+
+    def note(*words: object) -> None:
+        os.write(descriptor, (" ".join(map(str, [time.time(), os.getpid(), *words])) + "\n").encode())
+
+    def point(name: str) -> None:
+        note("pass", name)
+        here.point = name
+        plain(name)
+
+    def strike(thread: int, number: Any) -> None:
+        note("strike", here.point, number.name)
+        signals.pthread_kill(thread, number)
+
+    chaos.point = point
+    chaos.signal = SimpleNamespace(pthread_kill=strike, Signals=signals.Signals)  # type: ignore[assignment]
+    _trace_hints(note)
+
+
+def _trace_hints(note: Any) -> None:
+    from runs import tasks
+
+    plain = tasks.worker.current
+
+    def current() -> Any:
+        worker = plain()
+        if not hasattr(worker, "traced"):
+            hear = worker.hear
+
+            def traced(run_id: Any) -> bool:
+                note("hint", run_id)
+                return bool(hear(run_id))
+
+            worker.hear, worker.traced = traced, True
+        return worker
+
+    tasks.worker.current = current

@@ -1,0 +1,235 @@
+"""One protection of the product at a time, switched off: each must turn the rig red, or the rig proves nothing.
+
+Installed by process_hooks.py into the processes of a schedule, by name, and refused outside of tests. Nothing in the
+product knows of it: functions are replaced where they stand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+#: name → what puts it into this process.
+SABOTAGES: dict[str, Callable[[], None]] = {}
+
+
+def sabotage(function: Callable[[], None]) -> Callable[[], None]:
+    SABOTAGES[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def install(name: str) -> None:
+    if not settings.AGENTOPS_TESTING:
+        raise RuntimeError("a sabotage is refused unless AGENTOPS_TESTING is set")
+    SABOTAGES[name]()
+
+
+def prepare_database(name: str) -> None:
+    """What stands in the database itself, for the one of a schedule: the player looks at it."""
+    if name == "no-fencing" and connection.vendor == "postgresql":
+        for function in ("runs_commit", "timeline_append"):
+            _rewrite(function, {"p_epoch < v_fence": "false", "p_epoch < v_epoch": "false"})
+    if name == "resume-not-unique":
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE agent_runs DROP CONSTRAINT agent_runs_resumed_from_id_key")
+
+
+def _rewrite(function: str, changes: dict[str, str]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = %s", [function])
+        [text] = cursor.fetchone()
+        changed = text
+        for old, new in changes.items():
+            changed = changed.replace(old, new)
+        assert changed != text, f"{function} is not what it was"
+        cursor.execute(changed.replace("%", "%%"), [])
+
+
+@sabotage
+def no_fencing() -> None:
+    """Whoever was taken over goes on to write and to act."""
+    from runs.engine.leases import Lease
+    from runs.lifecycle import transitions
+    from timeline import log
+
+    counter, move = log._counter, transitions.move
+    log._counter = lambda log_id: (counter(log_id)[0], 0)
+    log.require_epoch = lambda log_id, epoch: None
+    log.hold = lambda log_id, epoch: None
+    Lease.check = lambda self: None  # type: ignore[method-assign]
+
+    def unfenced(run: Any, to: Any, payload: Any, *, epoch: int | None = None, **rest: Any) -> None:
+        move(run, to, payload, **rest)
+
+    transitions.move = unfenced
+
+
+@sabotage
+def no_persist_before_act() -> None:
+    """A tool runs before it is marked running; the mark comes with its result."""
+    from runs.conversation import tool_starts
+    from runs.engine.turns import model_turn, tool_turn
+
+    model_turn._first_to_run = lambda drive, response, calls: None
+    close, marks = tool_turn._close, {}
+
+    def mark_later(drive: Any, call: Any, attempt: int) -> None:
+        marks[call.pk] = (call.status, tool_starts.start_call(call, attempt=attempt))
+
+    def mark_and_close(drive: Any, call: Any, result: Any) -> Any:
+        if call.pk in marks:
+            believed, entry = marks.pop(call.pk)
+            tool_starts.commit_start(call, entry, drive.epoch, believed=believed)
+        return close(drive, call, result)
+
+    tool_turn._commit_start, tool_turn._close = mark_later, mark_and_close
+
+
+@sabotage
+def acknowledge_then_lose() -> None:
+    """A task that was taken is all there is: who dies with it takes the run along, for nobody looks."""
+    from runs.worker.worker import Worker
+
+    Worker.sweep_once = lambda self, pool=None: 0  # type: ignore[method-assign]
+    Worker.hear = Worker.drive  # type: ignore[method-assign]
+
+
+@sabotage
+def hint_inside_the_transaction() -> None:
+    """Workers are told of what is not committed yet, and may never be."""
+    from runs.lifecycle import wake
+
+    wake.transaction = SimpleNamespace(on_commit=lambda tell, robust: tell())  # type: ignore[assignment]
+
+
+@sabotage
+def delete_instead_of_roll_back() -> None:
+    """A turn that is taken back is gone."""
+    from runs.engine import rollback
+    from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+
+    def delete(run: Any, lease: Any, turn: Any, reason: str) -> None:
+        AgentRunToolCall.objects.filter(pk__in=[call.pk for call in turn.calls]).delete()
+        AgentRunMessage.objects.filter(pk__in=[row.pk for row in [turn.answer, *turn.results]]).delete()
+        AgentRun.objects.filter(pk=run.pk).update(step_count=run.step_count - 1)
+        run.step_count -= 1
+
+    rollback._take_back = delete
+
+
+@sabotage
+def lease_never_expires() -> None:
+    """Nobody takes over from the dead."""
+    from runs.models.querysets import RunQuerySet
+    from runs.statuses import RunStatus
+
+    runnable = RunQuerySet.runnable
+    RunQuerySet.runnable = lambda self: runnable(self).exclude(status=RunStatus.RUNNING)  # type: ignore[method-assign]
+
+
+@sabotage
+def newest_first() -> None:
+    """Who has just used up a slice gets the next one too."""
+    from runs.models.querysets import RunQuerySet
+
+    runnable = RunQuerySet.runnable
+    RunQuerySet.runnable = lambda self: runnable(self).order_by("-queued_at")  # type: ignore[method-assign]
+
+
+@sabotage
+def every_death_counts() -> None:
+    """All runs of a dead worker are driven together again, and each is blamed for the death."""
+    from runs.lifecycle import suspects, transitions
+    from runs.models import Attempt
+
+    candidates = suspects.candidates
+    suspects.candidates = lambda *args, **options: [each._replace(deaths=0) for each in candidates(*args, **options)]
+
+    def deaths(run: Any) -> int:
+        return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason="died").count()
+
+    transitions._deaths = deaths
+
+
+@sabotage
+def every_restart_counts() -> None:
+    """The same, where it is the whole site that ends."""
+    every_death_counts()
+
+
+@sabotage
+def at_most_once_retried() -> None:
+    """What a dead worker has started is started again, whatever it is."""
+    from runs.engine.turns import tool_turn
+    from runs.statuses import ToolStatus
+
+    decide = tool_turn._result
+
+    def again(drive: Any, call: Any, *, started: bool) -> Any:
+        tool = drive.toolset.get(call.tool_name)
+        lost = call.status == ToolStatus.RUNNING and not started
+        if lost and tool is not None:
+            return tool_turn._run(drive, call, tool, started=False)
+        return decide(drive, call, started=started)
+
+    tool_turn._result = again
+
+
+@sabotage
+def seq_not_locked() -> None:
+    """Numbers come from a sequence beside the transaction: what is not committed leaves a gap."""
+    from timeline import log
+
+    counter = log._counter
+    directory = Path(os.environ["CHAOS_TRACE"]).parent
+
+    def from_a_sequence(log_id: UUID) -> tuple[int, int]:
+        last, fence = counter(log_id)
+        path = directory / f"sequence-{log_id}"
+        taken = int(path.read_text()) if path.exists() else 0
+        return max(last, taken), fence
+
+    def remember(log_id: UUID, last: int, *rest: Any) -> None:
+        (directory / f"sequence-{log_id}").write_text(str(last))
+        store(log_id, last, *rest)
+
+    from runs.conversation import writes
+
+    store = log._store
+    log._counter, log._store = from_a_sequence, remember
+    log._append_postgres, writes._write_postgres = log._append_portable, writes._write_portable
+
+
+@sabotage
+def resume_not_unique() -> None:
+    """Each click goes on with the run once more."""
+    from runs.actions import resume as resuming
+    from runs.errors import MoveRefused
+    from runs.lifecycle import creation, transitions
+    from runs.models import AgentRun
+    from runs.statuses import RunStatus
+    from timeline.events.run import RunResumed
+    from timeline.models import Source
+
+    plain = resuming.resume
+
+    def again(run_id: UUID, *, by: str, **rest: Any) -> Any:
+        old = AgentRun.objects.select_related("project", "agent").get(pk=run_id)
+        if old.state not in (RunStatus.PAUSED, RunStatus.RESUMED):
+            return plain(run_id, by=by, **rest)
+        opening = creation.Opening(config=old.agent_config, turns=["continue"], max_steps=old.max_steps, by=by)
+        new = creation.open_run(old.project, old.agent, opening, creation.Origin(resumed_from=old))
+        if old.state is RunStatus.PAUSED:
+            with suppress(MoveRefused):
+                transitions.move(old, RunStatus.RESUMED, RunResumed(run_id=str(new.pk)), source=Source.WEB)
+        return resuming.Resumed(new, already=False, was=old.state)
+
+    resuming.resume = again

@@ -1,0 +1,209 @@
+"""One schedule while it is played: its runs, its clients, its workers, and the operator who looks after all of them.
+
+May import the product. The operator never sleeps: paused runs are resumed, by several people at once, and a call of
+unknown outcome is settled by what the ledger says, which is then final.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from django.db import connections
+
+from agentops.projects.models import Project
+from runs.actions import unknown_calls
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.models import AgentRun, Attempt
+from runs.statuses import RunStatus, WaitReason
+from tests.chaos.environment.clients import CUT, EngineClient, HttpClient, RunClient
+from tests.chaos.environment.ledger_client import LedgerProcess
+from tests.chaos.environment.player_environment import Program
+from tests.chaos.environment.workers import ChaosWorkers
+from tests.chaos.verdict import lineage_summary
+from tests.chaos.verdict.history import History
+from tests.chaos.verdict.result import Result
+from tests.support.accounts import with_key
+from tests.support.processes.databases import reconnect
+from tests.support.processes.stage import Stage
+from tests.support.web.event_stream import Follower
+from tests.support.web.server import WebProcess
+from tests.support.web.stream_clients import Listeners
+
+RESUMERS = 4
+#: How long a zombie may take to come to itself on a busy machine.
+SEEN_S = 10.0
+
+
+@dataclass
+class Lineage:
+    """A conversation: what was asked for, and the runs that it became."""
+
+    program: Program
+    slug: str
+    title: str
+    runs: list[AgentRun] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def newest(self) -> AgentRun | None:
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def over(self) -> bool:
+        return self.newest is not None and self.newest.state.terminal and self.newest.state is not RunStatus.RESUMED
+
+
+@dataclass
+class ScheduleEnvironment:
+    stage: Stage
+    ledger: LedgerProcess
+    workers: ChaosWorkers
+    result: Result
+    project: Project
+    history: History = field(default_factory=History)
+    lineages: list[Lineage] = field(default_factory=list)
+    #: Runs that end their workers.
+    harmful: list[UUID] = field(default_factory=list)
+    #: Whether the operator lets paused runs lie.
+    away: bool = False
+    web: WebProcess | None = None
+    listeners: Listeners | None = None
+    followers: dict[UUID, list[Follower]] = field(default_factory=dict)
+    client: RunClient = field(init=False)
+    _settled: dict[UUID, tuple[int, float]] = field(default_factory=dict)
+    _resuming: dict[UUID, list[threading.Thread]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.client = EngineClient(self.project, self.history)
+        self.workers.busy = self.working
+
+    def open_web(self, armed: str = "") -> None:
+        """From now on clients come by HTTP, and listen."""
+        env = {**self.workers.env(), "AGENTOPS_CHAOS": armed}
+        del env["DJANGO_SETTINGS_MODULE"]
+        self.web = WebProcess(self.stage, env=env, settings_module=self.workers.settings_module).start()
+        self.headers = with_key(self.project, "read", "write")
+        self.client = HttpClient(self.web.url, self.project, self.headers, self.history)
+        self.listeners = Listeners()
+
+    def add(self, program: Program) -> Lineage:
+        """An agent for the program; its run is created by `create`."""
+        number = len(self.lineages)
+        slug = f"run-{number}"
+        program.agent(self.project, slug, self.ledger.url)
+        self.lineages.append(Lineage(program, slug, f"{slug} of {self.result.name}"[:120]))
+        return self.lineages[-1]
+
+    def create(self, lineage: Lineage) -> None:
+        self.client.create(lineage.slug, lineage.title)
+
+    # --- The operator -------------------------------------------------------------------------------------------
+
+    def settle(self, *, within_s: float, meanwhile: Callable[[], bool] = lambda: True, restart: bool = True) -> bool:
+        """Attend to everything until all has come to rest. `meanwhile` is called again and again, and says whether it
+        has done what it wanted. False, and a finding, where that takes too long."""
+        until = time.monotonic() + within_s
+        while True:
+            done = meanwhile()
+            self.workers.watch(restart=restart)
+            try:
+                self.attend()
+            except CUT:
+                connections.close_all()
+            # Whoever is suspended shall wake up: a zombie must have its chance to do harm.
+            if done and all(each.over for each in self.lineages) and self.workers.woken():
+                return True
+            if time.monotonic() > until:
+                self.result.wrong("liveness", self._unfinished(within_s))
+                return False
+            time.sleep(0.05)
+
+    def attend(self) -> None:
+        for lineage in self.lineages:
+            self._look(lineage)
+            run = lineage.newest
+            if run is None:
+                self.create(lineage)
+            elif run.state is RunStatus.WAITING and run.status_reason == WaitReason.UNKNOWN_TOOL:
+                self._answer_for(run)
+            elif run.state is RunStatus.PAUSED and not self.away:
+                self._resume(run)
+
+    def _look(self, lineage: Lineage) -> None:
+        if lineage.runs:
+            lineage.runs = lineage_summary.lineage(lineage.runs[0])
+        else:
+            lineage.runs = list(AgentRun.objects.filter(title=lineage.title, resumed_from=None))[:1]
+        for run in lineage.runs:
+            if self.listeners is not None and self.web is not None and run.pk not in self.followers:
+                url = f"{self.web.url}/api/projects/{self.project.slug}/agent-runs/{run.pk}/events/stream"
+                self.followers[run.pk] = [
+                    self.listeners.open(url, self.headers, pause_s=0.2, stubborn=True, stop_at_end=True, by_query=query)
+                    for query in (False, True)
+                ]
+
+    def _answer_for(self, run: AgentRun) -> None:
+        for call in unknown_calls.unresolved(run):
+            told = self.ledger.settle(str(call.pk), run.lease_epoch)
+            choice = OutcomeChoice.DONE if told["done"] else OutcomeChoice.RETRY
+            self.client.resolve(run.pk, call.pk, choice, told.get("output"))
+
+    def _resume(self, run: AgentRun) -> None:
+        """Several people at once; those whose request got no answer try again."""
+        threads = self._resuming.setdefault(run.pk, [])
+        if any(thread.is_alive() for thread in threads):
+            return
+        for _ in range(RESUMERS):
+            threads.append(threading.Thread(target=self._one_resume, args=[run.pk], daemon=True))
+            threads[-1].start()
+
+    def _one_resume(self, run_id: UUID) -> None:
+        try:
+            self.client.resume(run_id)
+        finally:
+            connections.close_all()
+
+    def working(self) -> bool:
+        """Whether something is left to do."""
+        return not all(each.over for each in self.lineages)
+
+    def rest(self) -> None:
+        """After everything: nothing of ours asks any more, and every listener has heard the end."""
+        for threads in self._resuming.values():
+            for thread in threads:
+                thread.join(60)
+        reconnect()
+
+    def let_zombies_act(self) -> None:
+        """Those that were suspended look around and drop what they held, or do their harm. Nobody says when they are
+        done: they have been seen, and have had some time after that."""
+        until = time.monotonic() + SEEN_S
+        while not self._all_seen() and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(2 * float(self.workers.pace["AGENTOPS_RENEW_S"]) + 0.5)
+
+    def _all_seen(self) -> bool:
+        passed = {(int(pid), float(at)) for at, pid, *_ in self.workers.lines()}
+        fenced = Attempt.objects.filter(end_reason="fenced").values_list("owner", flat=True)
+        dropped = {int(owner.rsplit(":", 2)[1]) for owner in fenced}
+        return all(
+            pid in dropped or any(who == pid and at > woken for who, at in passed)
+            for pid, woken in self.workers.woken_at.items()
+        )
+
+    def _unfinished(self, within_s: float) -> str:
+        stand = [
+            f"{each.title} is {run.status} ({run.status_reason}) at step {run.step_count}" if run else each.title
+            for each in self.lineages
+            if (run := each.newest) is None or not each.over
+        ]
+        return f"not all is over after {within_s:g} s: {'; '.join(stand) or 'somebody is still suspended'}"
+
+    def close(self) -> None:
+        if self.listeners is not None:
+            self.listeners.close()
+            self.listeners = None

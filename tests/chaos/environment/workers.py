@@ -1,0 +1,210 @@
+"""The workers of a schedule: started, watched, ended, and started again, as whoever operates a site would.
+
+A worker that ends when nobody has ended it is a finding.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from tests.chaos.schedules.catalogue import Action
+from tests.chaos.verdict.result import Result
+from tests.support.processes.child_processes import ChildProcess
+from tests.support.processes.stage import Stage
+
+FLAGS = ["--without-mingle", "--without-gossip"]
+#: How long an operator takes to start another worker.
+RESTART_S = 0.2
+#: On a machine under load.
+SLOW_START_S = 10.0
+
+
+@dataclass
+class ChaosWorker:
+    """A worker's process and what the rig knows of it."""
+
+    process: ChildProcess
+    name: str
+    armed: str = ""
+    action: Action = "KILL"
+    pool: str = "threads"
+    #: What was done to it; empty while it should be alive.
+    fate: str = ""
+    #: Suspended by the rig until then.
+    wakes_at: float = 0.0
+    ended: float = 0.0
+    met: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def up(self) -> bool:
+        """Before that, signals end it as they end any process that is about to start."""
+        return time.monotonic() > self.began + 1 and "[queues]" in self.process.said(500)
+
+    @property
+    def early(self) -> bool:
+        """Whether it may have been asked to end before it listened: then it is as good as killed."""
+        return self.process.exit_code == -signal.SIGTERM and self.ended < self.began + SLOW_START_S
+
+
+@dataclass
+class ChaosWorkers:
+    stage: Stage
+    result: Result
+    pace: dict[str, str]
+    settings_module: str = "tests.chaos.environment.settings"
+    sabotage: str = ""
+    all: list[ChaosWorker] = field(default_factory=list)
+    #: Moments of deaths, by the id of the process.
+    deaths: dict[int, float] = field(default_factory=dict)
+    #: When those that were suspended were woken.
+    woken_at: dict[int, float] = field(default_factory=dict)
+    #: Whether there is work that a fault can meet.
+    busy: Callable[[], bool] = lambda: True
+    #: Whether a run of this schedule ends its workers.
+    mortal: bool = False
+    _due: list[float] = field(default_factory=list)
+    _struck: int = 0
+
+    @property
+    def lease_s(self) -> float:
+        return float(self.pace["AGENTOPS_LEASE_S"])
+
+    @property
+    def trace(self) -> Path:
+        return self.stage.home / "trace"
+
+    def env(self) -> dict[str, str]:
+        """Of any process of the product in this schedule."""
+        return {
+            **self.pace,
+            "DJANGO_SETTINGS_MODULE": self.settings_module,
+            "CHAOS_TRACE": str(self.trace),
+            "CHAOS_SABOTAGE": self.sabotage,
+        }
+
+    def start(self, armed: str = "", action: Action = "KILL", *, pool: str = "threads", **env: str) -> ChaosWorker:
+        name = f"agentops-worker-{len(self.all)}"
+        size = "4" if pool == "threads" else "2"
+        argv = ["-A", "agentops", "worker", "--pool", pool, "-c", size, *FLAGS, "-n", f"{name}@%h"]
+        chaos = f"{armed}:{'KILL' if action == 'KILL' else 'STOP'}" if armed else ""
+        own = {"AGENTOPS_PROCESS_NAME": name, "AGENTOPS_CHAOS": chaos}
+        process = self.stage.spawn(argv, **{**self.env(), **own, **env})
+        self.all.append(ChaosWorker(process, name, armed, action, pool))
+        return self.all[-1]
+
+    def living(self) -> list[ChaosWorker]:
+        return [worker for worker in self.all if not worker.fate]
+
+    def free(self) -> list[ChaosWorker]:
+        """Those that nothing is going to happen to."""
+        return [worker for worker in self.living() if not worker.armed and not worker.wakes_at and worker.up]
+
+    # --- What is done to them -----------------------------------------------------------------------------------
+
+    def kill(self, worker: ChaosWorker, kind: str = "kill") -> None:
+        self._end(worker, signal.SIGKILL, kind)
+
+    def term(self, worker: ChaosWorker) -> None:
+        self._end(worker, signal.SIGTERM, "term")
+
+    def _end(self, worker: ChaosWorker, number: signal.Signals, kind: str) -> None:
+        if worker.fate or not worker.process.alive:
+            return
+        self._note(kind)
+        worker.fate, worker.wakes_at, worker.ended = kind, 0.0, time.monotonic()
+        if number == signal.SIGKILL:
+            self.deaths[worker.process.pid] = time.time()
+        worker.process.signal(number)
+        self._due.append(time.monotonic() + RESTART_S)
+
+    def suspend(self, worker: ChaosWorker) -> None:
+        """For longer than its leases live."""
+        if worker.fate or worker.wakes_at or not worker.process.alive:
+            return
+        self._note("stop")
+        worker.process.signal(signal.SIGSTOP)
+        worker.wakes_at = time.monotonic() + self.lease_s * 1.75
+
+    def cut(self, name: str = "") -> int:
+        """The server ends the connections of one process, or of all that are ours."""
+        with psycopg.connect(self._database_url(), autocommit=True) as server:
+            ended = server.execute(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND pid <> pg_backend_pid() AND application_name LIKE %s",
+                [name or "agentops%"],
+            ).fetchone()
+        return ended[0] if ended else 0
+
+    def _database_url(self) -> str:
+        return self.stage.databases.env(self.stage.name, self.stage.home)["DATABASE_URL"]
+
+    def _note(self, kind: str) -> None:
+        if self.busy():
+            self.result.fault(kind)
+
+    # --- What becomes of them -----------------------------------------------------------------------------------
+
+    def watch(self, *, restart: bool = True) -> None:
+        """Look after all of them; those that have ended get a successor, where somebody restarts."""
+        for worker in self.all:
+            self._watch(worker)
+        now = time.monotonic()
+        for due in [due for due in self._due if due <= now]:
+            self._due.remove(due)
+            if restart:
+                self.start()
+
+    def _watch(self, worker: ChaosWorker) -> None:
+        if worker.fate:
+            return
+        code = worker.process.exit_code
+        if code is not None:
+            self._ended(worker, code)
+        elif worker.wakes_at:
+            if time.monotonic() >= worker.wakes_at:
+                self.woken_at[worker.process.pid] = time.time()
+                worker.process.signal(signal.SIGCONT)
+                worker.wakes_at = 0.0
+        elif worker.armed and not worker.met and worker.action != "KILL" and worker.process.suspended():
+            self._met(worker)
+
+    def _ended(self, worker: ChaosWorker, code: int) -> None:
+        if (self.mortal or (worker.armed and worker.action == "KILL")) and code == -signal.SIGKILL:
+            worker.fate, worker.met = "struck", True
+            self._note("kill by a run" if self.mortal else "kill at a point")
+            self.deaths[worker.process.pid] = time.time()
+        else:
+            worker.fate = "ended"
+            self.result.wrong("processes", f"{worker.name} ended by itself with {code}\n{worker.process.said(30)}")
+        self._due.append(time.monotonic() + RESTART_S)
+
+    def _met(self, worker: ChaosWorker) -> None:
+        """It stands still at its point."""
+        worker.met = True
+        if worker.action == "CUT":
+            self._note("cut at a point")
+            self.cut(worker.name)
+            worker.process.signal(signal.SIGCONT)
+        else:
+            self._note("stop at a point")
+            worker.wakes_at = time.monotonic() + self.lease_s * 1.75
+
+    def woken(self) -> bool:
+        """Whether nobody is suspended any more."""
+        return not any(worker.wakes_at for worker in self.all if not worker.fate)
+
+    def strikes(self) -> list[tuple[float, int, str]]:
+        """When, whom and where, of all that have met their point."""
+        return [(float(at), int(pid), point) for at, pid, kind, point, *_ in self.lines() if kind == "strike"]
+
+    def lines(self) -> list[list[str]]:
+        if not self.trace.exists():
+            return []
+        return [line.split(" ") for line in self.trace.read_text().splitlines() if line.count(" ") >= 3]

@@ -1,0 +1,208 @@
+"""One schedule for each crash point: a process is struck there, and others go on.
+
+How a point is come to differs: most are met by a worker that drives a run, some need a hint, a slice that is over, a
+worker that died before, or a person's command.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field, replace
+
+from runs.statuses import RunStatus
+from tests.chaos.environment.player_environment import PlayerEnvironment, Program
+from tests.chaos.environment.schedule_environment import Lineage, ScheduleEnvironment
+from tests.chaos.environment.workers import ChaosWorker
+from tests.chaos.schedules.catalogue import AFTER_A_DEATH, Action
+from tests.chaos.schedules.frame import playing
+from tests.chaos.verdict import checks
+from tests.chaos.verdict.result import Result
+from tests.support.processes.child_processes import ChildProcess
+from tests.support.waiting import eventually
+
+#: Nothing is found by looking within the schedule: what is known is known from hints.
+NO_SWEEP = {"AGENTOPS_SWEEP_S": "600"}
+SHORT_SLICES = {"AGENTOPS_SLICE_S": "0.05"}
+#: Met by whoever hands a run back to the queue.
+HANDED_BACK = ("end.hint_sent", "command.committed", "command.hint_sent")
+COMMAND = "command.in_transaction"
+LIVELY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """Strike at the `hit`-th time that the point is met."""
+
+    engine: str
+    point: str
+    hit: int = 1
+    action: Action = "KILL"
+    #: Workers that die one after the other before: each at its point.
+    before: tuple[str, ...] = ()
+    programs: tuple[Program, ...] = ()
+    sabotage: str = ""
+    with_redis: bool = False
+    #: Whether the first worker is up before there is anything to do, and hears of it.
+    hinted: bool = False
+    #: Whether clients come by HTTP.
+    web: bool = False
+    #: Whether nothing at all is done to anybody, to see that the rig says so.
+    harmless: bool = False
+    env: dict[str, str] = field(default_factory=dict, hash=False)
+    lively_s: float = LIVELY_S
+
+    @property
+    def name(self) -> str:
+        return f"{'+'.join([*self.before, f'{self.point}:{self.hit}'])}:{self.action}" + (
+            f" with {self.sabotage}" if self.sabotage else ""
+        )
+
+    @property
+    def route(self) -> str:
+        """Those of one route pass the same points."""
+        return repr([self.env, self.programs])
+
+    @property
+    def redis(self) -> bool:
+        return self.with_redis or self.hinted or self.point in HANDED_BACK
+
+
+def case(engine: str, point: str, hit: int = 1, action: Action = "KILL", seed: int = 0) -> Case:
+    """With all that it takes to get there."""
+    before = (f"{AFTER_A_DEATH[point]}:1",) if point in AFTER_A_DEATH else ()
+    env = SHORT_SLICES if point in HANDED_BACK else NO_SWEEP if point == "hint.received" else {}
+    # Who dies in a resume needs a run that wants one.
+    max_steps = 1 if point == COMMAND else 50
+    programs = (Program(1000 + seed, length=3, max_steps=max_steps), Program(2000 + seed, length=2, talkative=True))
+    return Case(engine, point, hit, action, before, programs, hinted=point == "hint.received", env=env)
+
+
+def twice(made: Case) -> Case:
+    """The recovery itself is struck, and the recovery from that."""
+    return replace(made, before=(*made.before, f"{made.point}:1"))
+
+
+def play(environment: PlayerEnvironment, case: Case) -> Result:
+    """Once; where the point is not met so often after all, with one hit less. Hit 0 is the last that there is."""
+    hit = case.hit or _last_hit(environment, case)
+    while True:
+        result = _play(environment, replace(case, hit=hit))
+        if hit == 1 or result.checks != {"no fault"}:
+            return result
+        hit -= 1
+
+
+def _last_hit(environment: PlayerEnvironment, case: Case) -> int:
+    """How often the one who passes a point most passes it where nobody is struck."""
+    if case.point in AFTER_A_DEATH or case.point == COMMAND:
+        return len(case.programs)
+    if case.route not in environment.passes:
+        result = Result("route", environment.engine, "")
+        with playing(environment, result, case.programs, redis=case.redis) as schedule:
+            for program in case.programs:
+                schedule.create(schedule.add(program))
+            schedule.workers.start(**case.env)
+            schedule.settle(within_s=case.lively_s)
+        assert result.checks == {"no fault"}, result.problems
+        environment.passes[case.route] = result.passed
+    return max(environment.passes[case.route].get(case.point, 1), 1)
+
+
+def _play(environment: PlayerEnvironment, case: Case) -> Result:
+    result = Result(case.name, case.engine, f"--engine {case.engine} --point {case.point}:{case.hit}:{case.action}")
+    with playing(environment, result, case.programs, redis=case.redis, broken=case.sabotage) as schedule:
+        if case.web:
+            schedule.open_web()
+        lineages = [schedule.add(program) for program in case.programs]
+        if case.point == COMMAND:
+            _command(schedule, case)
+        else:
+            _strike(schedule, case)
+        schedule.settle(within_s=case.lively_s)
+        if case.action == "STOP":
+            schedule.let_zombies_act()
+        if not case.harmless and case.action == "KILL":
+            for lineage in lineages:
+                _check_requests(schedule, lineage, case)
+    return result
+
+
+def _strike(schedule: ScheduleEnvironment, case: Case) -> None:
+    """The armed ones, one after the other; then one who is left alone."""
+    workers = schedule.workers
+    if case.hinted:
+        first = workers.start(_spec(case), case.action, **case.env)
+        eventually(lambda: "[queues]" in first.process.said(), within_s=60, why="the worker hears hints")
+        for lineage in schedule.lineages:
+            schedule.create(lineage)
+        _met(schedule, first, case)
+        workers.start()
+        return
+    for lineage in schedule.lineages:
+        schedule.create(lineage)
+    if case.harmless:
+        workers.start()
+        return
+    for spec in case.before:
+        _met(schedule, workers.start(spec), case)
+    _met(schedule, workers.start(_spec(case), case.action, **case.env), case)
+    workers.start()
+
+
+def _spec(case: Case) -> str:
+    return f"{case.point}:{case.hit}"
+
+
+def _met(schedule: ScheduleEnvironment, worker: ChaosWorker, case: Case) -> None:
+    """Until it has met its point, or everything is over without that."""
+    until = time.monotonic() + case.lively_s
+    while not (worker.met or worker.fate) and schedule.working() and time.monotonic() < until:
+        schedule.workers.watch(restart=False)
+        schedule.attend()
+        time.sleep(0.03)
+
+
+def _command(schedule: ScheduleEnvironment, case: Case) -> None:
+    """A person's resume dies in its transaction: the run it makes is never heard of."""
+    first = schedule.lineages[0]
+    schedule.away = True
+    schedule.workers.start()
+    for lineage in schedule.lineages:
+        schedule.create(lineage)
+
+    def is_paused() -> bool:
+        schedule.attend()
+        return first.newest is not None and first.newest.state is RunStatus.PAUSED
+
+    eventually(is_paused, within_s=LIVELY_S, why="the first run has made its steps")
+    chaos = f"{_spec(case)}:{'KILL' if case.action == 'KILL' else 'STOP'}"
+    env = {**schedule.workers.env(), "AGENTOPS_PROCESS_NAME": "agentops-command", "AGENTOPS_CHAOS": chaos}
+    command = schedule.stage.spawn(["agent", "resume", str(first.runs[0].pk)], program="agentops", **env)
+    if case.action == "KILL":
+        if command.wait(within_s=LIVELY_S, why="killed in its transaction") == -signal.SIGKILL:
+            schedule.result.fault("kill at a point")
+    else:
+        _hold_up(schedule, command, case)
+    schedule.away = False
+
+
+def _hold_up(schedule: ScheduleEnvironment, command: ChildProcess, case: Case) -> None:
+    eventually(lambda: not command.alive or command.suspended(), within_s=LIVELY_S, why="suspended in its transaction")
+    if not command.alive:
+        return
+    if case.action == "CUT":
+        schedule.result.fault("cut at a point")
+        schedule.workers.cut("agentops-command")
+    else:
+        schedule.result.fault("stop at a point")
+        time.sleep(schedule.workers.lease_s * 1.75)
+    command.signal(signal.SIGCONT)
+
+
+def _check_requests(schedule: ScheduleEnvironment, lineage: Lineage, case: Case) -> None:
+    """A crash costs one request to the model at most."""
+    asked, needed = checks.requests_of(schedule, lineage)
+    deaths = 1 + len(case.before)
+    if asked > needed + deaths:
+        schedule.result.wrong("requests", f"{asked} where {needed} are needed, after {deaths} deaths")

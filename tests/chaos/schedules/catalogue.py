@@ -1,0 +1,167 @@
+"""Which schedules there are, and which belong to what is asked for. Pure: loads nothing of Django."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from tests.support.crash_points import IN_A_STEP
+
+Order = dict[str, Any]
+#: What somebody meets at a crash point: the end, a stop for longer than the lease, the end of the connections.
+Action = Literal["KILL", "STOP", "CUT"]
+ROOT = Path(__file__).resolve().parents[3]
+COLLECTIONS = ("check", "all", "long", "points", "steps")
+SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hint-inside-the-transaction",
+             "delete-instead-of-roll-back", "lease-never-expires", "at-most-once-retried", "seq-not-locked",
+             "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts")  # fmt: skip
+#: Schedules of a site: see crowds.py. The last one measures, and belongs to no collection.
+CROWDS = ("saturated", "killer", "restarts", "twenty")
+#: It needs a constraint taken out of the database, which SQLite cannot do.
+ONLY_POSTGRES = ("resume-not-unique",)
+#: Met once a step where every step is a slice of its own.
+IN_A_SLICE = (
+    "claim.before",
+    "claim.committed",
+    "end.hint_sent",
+    "command.committed",
+    "command.hint_sent",
+    "sweep.run_seen",
+    "sweep.run_driven",
+)
+#: Met by whoever takes over from one that died at the point named here.
+AFTER_A_DEATH = {
+    "recovery.before": "model.before_call",
+    "recovery.done": "model.before_call",
+    "lease.lapse_seen": "turn.committed",
+    "run.taken_over": "turn.committed",
+}
+#: Of the run of twelve steps, the last answer included.
+STEPS = 12
+#: Nearly every point is met in tests/crash already.
+CHECKED_POINTS = ("command.in_transaction", "command.hint_sent", "run.taken_over")
+CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried")
+CHECKED_CROWDS = ("saturated", "killer")
+#: Their schedules without them are those of the crowds themselves.
+PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts")
+
+
+def points() -> list[str]:
+    """The names of the registry."""
+    return re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
+
+
+def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:
+    """The orders, and the points at which somebody must be struck on each database."""
+    chosen = [asked.engine] if asked.engine else list(engines)
+    one = _one(asked)
+    if one is not None:
+        return [{**one, "engine": engine} for engine in chosen if _possible(one, engine)], []
+    orders = [order for engine in chosen for order in _collection(asked, engine)]
+    wanted = [(engine, point) for engine in chosen for point in points()] if asked.what == "all" else []
+    return orders, wanted
+
+
+def _one(asked: argparse.Namespace) -> Order | None:
+    if asked.seed is not None:
+        return {"play": "seed", "seed": asked.seed, "product_pace": asked.product_pace}
+    if asked.point:
+        words = asked.point.split(":")
+        point, hit, action = (*words, *("", "1", "KILL")[len(words) :])
+        return {"play": "point", "point": point, "hit": int(hit), "action": action}
+    if asked.crash:
+        point, _, step = asked.crash.partition(":")
+        return {"play": "crash", "point": point, "step": int(step or 0)}
+    if asked.crowd:
+        return {"play": "crowd", "crowd": asked.crowd}
+    if asked.sabotage:
+        return {"play": "sabotage", "sabotage": asked.sabotage}
+    return None
+
+
+def _possible(order: Order, engine: str) -> bool:
+    return engine == "postgres" or order.get("sabotage") not in ONLY_POSTGRES
+
+
+def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
+    def seeds(number: int, *, product_pace: bool = False) -> list[Order]:
+        first = asked.first + (500_000 if product_pace else 0)
+        return [_seed(first + index, engine, product_pace=product_pace) for index in range(number)]
+
+    match asked.what:
+        case "check":
+            return [*_points(engine, CHECKED_POINTS), *seeds(asked.seeds or 5), *_proofs(engine, CHECKED_SABOTAGES),
+                    *_crowds(engine, CHECKED_CROWDS)]  # fmt: skip
+        case "all":
+            some = seeds(asked.seeds or 8)
+            twice = {"play": "point", "point": "run.taken_over", "again": True, "engine": engine}
+            return [*seeds(2, product_pace=True), *_some_crashes(engine), *_points(engine, points()), twice,
+                    *_proofs(engine, SABOTAGES, controls=True), *_crowds(engine, CROWDS[:-1]), *some]  # fmt: skip
+        case "long":
+            return [*seeds(5, product_pace=True), *seeds(-(-(asked.seeds or 200) // (1 if asked.engine else 2)))]
+        case "points":
+            return _exhaustive(engine)
+        case _:
+            everywhere = (*IN_A_STEP, *IN_A_SLICE, *AFTER_A_DEATH)
+            return [_crash(engine, point, step) for point in everywhere for step in range(STEPS + 1)]
+
+
+def _exhaustive(engine: str) -> list[Order]:
+    """Every point × the first, second and last hit × every action that the database can suffer."""
+    actions = ("KILL", "STOP") if engine == "sqlite" else ("KILL", "STOP", "CUT")
+    return [
+        {"play": "point", "point": point, "hit": hit, "action": action, "engine": engine}
+        for action in actions for hit in (1, 2, 0) for point in points()
+    ]  # fmt: skip
+
+
+def _seed(seed: int, engine: str, *, product_pace: bool) -> Order:
+    return {"play": "seed", "seed": seed, "product_pace": product_pace, "engine": engine}
+
+
+def _points(engine: str, names: Sequence[str]) -> list[Order]:
+    return [{"play": "point", "point": point, "engine": engine} for point in names]
+
+
+def _crowds(engine: str, names: Sequence[str]) -> list[Order]:
+    return [{"play": "crowd", "crowd": name, "engine": engine} for name in names]
+
+
+def _proofs(engine: str, names: Sequence[str], *, controls: bool = False) -> list[Order]:
+    kinds = ["sabotage", "control"] if controls else ["sabotage"]
+    made = [
+        {"play": kind, "sabotage": name, "engine": engine} for name in names for kind in kinds
+        if kind == "sabotage" or name not in PROVEN_BY_CROWDS
+    ]  # fmt: skip
+    return [order for order in made if _possible(order, engine)]
+
+
+def _crash(engine: str, point: str, step: int) -> Order:
+    """Step 0: at every restart."""
+    return {"play": "crash", "point": point, "step": step, "engine": engine}
+
+
+def _some_crashes(engine: str) -> list[Order]:
+    """One point for each step that has tools, and those that tell the most at every restart."""
+    spread = [_crash(engine, IN_A_STEP[step * 5 % 13], step) for step in range(1, STEPS)]
+    return [_crash(engine, "turn.committed", 0), _crash(engine, "tool.returned", 0), *spread]
+
+
+def again(order: Order) -> str:
+    """What plays an order again of which nothing more is known."""
+    options = f"--engine {order['engine']}"
+    match order["play"]:
+        case "seed":
+            return f"{options} --seed {order['seed']}{' --product-pace' if order['product_pace'] else ''}"
+        case "point":
+            return f"{options} --point {order['point']}:{order.get('hit', 1)}:{order.get('action', 'KILL')}"
+        case "crash":
+            return f"{options} --crash {order['point']}:{order['step']}"
+        case "sabotage":
+            return f"{options} --sabotage {order['sabotage']}"
+        case "crowd":
+            return f"{options} --crowd {order['crowd']}"
+    return options

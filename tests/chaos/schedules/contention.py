@@ -1,0 +1,143 @@
+"""Schedules of a site with more runs than slots: who comes next, who is blamed, and whom a restart harms.
+
+May import the product. Waits are counted in turns of the others, not in seconds: a loaded machine changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+
+from runs.lifecycle import creation, transitions
+from runs.models import AgentRun, Attempt
+from runs.statuses import RunStatus
+from tests.chaos.environment.player_environment import PROMPT, PlayerEnvironment, Program
+from tests.chaos.environment.schedule_environment import ScheduleEnvironment
+from tests.chaos.environment.workers import ChaosWorker
+from tests.chaos.schedules.at_crash_points import SHORT_SLICES
+from tests.chaos.schedules.frame import playing
+from tests.chaos.verdict import fairness
+from tests.chaos.verdict.result import Result
+from tests.support.waiting import eventually
+
+LIVELY_S = 180.0
+#: What the product promises is about slices, so those of the measured schedule last a while.
+SLICE_S = {"saturated": SHORT_SLICES["AGENTOPS_SLICE_S"], "twenty": "1"}
+#: Runs on two slots, and after the kill on one.
+SATURATED = 6
+#: Workers that one bad run may take with it: the one in which nobody suspects it, and the one in which it is tried.
+MOST_WORKERS = 2
+RESTARTS = 30
+#: How long a process of the site may live before it is killed; its start is not counted.
+LIVES_S = 1.0
+#: Each time of so many it lives until a run is tried alone, if one is: that process takes so long to start at most.
+EACH_ALONE, STARTS_S = 6, 12.0
+
+
+def play(environment: PlayerEnvironment, name: str, *, broken: str = "") -> Result:
+    again = f"--engine {environment.engine} --crowd {name}"
+    result = Result(f"{name}{f' with {broken}' if broken else ''}", environment.engine, again)
+    programs = _PROGRAMS[name]()
+    with playing(environment, result, programs, redis=name in SLICE_S, broken=broken) as schedule:
+        for program in programs:
+            schedule.create(schedule.add(program))
+        _CROWDS[name](schedule)
+    return result
+
+
+# --- More runs than slots -----------------------------------------------------------------------------------------
+
+
+def _saturated(schedule: ScheduleEnvironment) -> None:
+    """Two workers with one slot each, long runs, and kill -9 of one worker: all others and the victim take turns."""
+    _on_two_slots(schedule, SLICE_S["saturated"])
+
+
+def _twenty(schedule: ScheduleEnvironment) -> None:
+    """The same with 20 runs, and with how long each waited, in seconds."""
+    _on_two_slots(schedule, SLICE_S["twenty"])
+    fairness.measure(schedule)
+
+
+def _on_two_slots(schedule: ScheduleEnvironment, slice_s: str) -> None:
+    workers = [schedule.workers.start(AGENTOPS_CONCURRENCY="1", AGENTOPS_SLICE_S=slice_s) for _ in range(2)]
+    under_way = len(schedule.lineages) * 2
+    eventually(lambda: schedule.ledger.requests() >= under_way, within_s=LIVELY_S, why="all runs have begun")
+    eventually(lambda: _holds(workers[0]), within_s=LIVELY_S, why="it is at work")
+    schedule.workers.kill(workers[0])
+    schedule.settle(within_s=LIVELY_S, restart=False)
+    fairness.check(schedule)
+
+
+def _holds(worker: ChaosWorker, *, alone: bool = False) -> bool:
+    """Whether it, or with `alone` a process that it started for a single run, holds a run."""
+    held = Attempt.objects.filter(ended_at=None, owner__contains=f":{worker.process.pid}:")
+    return any(
+        not alone or transitions.OF_A_WORKER in owner.rpartition(":")[2]
+        for owner in held.values_list("owner", flat=True)
+    )
+
+
+# --- A run that ends its process ----------------------------------------------------------------------------------
+
+
+def _killer(schedule: ScheduleEnvironment) -> None:
+    """The bad one ends paused, innocent ones beside it complete, and it takes two workers with it at most."""
+    bad = Program(900, length=4, explodes_at=2)
+    run = creation.create(schedule.project, bad.agent(schedule.project, "bad", schedule.ledger.url), PROMPT, by="chaos")
+    schedule.harmful.append(run.pk)
+    schedule.workers.mortal = True
+    schedule.workers.start()
+
+    def is_paused() -> bool:
+        return AgentRun.objects.filter(pk=run.pk, status=RunStatus.PAUSED, status_reason="poison_step").exists()
+
+    schedule.settle(within_s=LIVELY_S, meanwhile=is_paused)
+    if len(schedule.workers.deaths) > MOST_WORKERS:
+        schedule.result.wrong("blame", f"a bad run took {len(schedule.workers.deaths)} workers with it")
+
+
+# --- Restarts of everything ---------------------------------------------------------------------------------------
+
+
+def _restarts(schedule: ScheduleEnvironment) -> None:
+    """kill -9 of the whole site, again and again, in the middle of steps: nobody is blamed, and all complete."""
+    dice = Random(RESTARTS)
+    for number in range(1, RESTARTS + 1):
+        worker = schedule.workers.start()
+        eventually(lambda worker=worker: worker.up, within_s=60, why="the site is up")
+        # In the middle of a step, if there is one: what has died in one step again and again waits for a while.
+        alone = number % EACH_ALONE == 0
+        until = time.monotonic() + (STARTS_S if alone else LIVES_S)
+        while not _holds(worker, alone=alone) and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(dice.random() * LIVES_S / 2)
+        schedule.workers.kill(worker)
+        schedule.workers.watch(restart=False)
+        worker.process.wait(within_s=20, why="killed")
+        _end_leases(worker)
+    schedule.workers.start()
+    schedule.settle(within_s=LIVELY_S)
+
+
+def _end_leases(worker: ChaosWorker) -> None:
+    """As an embedded site does that starts again on the same home."""
+    mine = f":{worker.process.pid}:"
+    for owner in AgentRun.objects.filter(lease_owner__contains=mine).values_list("lease_owner", flat=True).distinct():
+        transitions.expire_leases(owner or "")
+
+
+_CROWDS: dict[str, Callable[[ScheduleEnvironment], None]] = {
+    "saturated": _saturated,
+    "killer": _killer,
+    "restarts": _restarts,
+    "twenty": _twenty,
+}
+#: Slow steps are those in which a death finds the run; quick ones let it have many turns.
+_PROGRAMS: dict[str, Callable[[], list[Program]]] = {
+    "saturated": lambda: [Program(300 + n, length=6) for n in range(SATURATED)],
+    "killer": lambda: [Program(310 + n, length=3, slow=8.0) for n in range(3)],
+    "twenty": lambda: [Program(330 + n, length=8) for n in range(20)],
+    "restarts": lambda: [Program(320 + n, length=2, slow=20.0) for n in range(4)],
+}

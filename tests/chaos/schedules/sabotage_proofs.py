@@ -1,0 +1,92 @@
+"""The proof that the rig sees: for each sabotage a schedule that is green without it and must be red with it.
+
+Being red is not enough: the check that is named here, or one of them, must have found something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tests.chaos.environment.player_environment import PlayerEnvironment, Program
+from tests.chaos.schedules import at_crash_points, contention
+from tests.chaos.schedules.at_crash_points import Case
+from tests.chaos.schedules.catalogue import Action
+from tests.chaos.verdict.result import Result
+
+#: No liveness to wait for longer than that where a run shall hang.
+HANGS_S = 12.0
+#: A program whose first call is one that may happen once, and so is that of the hundredth after it: found by trying.
+PAYS_FIRST = 4
+#: The sabotages that schedules of a site show: the schedule, and the check that must find something.
+OF_CROWDS: dict[str, tuple[str, set[str]]] = {
+    "newest-first": ("saturated", {"order"}),
+    "every-death-counts": ("killer", {"blame"}),
+    "every-restart-counts": ("restarts", {"blame"}),
+}
+#: A schedule that could not be played proves nothing.
+BROKEN = {"rig", "processes"}
+
+
+@dataclass(frozen=True)
+class Proof:
+    case: Case
+    #: Checks, one of which must find something.
+    seen_by: frozenset[str]
+    #: Databases on which it can be shown.
+    engines: tuple[str, ...] = ("postgres", "sqlite")
+
+
+def proofs(engine: str) -> dict[str, Proof]:
+    """By the name of the sabotage; those that can be shown on this database."""
+
+    def at(point: str, action: Action = "KILL", *, hit: int = 1, seed: int = PAYS_FIRST, **more: object) -> Case:
+        made = at_crash_points.case(engine, point, hit, action)
+        programs = tuple(Program(seed + n, length=3, **more) for n in (0, 100))  # type: ignore[arg-type]
+        return replace(made, programs=programs)
+
+    made = {
+        "no-fencing": Proof(
+            replace(at("model.streaming", "STOP"), lively_s=2 * HANGS_S), frozenset({"invariants", "effects", "logs"})
+        ),
+        "no-persist-before-act": Proof(at("tool.returned"), frozenset({"effects"})),
+        "acknowledge-then-lose": Proof(
+            replace(at("turn.committed"), hinted=True, lively_s=HANGS_S), frozenset({"liveness"})
+        ),
+        "hint-inside-the-transaction": Proof(
+            replace(at("command.in_transaction", max_steps=1), with_redis=True), frozenset({"hints"})
+        ),
+        "delete-instead-of-roll-back": Proof(at("turn.committed", roll_back=True), frozenset({"invariants"})),
+        "lease-never-expires": Proof(replace(at("turn.committed"), lively_s=HANGS_S), frozenset({"liveness"})),
+        "at-most-once-retried": Proof(at("tool.returned"), frozenset({"effects", "invariants"})),
+        "seq-not-locked": Proof(at("end.in_transaction"), frozenset({"invariants"})),
+        "resume-not-unique": Proof(
+            replace(at("turn.committed", max_steps=1), web=True), frozenset({"history", "invariants"}), ("postgres",)
+        ),
+    }
+    return {name: proof for name, proof in made.items() if engine in proof.engines}
+
+
+def play(environment: PlayerEnvironment, name: str) -> Result:
+    """The schedule with its sabotage; green means that the rig is blind, and is the finding."""
+    if name in OF_CROWDS:
+        crowd, seen_by = OF_CROWDS[name]
+        seen = contention.play(environment, crowd, broken=name)
+    else:
+        proof = proofs(environment.engine)[name]
+        seen, seen_by = at_crash_points.play(environment, replace(proof.case, sabotage=name)), proof.seen_by
+    result = Result(
+        f"sabotage {name}", environment.engine, f"--engine {environment.engine} --sabotage {name}", seconds=seen.seconds
+    )
+    if not seen.checks & seen_by or seen.checks & BROKEN:
+        found = "; ".join(seen.problems) or "nothing"
+        result.wrong("blind", f"with {name} the rig has found {found}: wanted {', '.join(sorted(seen_by))}")
+    result.faults = {f"sabotage {name}": 1}
+    result.logs = seen.logs if result.problems else ""
+    return result
+
+
+def control(environment: PlayerEnvironment, name: str) -> Result:
+    """The same schedule by the product as it is."""
+    result = at_crash_points.play(environment, proofs(environment.engine)[name].case)
+    result.name = f"without {name}"
+    return result

@@ -1,0 +1,1 @@
+"""What must hold after a schedule, and what all of them came to."""

@@ -1,7 +1,0 @@
-"""The settings of a worker under test: the product's own, and the scripted model and ledger tools as an app."""
-
-from __future__ import annotations
-
-from agentops.settings import *  # noqa: F403
-
-INSTALLED_APPS += ["tests.crash.scripted.ScriptedConfig"]  # noqa: F405

@@ -1,0 +1,1 @@
+"""Rows and people for the tests of the administration."""

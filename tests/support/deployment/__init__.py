@@ -1,0 +1,1 @@
+"""The compose file, and sites of `agentops up`."""

@@ -1,0 +1,35 @@
+"""docker-compose.yml as the tests read it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from tests.support.paths import ROOT
+
+FILE = ROOT / "docker-compose.yml"
+#: The services that run our image.
+OURS = ["migrate", "web", "stream", "worker", "beat"]
+VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z_]+)")
+
+
+def parsed() -> dict[str, Any]:
+    return dict(yaml.safe_load(FILE.read_text()))
+
+
+def service(name: str) -> dict[str, Any]:
+    return dict(parsed()["services"][name])
+
+
+def variables() -> dict[str, str]:
+    """What .env.example sets."""
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if re.match(r"[A-Z_]+=", line))
+
+
+def value(text: object) -> str:
+    """A text of the compose file with its variables replaced, as Docker does it with .env.example."""
+    found = re.sub(r"(?<!\$)\$\{([A-Z_]+):-([^}]*)\}", lambda name: variables().get(name[1]) or name[2], str(text))
+    return found.replace("$$", "$")

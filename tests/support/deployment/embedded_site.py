@@ -1,0 +1,148 @@
+"""Sites of `agentops up` for the tests: real processes, each with a home and a port of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+
+from tests.support.free_port import free_port
+from tests.support.paths import ROOT
+from tests.support.waiting import eventually
+
+PLAYED = {"claude-code-5c": ("completed", 5), "claude-code-7e": ("completed", 24), "claude-code-b6": ("completed", 219)}
+
+
+MANAGE = [sys.executable, str(ROOT / "manage.py")]
+#: Said to root, in which some machines run their tests.
+ROOT_WARNING = "agentops: warning: running as root: an ordinary user is enough, and safer\n"
+
+
+@dataclass
+class Site:
+    """A home, and the process that serves it now, if there is one."""
+
+    home: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    command: list[str] = field(default_factory=lambda: MANAGE)
+
+    def env(self, **more: str) -> dict[str, str]:
+        """Nothing of the shell or the suite that would change a site."""
+        return {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(self.home), "PORT": str(self.port)} | more
+
+    def start(self, **more: str) -> Site:
+        """Start it; it may not answer yet."""
+        self.starts += 1
+        with self._file("out").open("wb") as out, self._file("err").open("wb") as err:
+            self.process = subprocess.Popen(
+                [*self.command, "up"],
+                cwd=self.home.parent, env=self.env(**more), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            )  # fmt: skip
+        return self
+
+    def up(self, **more: str) -> Site:
+        """Start it and wait until it has said that it answers."""
+        self.start(**more)
+        eventually(lambda: self.out.count("\n") >= 3 or not self.alive, why=f"it is up: {self.err}")
+        assert self.alive, self.err
+        return self
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def out(self) -> str:
+        return self._file("out").read_text()
+
+    @property
+    def err(self) -> str:
+        return self._file("err").read_text().removeprefix(ROOT_WARNING)
+
+    @property
+    def password(self) -> str | None:
+        found = re.search(r"^Password: (\S+)$", self.out, re.MULTILINE)
+        return found[1] if found else None
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.alive, self.err
+        os.kill(self.pid, number)
+
+    def ended(self, within_s: float = 60) -> int:
+        assert self.process is not None
+        return self.process.wait(within_s)
+
+    def end(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Its exit code after this signal."""
+        self.send(number)
+        return self.ended()
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(60)
+
+    def agentops(self, *words: str) -> str:
+        """What another command says in this home."""
+        done = subprocess.run(
+            [*self.command, *words],
+            env=self.env(), cwd=self.home.parent, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @contextmanager
+    def signed_in(self, password: str) -> Iterator[httpx.Client]:
+        """A reader of the site, who has typed the password into the form."""
+        with httpx.Client(base_url=self.url, timeout=20) as client:
+            found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get("/login").text)
+            assert found is not None
+            form = {"username": "admin", "password": password, "csrfmiddlewaretoken": found[1]}
+            assert client.post("/login", data=form, headers={"Origin": str(client.base_url)}).status_code == 302
+            yield client
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What stands in the database, read beside the site; nothing where there are no tables yet."""
+        path = self.home / "agentops.sqlite3"
+        if not path.exists():
+            return []
+        with closing(sqlite3.connect(path, timeout=20)) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'agent_runs'").fetchall():
+                return []
+            return database.execute(sql, values).fetchall()
+
+    def run_of(self, agent_id: str) -> UUID:
+        """The only run of this agent."""
+        sql = "SELECT r.id FROM agent_runs r JOIN runs_agent a ON a.id = r.agent_id WHERE a.slug = ?"
+        [(run_id,)] = self.rows(sql, agent_id)
+        return UUID(run_id)
+
+    def runs(self) -> dict[str, tuple[str, int]]:
+        """Status and steps of the runs by their agent."""
+        sql = "SELECT slug, status, step_count FROM agent_runs JOIN runs_agent ON runs_agent.id = agent_id"
+        return {slug: (status, steps) for slug, status, steps in self.rows(sql)}
+
+    def _file(self, name: str) -> Path:
+        return self.home.with_name(f"{self.home.name}-{self.starts}.{name}")

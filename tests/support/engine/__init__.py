@@ -1,0 +1,1 @@
+"""Models, policies and deaths for the tests of the engine."""

@@ -1,0 +1,18 @@
+"""An app that takes the regular check of access away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.apps import AppConfig
+
+
+class UnwatchedConfig(AppConfig):
+    name = "tests.support.live"
+    label = "unwatched"
+    path = str(Path(__file__).parent)
+
+    def ready(self) -> None:
+        from timeline.live import access_watch
+
+        access_watch.LOOK_S = 3600.0

@@ -1,0 +1,1 @@
+"""Timelines to show, and pages to parse."""

@@ -1,0 +1,82 @@
+"""Runs whose timelines are looked at: real ones, and logs in which anything may stand.
+
+May import the product's builders and its ledger.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.template.loader import render_to_string
+
+from runs.models import AgentRun
+from runs.pages.timeline import live_cards, window
+from tests.support.factories import make_agent, make_run
+from tests.support.pages.parsed_page import Page
+from tests.support.processes.scripted_model import PLAYS, Play
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Event, Source
+
+RECORDINGS = ["claude-code-5c", "claude-code-7e", "claude-code-b6"]
+_numbers = itertools.count(1)
+
+
+def recorded(name: str) -> AgentRun:
+    """A queued run that plays a recording."""
+    return make_run(make_agent(fixture=name))
+
+
+def scripted(play: Play, **agent: Any) -> AgentRun:
+    """A queued run whose model makes the moves of `play`."""
+    name = f"page-play-{next(_numbers)}"
+    PLAYS[name] = play
+    settings = {"play": name} | agent.pop("settings", {})
+    made = make_agent(provider="scripted", model="scripted-model", settings=settings, tools=[], **agent)
+    return make_run(made, "Go.")
+
+
+def told(run: AgentRun, type_: str, payload: Mapping[str, Any] | None = None, **entry: Any) -> int:
+    """An event as an external runner tells it; its seq."""
+    with transaction.atomic():
+        [stored] = log.append(run.pk, [Entry(payload or {}, type=type_, **entry)], source=Source.INGEST)
+    return stored.seq
+
+
+def stored(run: AgentRun, type_: str, payload: Any, **columns: Any) -> int:
+    """An event as no rule of today would let it in."""
+    told(run, "x.placeholder")
+    last = Event.objects.filter(log=run.pk).order_by("-seq")[0]
+    event = Event(log_id=run.pk, seq=last.seq + 1, type=type_, payload=payload, phase="running", ts=last.ts)
+    event.source, event.created_at = columns.pop("source", Source.INGEST), last.created_at
+    for name, value in columns.items():
+        setattr(event, name, value)
+    event.save(force_insert=True)
+    event.log.last_seq = event.seq
+    event.log.save()
+    return event.seq
+
+
+def painted(run: AgentRun, upto: int | None = None, **query: Any) -> Page:
+    """The timeline of the run's page, as it was when the log ended with `upto`."""
+    last = upto if upto is not None else run.log.last_seq
+    shown = window.newest(run.pk, last, **query)
+    return Page(f'<dl id="facts"></dl><ol id="timeline">{of_window(shown)}</ol>')
+
+
+def of_window(shown: window.Window) -> str:
+    return render_to_string("timeline/_rows.html", {"items": shown.items})
+
+
+def live(run: AgentRun, after: int, *, batch: int = 200) -> list[str]:
+    """What a reader who has `after` is sent, a message per batch of events."""
+    messages = []
+    while events := log.read(run.pk, after=after, limit=batch):
+        pieces = live_cards.render(run.pk, events)
+        assert len(pieces) == len(events)
+        messages.append("".join(piece.get("rows", "") for piece in pieces))
+        after = events[-1].seq
+    return messages

@@ -1,0 +1,51 @@
+"""After every test that wrote runs: do they still keep all invariants, and does each log still tell what its rows hold?
+
+A plugin of the suite (tests/conftest.py names it). A test that spoils rows on purpose, or makes rows that no run of
+ours would have, says so: `@pytest.mark.breaks_invariants("why")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from runs.models import AgentRun
+from runs.upkeep.invariants import check
+from runs.upkeep.replay_check import differences
+from tests.support.paths import ROOT
+
+#: They speak of the time that passed: a test that lets a worker die need not wait for the next one.
+OF_TIME = {"L4", "O1"}
+#: Fixtures that give a test its database; the check comes before it is emptied.
+DATABASES = ("stage", "transactional_db", "db")
+TESTS = ROOT / "tests"
+#: Where runs are driven, steered, read and removed; elsewhere rows are made by hand.
+DIRECTORIES = ("browser", "chaos", "crash", "embedded", "live", "restore", "retention", "runs/api", "runs/commands",
+               "runs/engine", "runs/pages")  # fmt: skip
+
+
+def _database_of(request: pytest.FixtureRequest) -> str | None:
+    """The fixture by which a test that is looked after has its database."""
+    looked_after = any(request.path.is_relative_to(TESTS / name) for name in DIRECTORIES)
+    if not looked_after or request.node.get_closest_marker("breaks_invariants") is not None:
+        return None
+    if request.node.get_closest_marker("django_db") is not None:
+        return "db"
+    return next((name for name in DATABASES if name in request.fixturenames), None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_broken(request: pytest.FixtureRequest) -> Iterator[None]:
+    database = _database_of(request)
+    if database is None:
+        yield
+        return
+    request.getfixturevalue(database)  # now, so that it is there until this has looked
+    yield
+    if not AgentRun.objects.exists():
+        return
+    broken = [violation for violation in check() if violation.invariant not in OF_TIME and not violation.warning_only]
+    assert broken == [], "what is stored contradicts itself"
+    for run_id in AgentRun.objects.filter(source=AgentRun.Source.NATIVE).values_list("pk", flat=True):
+        assert differences(run_id) == [], f"the log of {run_id} does not tell what its rows hold"

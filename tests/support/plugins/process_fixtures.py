@@ -1,0 +1,82 @@
+"""Fixtures for tests with processes of their own: workers, web processes, and a database for each test.
+
+A plugin of the suite (tests/conftest.py names it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from runs.lifecycle import wake
+from tests.support.processes.child_processes import ForkServer
+from tests.support.processes.databases import Databases, looking_at
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+
+
+def engine_under_test() -> str:
+    return "sqlite" if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3") else "postgres"
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    databases = Databases(engine_under_test(), tmp_path_factory.mktemp("stage-databases"))
+    yield databases
+    databases.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """Both databases; each pass of the suite has the one that it runs on."""
+    if request.param != engine_under_test():
+        pytest.skip(f"this pass of the suite runs on {engine_under_test()}")
+    return str(request.param)
+
+
+@pytest.fixture
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's Celery knows of another broker, if any: a test that wants hints sends them by itself."""
+    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+
+
+@pytest.fixture
+def stage(
+    *,
+    engine: str,
+    fork_server: ForkServer,
+    databases: Databases,
+    tmp_path: Path,
+    django_db_blocker: Any,
+    no_hints: None,
+) -> Iterator[Stage]:
+    """A fresh database that this process looks at too. On Postgres a broker comes along, on SQLite none."""
+    with ExitStack() as stack:
+        name = stack.enter_context(databases.fresh())
+        stack.enter_context(django_db_blocker.unblock())
+        stack.enter_context(looking_at(name))
+        stage = Stage(fork_server, databases, name, tmp_path)
+        stack.callback(stage.close)
+        yield stage
+
+
+@pytest.fixture
+def own_redis(stage: Stage, tmp_path: Path) -> Iterator[OwnRedis]:
+    server = OwnRedis(tmp_path)
+    server.start()
+    stage.redis = server
+    yield server
+    stage.close()
+    server.kill()

@@ -1,0 +1,56 @@
+"""Fixtures for tests of what is served: a server in this process, servers of their own, and clients of streams.
+
+A plugin of the suite (tests/conftest.py names it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+from tests.support.web.server import WebProcess, WebThread, connections_in_use
+from tests.support.web.stream_clients import Listeners
+
+MakeWeb = Callable[..., WebProcess]
+
+
+@pytest.fixture
+def web(transactional_db: None, no_hints: None) -> Iterator[WebThread]:
+    """A server on the database of this test. It is stopped before the database is emptied."""
+    server = WebThread()
+    server.start()
+    yield server
+    server.stop()
+    # Before the tables are emptied, and the database is dropped.
+    eventually(lambda: connections_in_use() == 0, within_s=10, why="the server's connections are given back")
+
+
+@pytest.fixture
+def web_process(stage: Stage) -> MakeWeb:
+    """Starts servers as processes of their own: `web_process("agentops-web-1", AGENTOPS_STREAMS="3")`."""
+
+    def start(name: str = "agentops-web", **env: str) -> WebProcess:
+        return WebProcess(stage, name, env).start()
+
+    return start
+
+
+@pytest.fixture
+def listeners() -> Iterator[Listeners]:
+    listeners = Listeners()
+    yield listeners
+    listeners.close()
+
+
+@pytest.fixture
+def connections_of(stage: Stage) -> Iterator[Callable[[WebProcess], list[str]]]:
+    """The states of a web process's database connections; asked on a connection that is not counted among them."""
+    if stage.databases.engine != "postgres":
+        yield lambda process: []
+        return
+    with psycopg.connect(stage.databases.server_url(), autocommit=True, connect_timeout=5) as server:
+        yield lambda process: process.connections(server)

@@ -1,0 +1,1 @@
+"""Workers, brokers and databases that a test may kill."""

@@ -1,0 +1,93 @@
+"""Workers, beats and web processes as children of a process that forks quickly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.paths import ROOT
+from tests.support.waiting import eventually
+
+
+class ForkServer:
+    """The process that forks the workers; see fork_server.py."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            env={"PATH": os.environ["PATH"]},
+        )  # fmt: skip
+        self._ready = False
+
+    def ask(self, **order: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            if not self._ready:
+                assert self._process.stdout.readline() == '"ready"\n'
+                self._ready = True
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+@dataclass
+class ChildProcess:
+    """A worker, a beat or a web process: a process of its own."""
+
+    fork_server: ForkServer
+    pid: int
+    log: Path
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it lives; the negative number of the signal that ended it."""
+        code: int | None = self.fork_server.ask(poll=self.pid)
+        return code
+
+    @property
+    def alive(self) -> bool:
+        return self.exit_code is None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.alive, f"process {self.pid} has ended already; see {self.log}"
+        os.kill(self.pid, number)
+
+    def wait(self, *, within_s: float, why: str) -> int:
+        """Its exit code."""
+        eventually(lambda: self.exit_code is not None, within_s=within_s, why=f"{why}\n{self.said()}")
+        assert self.exit_code is not None
+        return self.exit_code
+
+    def killed(self, *, within_s: float = 20) -> None:
+        """Waits until it has been ended by SIGKILL; fails where it lives on, or ended in another way."""
+        assert self.wait(within_s=within_s, why="killed at its crash point") == -signal.SIGKILL, self.said()
+
+    def suspended(self) -> bool:
+        """Whether SIGSTOP has stopped it."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+
+    def said(self, lines: int = 60) -> str:
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return f"--- {self.log.name}\n" + "\n".join(text.splitlines()[-lines:])
+
+    def end(self) -> None:
+        if self.alive:
+            os.kill(self.pid, signal.SIGKILL)
+            eventually(lambda: not self.alive, within_s=10, why="a killed process ends")

@@ -1,0 +1,115 @@
+"""A database for each test, copied from one that was migrated once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from django.db import OperationalError, connection, connections
+
+from tests.support.paths import ROOT
+
+KEY = "for-the-crash-tests-and-nothing-else-0123456789-abcdef"
+
+
+@contextmanager
+def looking_at(name: str) -> Iterator[None]:
+    """Point this process's ORM at another database of the same engine."""
+    old = connections.settings["default"]["NAME"]
+
+    def switch(to: str) -> None:
+        connection.close()
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()
+        connections.settings["default"]["NAME"] = to
+        connection.settings_dict["NAME"] = to
+
+    switch(name)
+    try:
+        yield
+    finally:
+        switch(old)
+
+
+def reconnect() -> None:
+    """Opening a SQLite file whose last user has just died or left can fail for a moment, whatever the busy timeout."""
+    for _ in range(20):
+        try:
+            return connection.ensure_connection()
+        except OperationalError:
+            time.sleep(0.1)
+    return connection.ensure_connection()
+
+
+class Databases:
+    """Makes databases for tests from one that was migrated once."""
+
+    def __init__(self, engine: str, directory: Path) -> None:
+        self.engine = engine
+        self._directory = directory
+        self._count = 0
+        self._prefix = f"crash_{os.getpid()}_{os.urandom(3).hex()}"
+        self._template = self._name()
+        if engine == "postgres":
+            self._server(f'CREATE DATABASE "{self._template}"')
+        manage = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+        subprocess.run(manage, cwd=ROOT, env=self.env(self._template, directory), check=True, timeout=120)
+
+    def env(self, name: str, home: Path) -> dict[str, str]:
+        """The environment of a process on the database `name`, without what a developer's shell may hold."""
+        return {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "AGENTOPS_HOME": str(home),
+            "AGENTOPS_TESTING": "1",
+            "SECRET_KEY": KEY,
+            "DATABASE_URL": self._url(name),
+        }
+
+    @contextmanager
+    def fresh(self) -> Iterator[str]:
+        name = self._name()
+        if self.engine == "postgres":
+            self._server(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"')
+        else:
+            shutil.copyfile(self._template, name)
+        try:
+            yield name
+        finally:
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        if self.engine == "postgres":
+            self._server(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        else:
+            for each in Path(name).parent.glob(f"{Path(name).name}*"):
+                each.unlink()
+
+    def close(self) -> None:
+        self.drop(self._template)
+
+    def _name(self) -> str:
+        self._count += 1
+        name = f"{self._prefix}_{self._count}"
+        return name if self.engine == "postgres" else str(self._directory / f"{name}.sqlite3")
+
+    def _url(self, name: str) -> str:
+        if self.engine == "sqlite":
+            return f"sqlite:///{name}"
+        return urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
+
+    def server_url(self) -> str:
+        return os.environ["DATABASE_URL"]
+
+    def _server(self, statement: str) -> None:
+        with psycopg.connect(self.server_url(), autocommit=True, connect_timeout=5) as server:
+            server.execute(statement)  # type: ignore[arg-type]

@@ -1,0 +1,126 @@
+"""Starts processes quickly: the libraries are loaded once, each worker or web process is a fork that loads our code.
+
+Run as a program by child_processes.py; one JSON request per line comes in, one JSON answer goes out. No settings are
+read here, so each reads its own environment as one that was started by hand.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+#: By the name of the command: the module whose `main` it runs.
+PROGRAMS = {"celery": "celery.__main__", "agentops": "agentops.cli"}
+LIBRARIES = [
+    "celery.__main__",
+    "celery.app.amqp",
+    "celery.app.control",
+    "celery.app.events",
+    "celery.app.log",
+    "celery.apps.beat",
+    "celery.apps.worker",
+    "celery.backends.base",
+    "celery.beat",
+    "celery.bin.beat",
+    "celery.bin.celery",
+    "celery.bin.worker",
+    "celery.concurrency.thread",
+    "celery.events.state",
+    "celery.fixups.django",
+    "celery.worker.autoscale",
+    "celery.worker.components",
+    "celery.worker.consumer",
+    "celery.worker.strategy",
+    "csp.middleware",
+    "dj_database_url",
+    "django.core.handlers.asgi",
+    "django.core.management",
+    "django.db.backends.postgresql.base",
+    "django.db.backends.sqlite3.base",
+    "django.db.models",
+    "kombu.transport.memory",
+    "kombu.transport.redis",
+    "psycopg_pool",
+    "pydantic_ai",
+    "pydantic_ai.direct",
+    "pydantic_ai.models",
+    "uuid_utils.compat",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.asyncio",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.supervisors",
+]
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def become(order: dict[str, Any]) -> None:
+    """In the fork: take on the environment, the log and the command line of a worker, and never come back."""
+    code = 70
+    try:
+        die_with_parent()
+        os.setsid()
+        os.chdir(order["cwd"])
+        log = os.open(order["log"], os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ.clear()
+        os.environ.update(order["env"])
+        sys.path.insert(0, order["cwd"])
+        sys.argv = [order["program"], *order["argv"]]
+        importlib.import_module(PROGRAMS[order["program"]]).main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            # What an ordinary end of the interpreter does, with its waits for threads.
+            importlib.import_module("threading")._shutdown()
+            importlib.import_module("atexit")._run_exitfuncs()
+        finally:
+            os._exit(code or 0)
+
+
+def obey(order: dict[str, Any], ended: dict[int, int]) -> int | None:
+    """Start a worker and give its pid; or give the exit code of one (negative: the signal), None while it lives."""
+    if "argv" in order:
+        pid = os.fork()
+        if pid == 0:
+            become(order)
+        ended.pop(pid, None)  # numbers come again
+        return pid
+    pid = order["poll"]
+    if pid not in ended:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            ended[pid] = os.waitstatus_to_exitcode(status)
+    return ended.get(pid)
+
+
+def main() -> None:
+    die_with_parent()
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    print(json.dumps("ready"), flush=True)
+    ended: dict[int, int] = {}
+    for line in sys.stdin:
+        print(json.dumps(obey(json.loads(line), ended)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""A model that follows a script, and tools that write what they do into a ledger outside of the database.
+
+Importing it registers the provider `scripted` and the tools `ledger_*`; workers get it by scripted_settings.py.
+The script stands in the agent's settings, so that it travels with the run:
+
+- `calls`: per step the names of the tools to ask for, in order; the answer after the last step is final.
+- `chunks`, `pause_s`: the text of each answer comes in so many pieces, with a pause before each.
+- `ledger`: the file of the effects; beside it lies `<ledger>.calls` with one line per model call.
+- `tool_sleep_s`: how long a tool goes on after its effect.
+- `play`: the name of a function in PLAYS that says what each call does instead; in-process tests only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from django.apps import AppConfig
+from pydantic_ai.messages import ModelResponseStreamEvent, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.usage import RequestUsage
+
+from runs.providers.base import FollowUp, ModelCall, register
+from runs.statuses import Effect
+from runs.tools.base import ToolContext
+from runs.tools.catalogue import TOOLS
+from runs.tools.functions import tool
+
+#: Text to show, seconds to wait, a part that comes whole, an error to break with, or something to do meanwhile.
+Move = str | float | TextPart | ThinkingPart | ToolCallPart | Exception | Callable[[], None]
+Play = Callable[[ModelCall], Iterable[Move]]
+
+PLAYS: dict[str, Play] = {}
+PIECE = "The model thinks aloud about what it is going to do in this step, and says so at length. "
+
+
+class ScriptedConfig(AppConfig):
+    name = "tests.support.processes"
+    label = "scripted"
+    path = str(Path(__file__).parent)
+
+
+def append(path: str, *words: object) -> None:
+    """One line in one write, on the disk before this returns."""
+    descriptor = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)
+    try:
+        os.write(descriptor, (" ".join(map(str, words)) + "\n").encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- The model --------------------------------------------------------------------------------------------------
+
+
+class ScriptedStream(StreamedResponse):
+    """Makes the moves of one call, one after the other."""
+
+    def __init__(self, moves: Iterable[Move]) -> None:
+        super().__init__(ModelRequestParameters())
+        self._moves = moves
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        for number, move in enumerate(self._moves):
+            if isinstance(move, Exception):
+                raise move
+            if isinstance(move, str):
+                for event in self._parts_manager.handle_text_delta(vendor_part_id="text", content=move):
+                    yield event
+            elif isinstance(move, float):
+                await asyncio.sleep(move)
+            elif callable(move):
+                move()
+            else:
+                yield self._parts_manager.handle_part(vendor_part_id=number, part=move)
+
+    async def close_stream(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def usage(self) -> RequestUsage:
+        return RequestUsage(input_tokens=100, output_tokens=10)
+
+    @property
+    def model_name(self) -> str:
+        return "scripted-model"
+
+    @property
+    def provider_name(self) -> str:
+        return "scripted"
+
+    @property
+    def provider_url(self) -> None:
+        return None
+
+    @property
+    def timestamp(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@register("scripted")
+@cache
+class ScriptedProvider:
+    def check(self, model: str, settings: Mapping[str, Any]) -> None:
+        """Every script will do."""
+
+    @asynccontextmanager
+    async def open(self, call: ModelCall) -> AsyncIterator[StreamedResponse]:
+        if call.settings.get("ledger"):
+            append(f"{call.settings['ledger']}.calls", call.number, len(call.history))
+        play = PLAYS[call.settings["play"]] if "play" in call.settings else by_the_script
+        yield ScriptedStream(play(call))
+
+    def context_window(self, model: str) -> int | None:
+        return None
+
+    def follow_up(self, model: str, node: str, number: int) -> FollowUp:
+        return FollowUp()
+
+
+def by_the_script(call: ModelCall) -> Iterable[Move]:
+    """Deterministic from the number of the call and the settings."""
+    wanted = call.settings["calls"]
+    asked = wanted[call.number - 1] if call.number <= len(wanted) else []
+    yield f"Step {call.number}. " if asked else "All done. "
+    for number in range(call.settings.get("chunks", 0)):
+        yield float(call.settings.get("pause_s", 0.0))
+        yield f"{number}: {PIECE}"
+    for place, name in enumerate(asked):
+        given = {"question": "Which one?"} if name == "ask_user" else {"n": call.number * 10 + place}
+        yield ToolCallPart(name, given, tool_call_id=f"call-{call.number}-{place}")
+
+
+# --- The tools --------------------------------------------------------------------------------------------------
+
+
+def effect(ctx: ToolContext, n: int) -> str:
+    """What may not happen twice: a line of the ledger. Goes on for a while after it."""
+    append(ctx.settings["ledger"], ctx.run_id, ctx.call_id, ctx.idempotency_key, ctx.attempt, ctx.epoch)
+    time.sleep(float(ctx.settings.get("tool_sleep_s", 0)))
+    return f"did {n}"
+
+
+@tool(effect=Effect.READ, timeout_s=60)
+def ledger_read(ctx: ToolContext, n: int) -> str:
+    """Looks something up."""
+    return effect(ctx, n)
+
+
+@tool(effect=Effect.IDEMPOTENT, timeout_s=60)
+def ledger_idempotent(ctx: ToolContext, n: int) -> str:
+    """Does something that the other side knows again by its key."""
+    return effect(ctx, n)
+
+
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=60)
+def ledger_once(ctx: ToolContext, n: int) -> str:
+    """Does something that cannot be taken back."""
+    return effect(ctx, n)
+
+
+for each in (ledger_read, ledger_idempotent, ledger_once):
+    TOOLS.register(each)

@@ -1,0 +1,169 @@
+"""A provider on loopback: it answers model calls with recorded bodies, whole or cut, and keeps what it was sent."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+
+import yaml
+
+from tests.support.paths import ROOT
+
+DATA = ROOT.parent / "shared/data/llm-http"
+Framing = Literal["chunked", "broken", "close"]
+#: By the path of a request: which protocol it speaks.
+PROTOCOLS = {"/messages": "anthropic", "/chat/completions": "chat", "/responses": "responses"}
+MODELS = {
+    "anthropic": "anthropic:claude-sonnet-4-6",
+    "chat": "openai-chat:gpt-4o",
+    "responses": "openai-responses:gpt-4o",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one request gets: a body, of which the bytes before `cut` are sent, and how it ends.
+
+    `chunked` ends as a whole body does, `broken` without its last chunk, `close` by the end of the connection, which
+    is how a body without a length ends. `pauses` are seconds to wait before the byte at a position.
+    """
+
+    body: bytes
+    cut: int | None = None
+    framing: Framing = "chunked"
+    status: int = 200
+    content_type: str = "text/event-stream"
+    pauses: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def sent(self) -> bytes:
+        return self.body[: self.cut]
+
+
+@dataclass(frozen=True)
+class Asked:
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+@dataclass
+class Vendor:
+    url: str
+    #: The answers in order; the last one is given again and again.
+    answers: list[Answer] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    vendor: Vendor
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing goes to the terminal."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        vendor = self.vendor
+        vendor.asked.append(Asked(self.path, dict(self.headers), body))
+        answer = vendor.answers.pop(0) if len(vendor.answers) > 1 else vendor.answers[0]
+        self.send_response(answer.status)
+        self.send_header("content-type", answer.content_type)
+        # The tests end their event loops: no connection may be kept.
+        self.send_header("connection", "close")
+        if answer.framing != "close":
+            self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self._send(answer)
+        self.close_connection = True
+
+    def _send(self, answer: Answer) -> None:
+        sent, begin = answer.sent, 0
+        for position, seconds in (*answer.pauses, (len(sent), 0.0)):
+            piece, begin = sent[begin:position], position
+            if piece:
+                self.wfile.write(piece if answer.framing == "close" else b"%x\r\n%s\r\n" % (len(piece), piece))
+            time.sleep(seconds)
+        if answer.framing == "chunked":
+            self.wfile.write(b"0\r\n\r\n")
+
+
+@contextmanager
+def vendor_at_work() -> Iterator[Vendor]:
+    handler = type("Handler", (_Handler,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    handler.vendor = vendor = Vendor(f"http://127.0.0.1:{server.server_address[1]}")  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    try:
+        yield vendor
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+# --- Recorded bodies ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The body of a streamed answer as a provider sent it."""
+
+    name: str
+    protocol: str
+    body: bytes
+
+
+def streams() -> list[Recorded]:
+    """Every streamed answer among the recorded exchanges."""
+    found = [
+        Recorded(path.stem, "anthropic", path.read_bytes() + b"\n\n")
+        for path in sorted(DATA.glob("anthropic-sdk/*.txt"))
+    ]
+    for path in sorted(DATA.rglob("*.yaml")):
+        if "text/event-stream" not in (text := path.read_text()):
+            continue
+        for number, exchange in enumerate(yaml.load(text, yaml.CSafeLoader)["interactions"]):
+            body = exchange["response"].get("body")
+            text = body.get("string") if isinstance(body, dict) else body
+            protocol = _protocol(exchange["request"]["uri"])
+            if protocol and isinstance(text, str) and "data: " in text:
+                found.append(Recorded(f"{path.stem}-{number}", protocol, text.encode()))
+    return found
+
+
+def _protocol(uri: str) -> str:
+    path = uri.partition("?")[0]
+    return next((name for end, name in PROTOCOLS.items() if path.endswith(end)), "")
+
+
+def has_ended(protocol: str, sent: bytes) -> bool:
+    """Whether the bytes hold the protocol's terminal event; read here anew, line by line."""
+    return any(_is_terminal(protocol, event) for event in _events(sent))
+
+
+def _events(sent: bytes) -> Iterator[dict[str, Any]]:
+    for line in sent.decode(errors="replace").splitlines():
+        if line.startswith("data:"):
+            try:
+                event = json.loads(line[5:])
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                yield event
+
+
+def _is_terminal(protocol: str, event: dict[str, Any]) -> bool:
+    if protocol == "anthropic":
+        return event.get("type") == "message_stop"
+    if protocol == "responses":
+        return event.get("type") in ("response.completed", "response.incomplete", "response.failed")
+    return any(choice.get("finish_reason") for choice in event.get("choices") or [])

@@ -1,0 +1,1 @@
+"""Recorded sessions beside the project, and what is in them."""

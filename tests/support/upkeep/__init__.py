@@ -1,0 +1,1 @@
+"""Old, contradicting and backed up rows."""

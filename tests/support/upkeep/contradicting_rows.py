@@ -1,0 +1,109 @@
+"""Clean rows of many kinds, and the statements that spoil them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.utils import timezone
+from uuid_utils.compat import uuid7
+
+from runs.actions.fork import fork
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, transitions
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.upkeep.invariants import check
+from tests.support.factories import drive, make_agent, make_run
+from timeline.maintenance import open_door
+from timeline.models import Event
+
+
+def red(run_id: UUID | None = None) -> set[str]:
+    return {violation.invariant for violation in check(run_id)}
+
+
+def recovered(run: AgentRun) -> AgentRun:
+    """The run, completed by a second worker after the first one died right after its claim."""
+    transitions.claim(run.pk, "dead")
+    AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+    return drive(run)
+
+
+@dataclass
+class World:
+    """Clean rows of many kinds, and the ids that the corruptions below speak of."""
+
+    ids: dict[str, Any] = field(default_factory=dict)
+
+    def spoil(self, *statements: str) -> None:
+        with open_door("a test spoils the log"), connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement, self.ids)
+
+
+def make_world() -> World:
+    run = drive(make_run())
+    old = drive(make_run(make_agent(max_steps=2)))
+    out_of_steps = drive(make_run(make_agent(max_steps=1)))
+    new = drive(resume(old.pk, by="test").run)
+    running = make_run()
+    transitions.claim(running.pk, "test")
+    inbox.pause(running.pk, by="test")
+    elsewhere, paused = make_run(), make_run()
+    inbox.pause(paused.pk, by="test")
+    call = AgentRunToolCall.objects.filter(run=run).order_by("id")[2]
+    messages = AgentRunMessage.objects.filter(run=run).order_by("position")
+    uuids = {
+        "run": run.pk,
+        "old": old.pk,
+        "new": new.pk,
+        "running": running.pk,
+        "recovered": recovered(make_run()).pk,
+        "elsewhere": elsewhere.pk,
+        "paused": paused.pk,
+        "out_of_steps": out_of_steps.pk,
+        "forked": fork(run.pk, by="test", step=1).pk,
+        "other_project": elsewhere.project_id,
+        "call": call.pk,
+        "asked_by": call.message_id,
+        "result": call.result_message_id,
+        "user": messages.filter(role="user")[0].pk,
+        "last_message": messages.reverse()[0].pk,
+        "fresh": uuid7(),
+    }
+    field_ = AgentRunMessage._meta.pk
+    ids: dict[str, Any] = {name: field_.get_db_prep_value(value, connection) for name, value in uuids.items()}
+    ids["last"] = Event.objects.filter(log=run.pk).count()
+    ids["last_recovered"] = Event.objects.filter(log=uuids["recovered"], source="worker").latest("seq").seq
+    ids["long_ago"] = connection.ops.adapt_datetimefield_value(timezone.now() - timedelta(hours=1))
+    assert check() == []
+    return World(ids)
+
+
+EVENT = "UPDATE agent_run_events SET {} WHERE log_id = %(run)s AND seq = %(last)s"
+STARTED = "UPDATE agent_run_events SET {} WHERE log_id = %(run)s AND type = 'run.started'"
+OF_CALL = "UPDATE agent_run_events SET type = 'error' WHERE log_id = %(run)s AND ref_id = %(call)s AND type = '{}'"
+CALL = "UPDATE agent_run_tool_calls SET {} WHERE id = %(call)s"
+#: Made of another event, whose turn has no end then.
+CHOSEN = (
+    "UPDATE agent_run_events SET type = 'approval.resolved', ref_id = %(call)s, payload = '{{\"decision\": \"{}\"}}'"
+    " WHERE log_id = %(run)s AND type = 'llm.turn.end' AND step = 2"
+)
+RUN = "UPDATE agent_runs SET {} WHERE id = %(run)s"
+NEW = "UPDATE agent_runs SET {} WHERE id = %(new)s"
+FORKED = "UPDATE agent_runs SET {} WHERE id = %(forked)s"
+RUNNING = "UPDATE agent_runs SET {} WHERE id = %(running)s"
+MESSAGE = "UPDATE agent_run_messages SET {} WHERE id = {}"
+LAST_CHECKPOINT = (
+    "FROM agent_run_checkpoints WHERE run_id = %(run)s AND step_number = "
+    "(SELECT MAX(step_number) FROM agent_run_checkpoints WHERE run_id = %(run)s)"
+)
+ONE_MORE_EVENT = (
+    "INSERT INTO agent_run_events (log_id, seq, event_id, run_kind, phase, type, ts, node_id, payload, source, late,"
+    " sanitized, created_at) SELECT log_id, seq + 1, 'more', run_kind, phase, 'error', ts, node_id, payload, 'web',"
+    " late, sanitized, created_at FROM agent_run_events WHERE log_id = %(run)s AND seq = %(last)s",
+    "UPDATE timeline_log SET last_seq = last_seq + 1 WHERE id = %(run)s",
+)

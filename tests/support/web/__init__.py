@@ -1,0 +1,1 @@
+"""Servers and clients of HTTP, streams and mail."""

@@ -1,0 +1,81 @@
+"""Every address of a page, whom it serves, and how its placeholders are filled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from django.urls import URLPattern, URLResolver
+
+from agentops.projects.rate_limits import limits
+from runs.models import AgentRun
+
+#: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act.
+READ, OPERATE = "read", "operate"
+PAGES: dict[str, dict[str, str]] = {
+    "p/<slug:project>/notifications": {"GET": READ},
+    "p/<slug:project>/notifications/read": {"POST": READ},
+    "p/<slug:project>/runs": {"GET": READ},
+    "p/<slug:project>/runs/rows": {"GET": READ},
+    "p/<slug:project>/runs/stream": {"GET": READ},
+    "p/<slug:project>/runs/resume": {"POST": OPERATE},
+    "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
+    "runs/<uuid:run_id>": {"GET": READ},
+    "runs/<uuid:run_id>/rows": {"GET": READ},
+    "runs/<uuid:run_id>/head": {"GET": READ},
+    "runs/<uuid:run_id>/stream": {"GET": READ},
+    "runs/<uuid:run_id>/messages/<uuid:message_id>": {"GET": READ},
+    "runs/<uuid:run_id>/calls/<uuid:call_id>": {"GET": READ},
+    "runs/<uuid:run_id>/calls/<uuid:call_id>/resolve": {"POST": OPERATE},
+    "runs/<uuid:run_id>/events/<int:seq>": {"GET": READ},
+    "runs/<uuid:run_id>/resume": {"POST": OPERATE},
+    "runs/<uuid:run_id>/pause": {"POST": OPERATE},
+    "runs/<uuid:run_id>/stop": {"POST": OPERATE},
+    "runs/<uuid:run_id>/send": {"POST": OPERATE},
+    "runs/<uuid:run_id>/answer": {"POST": OPERATE},
+    "runs/<uuid:run_id>/fork": {"GET": OPERATE, "POST": OPERATE},
+    "compare": {"GET": READ},
+}
+UNKNOWN = UUID("01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")
+
+
+def addresses(patterns: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:
+    for entry in patterns:
+        address = prefix + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from addresses(entry.url_patterns, address)
+        else:
+            yield address
+
+
+def of(project_slug: str, run_id: object, parts: dict[str, object]) -> dict[str, object]:
+    return {"slug:project": project_slug, "uuid:run_id": run_id, **parts}
+
+
+def filled(address: str, parts: dict[str, object]) -> str:
+    url = "/" + re.sub(r"<([^>]+)>", lambda found: str(parts[found[1]]), address)
+    if address == "compare":
+        return f"{url}?a={parts['uuid:run_id']}&b={parts['uuid:run_id']}"
+    return f"{url}?before=3" if address.endswith("<uuid:run_id>/rows") else url
+
+
+def parts_of(run: AgentRun) -> dict[str, object]:
+    message, call = run.messages.first(), run.tool_calls.first()
+    assert message is not None
+    assert call is not None
+    return of(run.project.slug, run.pk, {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "int:seq": 1})
+
+
+NOWHERE = of("nowhere", UNKNOWN, {"uuid:message_id": UNKNOWN, "uuid:call_id": UNKNOWN, "int:seq": 1})
+
+
+def bare(answer: Any) -> str:
+    return answer.content.decode().replace(answer["X-Request-ID"], "")
+
+
+def headers_of(answer: Any) -> dict[str, str]:
+    """But for those that count requests, or name one."""
+    counted = ("X-Request-ID", limits.REMAINING, limits.RESET)
+    return {name: value for name, value in answer.headers.items() if name not in counted}
