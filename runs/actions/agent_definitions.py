@@ -48,13 +48,13 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
     Runs keep the copy that they were created with. Raises `InvalidAgent`, whose pointer says what is at fault,
     and then nothing was written.
     """
-    wanted = check(definition)
-    fields = wanted.model_dump(exclude={"agent_id"})
-    _check_usable(Agent(project=project, slug=wanted.agent_id, **fields))
+    checked = check(definition)
+    fields = checked.model_dump(exclude={"agent_id"})
+    _check_usable(Agent(project=project, slug=checked.agent_id, **fields))
     with transaction.atomic():
         # The row's lock: of two who apply at once, the second sees what the first has made of it.
         agents = Agent.objects.select_for_update(no_key=True)
-        agent, created = agents.get_or_create(project=project, slug=wanted.agent_id, defaults=fields)
+        agent, created = agents.get_or_create(project=project, slug=checked.agent_id, defaults=fields)
         if created:
             _audit(by, AgentAuditAction.AGENT_CREATED, agent, before=None, after=fields)
             return agent, "created"
@@ -78,9 +78,9 @@ def edited(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, An
     Raises `InvalidAgent`, whose pointer says what is at fault, also where the agent as it was is of no use any more.
     """
     known = {name: frozen[name] for name in Definition.model_fields if name in frozen}
-    wanted = check({**known, **changes})
-    fields = wanted.model_dump(exclude={"agent_id"})
-    _check_usable(Agent(project=project, slug=wanted.agent_id, **fields))
+    checked = check({**known, **changes})
+    fields = checked.model_dump(exclude={"agent_id"})
+    _check_usable(Agent(project=project, slug=checked.agent_id, **fields))
     return {**frozen, **fields}
 
 

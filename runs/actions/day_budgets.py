@@ -21,7 +21,7 @@ def of(project: Project) -> dict[str, Any]:
     return dict(project.settings.get("budgets") or {})
 
 
-def change(project: Project, wanted: Mapping[str, Any], *, by: Actor) -> dict[str, Any]:
+def change(project: Project, changes: Mapping[str, Any], *, by: Actor) -> dict[str, Any]:
     """Set the budgets that `wanted` names, or lift those that it gives null; the budgets as they are then.
 
     Raises `InvalidBudget`, and then nothing was written. What could not be read before is replaced.
@@ -31,7 +31,7 @@ def change(project: Project, wanted: Mapping[str, Any], *, by: Actor) -> dict[st
         settings = locked.settings if isinstance(locked.settings, dict) else {}
         before = settings.get("budgets")
         known = before if isinstance(before, dict) else {}
-        after = {name: value for name, value in {**known, **wanted}.items() if value is not None}
+        after = {name: value for name, value in {**known, **changes}.items() if value is not None}
         budgets.of_day({"budgets": after})
         if after != (before or {}):
             locked.settings = {**settings, "budgets": after}

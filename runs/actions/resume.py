@@ -100,9 +100,9 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
     attempts: list[Earlier[AgentRun]] = []
     current: AgentRun | None = run
     while current is not None and not any(a.has_session for a in attempts):
-        said = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
+        messages = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
         # A fork has one before it says anything: that of the run that it was forked from.
-        has_session = current.forked_from_id is not None or said.exists()
+        has_session = current.forked_from_id is not None or messages.exists()
         attempts.append(Earlier(current, has_session))
         current = current.resumed_from
     prompt = creation.text_of_turn(run.root_run.prompt) if run.root_run.prompt is not None else ""

@@ -74,7 +74,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
     (`CallNotUnknown`). The same person who says the same twice has said it once. Where no other call is left to be
     told of, the run goes back to the queue.
     """
-    said = _checked(choice, text)
+    text = _checked(choice, text)
     with transaction.atomic():
         # NO KEY, as for a command: see runs.lifecycle.inbox.
         run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
@@ -85,16 +85,16 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
             raise ToolCallNotFound("no such tool call in this run")
         was = run.state
         if not _waits_for_word(run, call):
-            return _heard_before(run, call, choice, said, by)
+            return _heard_before(run, call, choice, text, by)
         call.resolved_by, call.resolved_at = by, timezone.now()
         declared = ToolOutcomeResolved(
             call_id=call.call_id, tool_name=call.tool_name, decision=choice, by=by or None, at=call.resolved_at
         )
-        told = Entry(declared, step=call.step_number, ref_id=call.pk)
+        entry = Entry(declared, step=call.step_number, ref_id=call.pk)
         if choice is OutcomeChoice.RETRY:
-            _let_run_again(call, told)
+            _let_run_again(call, entry)
         else:
-            _close(run, call, _STATUSES[choice], said, told)
+            _close(run, call, _STATUSES[choice], text, entry)
         if not unresolved(run).exists():
             over = RunPhase(status=RunStatus.QUEUED, reason=REASON)
             transitions.move(run, RunStatus.QUEUED, over, source=Source.WEB, reason=REASON)
@@ -124,32 +124,32 @@ def _waits_for_word(run: AgentRun, call: AgentRunToolCall) -> bool:
     return waits and is_open and call.finished_at is not None
 
 
-def _let_run_again(call: AgentRunToolCall, told: Entry) -> None:
+def _let_run_again(call: AgentRunToolCall, entry: Entry) -> None:
     call.finished_at = None
     call.save(update_fields=["finished_at"])
-    log.append(call.run_id, [told], source=Source.WEB)
+    log.append(call.run_id, [entry], source=Source.WEB)
 
 
-def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, said: str, told: Entry) -> None:
+def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str, entry: Entry) -> None:
     """Give the call its result, as a worker would have."""
     limit = (run.agent_config.get("settings") or {}).get("tool_output_limit", MODEL_LIMIT)
-    result = CallResult(status, said, attempts=max(call.attempts, 1), duration_ms=call.duration_ms)
+    result = CallResult(status, text, attempts=max(call.attempts, 1), duration_ms=call.duration_ms)
     position = transcript.last_position(run.pk) + 1
     closed = tool_results.close(
-        call, result, position=position, epoch=None, source=Source.WEB, limit=limit, before=[told]
+        call, result, position=position, epoch=None, source=Source.WEB, limit=limit, before=[entry]
     )
     writes.write(closed.commit)
     call.save(update_fields=["resolved_by", "resolved_at"])
 
 
-def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, said: str, by: str) -> Resolved:
+def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, text: str, by: str) -> Resolved:
     """The answer to a word that comes too late; one that was only repeated is no refusal."""
     words = log.events_of(run.pk).filter(type__in=DECLARED, ref_id=call.pk, payload__decision__in=list(OutcomeChoice))
     last = words.order_by("-seq").first()
     chosen = last.payload if last is not None else {}
     # As the log has it: the name of an API key looks like a secret, and was replaced at its door.
     same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
-    if same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(said)[0]):
+    if same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(text)[0]):
         return Resolved(run, call, run.state, new=False)
     facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
     if chosen:

@@ -39,30 +39,30 @@ def segments_of(run: AgentRun) -> list[Segment]:
 
     One query for its lineage, and two more for each fork on the way.
     """
-    found = [Segment(run.pk)]
+    segments = [Segment(run.pk)]
     links = _links(run.root_run_id)
     while True:
-        link = links[found[-1].run_id]
+        link = links[segments[-1].run_id]
         if link.starts_fresh:
-            return found[::-1]
+            return segments[::-1]
         if link.resumed_from is not None:
-            found.append(Segment(link.resumed_from))
+            segments.append(Segment(link.resumed_from))
         elif link.forked_from is not None:
             places = Checkpoint.objects.filter(run=link.forked_from, step_number=link.forked_at_step)
-            found.append(Segment(link.forked_from, places.values_list("last_message_position", flat=True).get()))
+            segments.append(Segment(link.forked_from, places.values_list("last_message_position", flat=True).get()))
             links = _links(link.other_root)
         else:
-            return found[::-1]
+            return segments[::-1]
 
 
 def within(segments: Sequence[Segment], *, of: str = "") -> Q:
     """The rows of messages that belong to these segments; `of`: the way to a message from other rows ("message__")."""
     # One list of those that count whole, of which there may be hundreds, and a condition for each that was forked.
-    found = Q(**{f"{of}run__in": [segment.run_id for segment in segments if segment.upto is None]})
+    condition = Q(**{f"{of}run__in": [segment.run_id for segment in segments if segment.upto is None]})
     for segment in segments:
         if segment.upto is not None:
-            found |= Q(**{f"{of}run": segment.run_id, f"{of}position__lte": segment.upto})
-    return found
+            condition |= Q(**{f"{of}run": segment.run_id, f"{of}position__lte": segment.upto})
+    return condition
 
 
 def checkpoint_of(run: AgentRun, *, step: int | None = None, checkpoint_id: UUID | None = None) -> Checkpoint | None:
@@ -77,8 +77,8 @@ def steps_of(run: AgentRun, limit: int) -> list[int]:
     """The steps of the conversation that have a checkpoint, the newest first."""
     upto = dict(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto)).order_by("-step_number")
-    found = rows.values_list("run", "step_number", "last_message_position")
-    return [step for run_id, step, position in found if _belongs(position, upto[run_id])][:limit]
+    checkpoints = rows.values_list("run", "step_number", "last_message_position")
+    return [step for run_id, step, position in checkpoints if _belongs(position, upto[run_id])][:limit]
 
 
 def _belongs(position: int, upto: int | None) -> bool:

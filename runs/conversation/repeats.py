@@ -24,7 +24,7 @@ STOP_AT = 10
 def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
     """How many identical calls in a row end with this one of the newest answer; nobody needs to know of more than
     `STOP_AT`. It looks back no further than to the first call that differs."""
-    wanted: tuple[str, str] | None = None
+    repeated: tuple[str, str] | None = None
     length = 0
     for message in newest_first:
         if isinstance(message, ModelRequest):
@@ -32,11 +32,11 @@ def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
                 return length
             continue
         for part in reversed(message.tool_calls):
-            if wanted is None:
-                wanted = _call(part) if part.tool_call_id == call_id else None
-            elif part.tool_name != wanted[0] or _call(part) != wanted:
+            if repeated is None:
+                repeated = _call(part) if part.tool_call_id == call_id else None
+            elif part.tool_name != repeated[0] or _call(part) != repeated:
                 return length
-            length += wanted is not None
+            length += repeated is not None
             if length == STOP_AT:
                 return length
     return length

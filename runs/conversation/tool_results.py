@@ -85,11 +85,11 @@ def close(
     """
     believed, call.status = call.status, result.status.value
     call.attempts, call.duration_ms, call.finished_at = result.attempts, result.duration_ms, end_of(call)
-    shown, cut = cut_for_model(result.output, limit)
-    seen = _with_warning(shown, warning)
+    kept, cut = cut_for_model(result.output, limit)
+    for_model = _with_warning(kept, warning)
     if cut or warning:
         call.output = REDACTOR.clean(result.output)[0]
-    part = ToolReturnPart(call.tool_name, content_of(seen), call.call_id, outcome=_OUTCOMES[result.status])
+    part = ToolReturnPart(call.tool_name, content_of(for_model), call.call_id, outcome=_OUTCOMES[result.status])
     row, message = transcript.new_row(
         call.run_id, position, messages.request(part),
         role=AgentRunMessage.Role.TOOL_RESULT, step=call.step_number, epoch=epoch,
@@ -160,11 +160,11 @@ def _with_warning(output: Output, warning: str) -> Output:
 
 def _ended(call: AgentRunToolCall, text: str) -> Entry:
     """The event that completes the card of a call."""
-    shown, cut = preview(text, SHORT_PREVIEW)
+    kept, cut = preview(text, SHORT_PREVIEW)
     failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)
     payload = ToolEnd(
         call_id=call.call_id, tool_name=call.tool_name, status=call.status, duration_ms=call.duration_ms,
-        preview=None if failed else shown, truncated=cut, error=shown if failed else None,
+        preview=None if failed else kept, truncated=cut, error=kept if failed else None,
         bytes=len(text.encode(errors="replace")),
     )  # fmt: skip
     # A tool that was started has a name of ours; one that does not exist has whatever the model made up.

@@ -58,9 +58,9 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
     call.status = ToolStatus.RUNNING.value
     call.starts += 1
     call.started_at = timezone.now()
-    shown, _ = preview(call.input if isinstance(call.input, str) else messages.canonical(call.input), SHORT_PREVIEW)
+    arguments, _ = preview(call.input if isinstance(call.input, str) else messages.canonical(call.input), SHORT_PREVIEW)
     payload = ToolStart(
-        call_id=call.call_id, tool_name=call.tool_name, attempt=attempt or None, effect=call.effect, arguments=shown
+        call_id=call.call_id, tool_name=call.tool_name, attempt=attempt or None, effect=call.effect, arguments=arguments
     )
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=True)
 

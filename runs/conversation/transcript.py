@@ -53,8 +53,8 @@ def load(run: AgentRun) -> Conversation:
 
 def last_position(run_id: UUID) -> int:
     """Of the run's own messages, the rolled-back ones included: no other has their places."""
-    found: int | None = AgentRunMessage.objects.filter(run=run_id).aggregate(last=Max("position"))["last"]
-    return found or 0
+    position: int | None = AgentRunMessage.objects.filter(run=run_id).aggregate(last=Max("position"))["last"]
+    return position or 0
 
 
 def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
@@ -72,10 +72,10 @@ def rows_of(run: AgentRun) -> list[AgentRunMessage]:
 
 def _instructed(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
     """The newest instructions count: those of a fork stand in front, in place of those that it was forked from."""
-    told = [row for row in rows if row.role == Role.SYSTEM]
-    if not told or told[-1].run_id == rows[0].run_id:
+    instructions = [row for row in rows if row.role == Role.SYSTEM]
+    if not instructions or instructions[-1].run_id == rows[0].run_id:
         return rows
-    newest = [row for row in told if row.run_id == told[-1].run_id]
+    newest = [row for row in instructions if row.run_id == instructions[-1].run_id]
     return [*newest, *(row for row in rows if row.role != Role.SYSTEM)]
 
 
@@ -91,11 +91,11 @@ def new_row(
     text = messages.canonical(dumped)
     content = messages.as_stored(dumped, text)
     text = text if content is dumped else messages.canonical(content)
-    found: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
     if role != Role.ASSISTANT or not messages.fits_a_column(text):
-        cleaned, found = (BARE if role == Role.ASSISTANT else REDACTOR).clean(content)
+        cleaned, secrets = (BARE if role == Role.ASSISTANT else REDACTOR).clean(content)
         content = cast("dict[str, Any]", cleaned)
-        text = messages.canonical(content) if found else text
+        text = messages.canonical(content) if secrets else text
     row = AgentRunMessage(
         id=uuid7(),
         run_id=run_id,
@@ -114,11 +114,11 @@ def new_row(
 def added(row: AgentRunMessage) -> Entry:
     """The event of a message. A tool result has its preview in `tool.end`."""
     text = text_of(row.content)
-    shown, cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, SHORT_PREVIEW)
+    short, cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, SHORT_PREVIEW)
     payload = MessageAdded(
         role=cast("Any", row.role),
         position=row.position,
-        preview=shown or None,
+        preview=short or None,
         truncated=cut,
         bytes=len(text.encode(errors="replace")),
     )
@@ -129,13 +129,13 @@ def add_requests(
     run: AgentRun, requests: Iterable[tuple[str, ModelRequest]], *, step: int, epoch: int | None, position: int
 ) -> list[tuple[AgentRunMessage, ModelMessage]]:
     """Insert system and user messages after `position`; their events (`added`) are the caller's to append."""
-    made = [
+    rows = [
         new_row(run.pk, position + i, message, role=role, step=step, epoch=epoch)
         for i, (role, message) in enumerate(requests, start=1)
     ]
     with connection.cursor() as cursor:
-        insert(cursor, [row for row, _ in made])
-    return made
+        insert(cursor, [row for row, _ in rows])
+    return rows
 
 
 def last_answer(conversation: Conversation) -> str:

@@ -117,24 +117,24 @@ def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
     """Count the model calls that `entries` abandon, in the transaction that appends them and before that: the run's
     row is locked before its log's."""
     for entry in entries:
-        told = entry.payload
-        if not isinstance(told, LlmTurnAbandoned) or not told.usage:
+        payload = entry.payload
+        if not isinstance(payload, LlmTurnAbandoned) or not payload.usage:
             continue
         # Appended again after a commit of unknown outcome, it is counted already.
         if entry.event_id is None or not log.has_event(run_id, entry.event_id):
-            used = _abandoned_usage(run_id, told, entry.step or 0)
+            used = _abandoned_usage(run_id, payload, entry.step or 0)
             _count(used, epoch)
             used.save(force_insert=True)
 
 
-def _abandoned_usage(run_id: UUID, told: LlmTurnAbandoned, step: int) -> TurnUsage:
-    lost = told.reason in LOST_BY
+def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> TurnUsage:
+    lost = payload.reason in LOST_BY
     return TurnUsage(
-        run_id=run_id, step_number=step, attempt=told.attempt or 0, model=(told.model or "")[:200],
-        **{name: getattr(told, name) or 0 for name in TOKENS},
-        cost_usd=Decimal(told.cost_usd) if told.cost_usd is not None else None, usage_complete=False,
+        run_id=run_id, step_number=step, attempt=payload.attempt or 0, model=(payload.model or "")[:200],
+        **{name: getattr(payload, name) or 0 for name in TOKENS},
+        cost_usd=Decimal(payload.cost_usd) if payload.cost_usd is not None else None, usage_complete=False,
         outcome=TurnUsage.Outcome.LOST if lost else TurnUsage.Outcome.ABANDONED,
-        duration_ms=told.duration_ms, created_at=timezone.now(),
+        duration_ms=payload.duration_ms, created_at=timezone.now(),
     )  # fmt: skip
 
 

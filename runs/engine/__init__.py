@@ -1,1 +1,1 @@
-"""The step loop: what a worker does with one run until it waits, ends or is handed back."""
+"""The step loop: what a worker does with one run until the run waits, ends or goes back to the queue."""

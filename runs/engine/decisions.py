@@ -1,4 +1,4 @@
-"""What a worker does next with the run it holds: one pure function over what is stored."""
+"""The next action of a worker that holds a run: one pure function over stored facts."""
 
 from __future__ import annotations
 
@@ -9,57 +9,61 @@ from enum import Enum, auto
 
 class Next(Enum):
     SAVE_CHECKPOINT = auto()  # the last step is finished and has no checkpoint
-    STOP = auto()  # somebody asked for the end
-    WAIT_FOR_OUTCOME = auto()  # a call's outcome is unknown and the agent's policy is to ask
-    WAIT_FOR_ANSWER = auto()  # the next call asks a person
-    STOP_REPEATED = auto()  # the model asks for the same call again and again
-    RUN_CALL = auto()  # the last answer asked for a tool that has no result yet
-    RUN_STARTED_CALL = auto()  # the same, marked running by the commit before
-    GIVE_UP = auto()  # the model failed, and is not asked again
-    COOL_DOWN = auto()  # the model failed, and is asked again later
-    TAKE_MESSAGES = auto()  # user turns wait in the inbox
+    STOP = auto()  # a stop command is pending
+    WAIT_FOR_OUTCOME = auto()  # a call's outcome is unknown, and the agent's policy is to ask
+    WAIT_FOR_ANSWER = auto()  # the next call is a question to a person
+    STOP_REPEATED = auto()  # the model repeats the same call too often
+    RUN_CALL = auto()  # the next call of the last answer has no result yet
+    RUN_STARTED_CALL = auto()  # the same, already marked running by the last commit
+    GIVE_UP = auto()  # the model failed, and no attempt is left
+    COOL_DOWN = auto()  # the model failed, and the next attempt is due later
+    TAKE_MESSAGES = auto()  # messages are waiting in the inbox
     COMPLETE = auto()
-    IDLE = auto()  # it answered, has not said that it is done, and has a policy for that
-    PAUSE = auto()  # an operator asked for it
+    IDLE = auto()  # the agent answered without calling `done`, and has a policy for that
+    PAUSE = auto()  # a pause command is pending
     PAUSE_MAX_STEPS = auto()
     PAUSE_BUDGET = auto()  # tokens, cost or time are used up
     HAND_BACK = auto()  # the slice is over, or the worker is ending
     ASK_MODEL = auto()
-    ASK_STARTED_MODEL = auto()  # the same, its start committed with the last result
+    ASK_STARTED_MODEL = auto()  # the same, with `llm.turn.start` already committed
 
 
 @dataclass(frozen=True)
 class View:
-    """The facts, all of them stored but `let_go` and the model's failure."""
+    """The facts that decide. All of them are stored, except `let_go` and the failure of the model."""
 
-    #: Types of the commands that wait in the inbox.
+    #: Types of the pending commands.
     pending: Set[str]
     open_calls: bool
     unknown_calls: bool
-    #: The model's last word asked for nothing, or a recording stops here.
+    #: The last answer has no tool calls, or the recording ends here.
     answered: bool
     step_count: int
     step_limit: int
-    #: The worker wants to let go.
+    #: The slice is over, or the worker is ending.
     let_go: bool
-    #: The last step is finished and has no checkpoint.
+    #: The last step is finished and has no checkpoint yet.
     checkpoint_missing: bool = False
-    #: The model failed: it is asked again later, or not at all.
+    #: The model failed: the next attempt is due later, or there is none.
     cooling_down: bool = False
     gave_up: bool = False
-    #: The next open call is the last of too many identical ones.
+    #: The next open call reaches the limit of identical calls in a row.
     repeated: bool = False
     over_budget: bool = False
-    #: The next open call asks a person.
+    #: The next open call is a question to a person.
     asks: bool = False
-    #: The last turn said that the run is done, and its calls have ended.
+    #: A call of the last turn ended the run, and all its calls have results.
     done: bool = False
-    #: An answer alone does not complete this run: its agent has a policy for that, and a way to say that it is done.
+    #: The run ends by a tool call, not by an answer: its agent has an `on_idle` policy and a tool such as `done`.
     on_idle: bool = False
 
 
 def next_action(view: View) -> Next:
-    """The order is the rule: the turn's tools come before a pause, a finished answer before a limit."""
+    """Return the next action.
+
+    The order is the rule: the tool calls of a turn are finished before a pause, and a final answer counts before a
+    limit.
+    """
     if view.checkpoint_missing:
         return Next.SAVE_CHECKPOINT
     if "stop" in view.pending:
@@ -81,7 +85,10 @@ def next_action(view: View) -> Next:
 
 
 def _with_open_calls(view: View) -> Next:
-    """A pause does not wait for a person who says something of a call; otherwise the turn's tools are run first."""
+    """Return the next action while the last answer has calls without a result.
+
+    A pause comes before a wait for a person, and after all other calls of the turn.
+    """
     if view.unknown_calls:
         return _unless_paused(view, Next.WAIT_FOR_OUTCOME)
     if view.repeated:

@@ -1,6 +1,6 @@
-"""A run in the hands of a worker: what it loaded once, and takes over from its own commits since.
+"""A run that a worker holds: the state that it loaded, kept up to date from its own commits.
 
-Only the step loop changes it, by what the acts return; see runs.engine.loop.
+Only the step loop changes this state, from the results of its actions; see runs.engine.loop.
 """
 
 from __future__ import annotations
@@ -35,46 +35,48 @@ from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS
 from timeline import log
 
-#: How long a stop may go unseen while the model or a tool is at work.
+#: Seconds between two looks for a stop command while the model or a tool runs.
 STOP_LOOK_S = 1.0
 OPEN = (ToolStatus.PLANNED, ToolStatus.RUNNING, ToolStatus.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class FailedAttempts:
-    """The failed attempts of the next model call, by whichever worker."""
+    """The failed attempts of the next model call, by any worker."""
 
     times: int = 0
-    #: When the first of them failed; None where none did.
+    #: Time of the first failure; None without one.
     first_at: datetime | None = None
 
 
 @dataclass
 class Drive:
+    """A run, its lease, and everything that is needed for its next step."""
+
     run: AgentRun
     lease: Lease
     loop: LoopThread
     stopping: Stopping
     provider: providers.Provider
     toolset: Toolset
-    #: What its agent wants done without anybody deciding it.
+    #: The agent's rules for idle, failed and dead runs and for questions.
     policies: Policies
     slice_end: float
     spending: Spending
     context: Context
-    #: Called once a step is committed.
+    #: Called when the first step of this drive is committed.
     on_progress: Callable[[], None]
     conversation: Conversation
-    #: The calls of the last answer that have no result yet, in its order.
+    #: Calls of the last answer without a result, in the order of the answer.
     open_calls: list[AgentRunToolCall]
-    #: The last step that has its checkpoint.
+    #: Number of the last step with a checkpoint; 0 without one.
     checkpointed: int
     failed_attempts: FailedAttempts
-    #: Steps that this drive has made: however long loading took, a slice is not over before the first.
+    #: Steps committed by this drive. A slice is never over before the first, however long loading takes.
     steps_made: int = 0
-    #: The call whose outcome somebody has to declare before the run can go on.
+    #: The call whose unknown outcome a person has to resolve before the run can continue.
     unknown_call: AgentRunToolCall | None = None
-    #: Why the model is not asked again here.
+    #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
     _next_look: float = 0.0
 
@@ -104,17 +106,20 @@ class Drive:
 
     @property
     def rolls_back(self) -> bool:
-        """Whether a turn is taken back after a crash, as long as no tool of it was started: none is with the answer."""
+        """Whether a turn is rolled back after a crash if none of its tools was started.
+
+        Such a turn starts no tool with its commit.
+        """
         return self.policies.on_crash is OnCrash.ROLL_BACK
 
     def check(self) -> None:
-        """Between and inside awaits: raises where the lease is gone or the process must end now."""
+        """Raise `LeaseLost` if the lease is gone, or `LetGo` if the process must end now."""
         self.lease.check()
         if self.stopping.over:
             raise LetGo
 
     def check_for_stop(self) -> None:
-        """Inside awaits: `check`, and about once a second a look for a stop in the inbox."""
+        """Call `check`, and raise `StopAsked` if a stop is pending. Reads the inbox at most once a second."""
         self.check()
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + STOP_LOOK_S
@@ -123,18 +128,20 @@ class Drive:
 
     @property
     def idles(self) -> bool:
-        """Whether an answer alone does not complete the run: its agent has a policy for that, and can say that it is
-        done."""
-        wanted = bool(self.policies.rules.get(Trigger.ON_IDLE))
-        return wanted and any(self._ends(name) for name in self.config.get("tools") or [])
+        """Whether an answer alone does not complete the run.
+
+        True where its agent has an `on_idle` policy and a tool by which it ends the run.
+        """
+        has_policy = bool(self.policies.rules.get(Trigger.ON_IDLE))
+        return has_policy and any(self._ends(name) for name in self.config.get("tools") or [])
 
     def says_done(self) -> bool:
-        """Whether a call of the last answer may end the run."""
+        """Whether the last answer calls a tool that ends the run."""
         answer = next((m for m in reversed(self.conversation.history) if isinstance(m, ModelResponse)), None)
         return answer is not None and any(self._ends(call.tool_name) for call in answer.tool_calls)
 
     def ending_call(self) -> str | None:
-        """The id of the call by which the last turn has ended the run; all its calls have their results."""
+        """Return the ID of the call by which the last turn ended the run, once all its calls have results."""
         if self.open_calls or self.conversation.last_role != AgentRunMessage.Role.TOOL_RESULT:
             return None
         results = [part for part in self.conversation.history[-1].parts if isinstance(part, ToolReturnPart)]
@@ -146,21 +153,26 @@ class Drive:
         return tool is not None and tool.ends
 
     def streak(self, call: AgentRunToolCall) -> int:
-        """How many identical calls in a row end with this open one."""
+        """Return how many identical calls in a row end with this one."""
         return repeats.streak(reversed(self.conversation.history), call.call_id)
 
     def let_go(self) -> bool:
+        """Whether to release the run: the worker is ending, or the slice is over."""
         return self.stopping.asked.is_set() or (self.steps_made > 0 and time.monotonic() >= self.slice_end)
 
 
 def open_drive(
     run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping, on_progress: Callable[[], None]
 ) -> Drive:
-    """Load what the run needs, once per claim. Raises `LeaseLost` where somebody else has written meanwhile."""
+    """Load a run for driving, once per claim.
+
+    Raises `LeaseLost` if another worker took the run over meanwhile, and `LookupError`, `ValueError` or `TypeError`
+    if the run's provider, tools, settings or conversation cannot be loaded.
+    """
     config = run.agent_config
     provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
-    retry_limits(tool_settings)  # what cannot be used is noticed before anything is done
+    retry_limits(tool_settings)  # raises on invalid settings before anything is written
     drive = Drive(
         run=run,
         lease=lease,
@@ -178,7 +190,7 @@ def open_drive(
         checkpointed=checkpoints.last_checkpoint(run),
         failed_attempts=_failed_attempts(run),
     )
-    # Suspended between two of these queries, and taken over, it would have calls whose answer it has not read.
+    # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
     log.require_epoch(run.pk, lease.epoch)
     return drive
 
@@ -190,5 +202,5 @@ def _failed_attempts(run: AgentRun) -> FailedAttempts:
 
 
 def open_calls(run: AgentRun) -> QuerySet[AgentRunToolCall]:
-    """Calls without a result, in the order in which the model asked."""
+    """Return the calls without a result, in the order in which the model requested them."""
     return AgentRunToolCall.objects.filter(run=run, result_message=None, status__in=OPEN).order_by("step_number", "id")

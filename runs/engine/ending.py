@@ -1,6 +1,6 @@
-"""How a run leaves a worker's hands: done, failed, stopped, paused, waiting, or back to the queue.
+"""The ways in which a worker releases a run: completed, failed, stopped, paused, waiting, or back to the queue.
 
-Each function makes one guarded move of the lifecycle, or raises `DecideAgain`; see runs.engine.leaving.
+Each function makes one guarded move and returns RELEASED, or raises `DecideAgain`; see runs.engine.leaving.
 """
 
 from __future__ import annotations
@@ -35,18 +35,21 @@ from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
-#: What calls an ending off, because it would not be what somebody has asked for meanwhile.
+#: Commands that go before the end of a run, and before its next model call.
 ASKED_TO_END = frozenset({Type.STOP, Type.PAUSE})
 SPOKEN_TO = frozenset({Type.STOP, Type.SEND, Type.REPLY})
 
 
 def complete(drive: Drive, **explained: Any) -> Progress:
-    """End it as done; `explained`: the policy's part of the move, where it is a policy that says so."""
+    """Complete the run.
+
+    `explained` are further arguments of the move, where a policy completes the run.
+    """
     chaos.point("end.before")
     run = drive.run
-    # The answer itself is never altered; its copy on the run is for reading.
-    said, summary = _result(drive)
-    result, _ = REDACTOR.clean_text(said)
+    # The message stays as it is; the copy on the run is redacted.
+    answer, summary = _result(drive)
+    result, _ = REDACTOR.clean_text(answer)
     summary = summaries.first_paragraph(summary or result)
     times = times_of(run, timezone.now())
     payload = RunCompleted(
@@ -54,7 +57,7 @@ def complete(drive: Drive, **explained: Any) -> Progress:
         steps=run.step_count - run.step_base,
         duration_ms=round(times.worked_s * 1000) if times is not None else 0,
     )
-    # A call that the end leaves open is closed by the move: its step has its checkpoint only after that.
+    # The move closes open calls, and their step gets its checkpoint after that.
     then = partial(_checkpoint_last_step, drive) if drive.open_calls else None
     columns = {"result": result, "summary": summary} | explained
     released = leave(drive, RunStatus.COMPLETED, payload, unless=SPOKEN_TO, then=then, **columns)
@@ -63,7 +66,7 @@ def complete(drive: Drive, **explained: Any) -> Progress:
 
 
 def _result(drive: Drive) -> tuple[str, str]:
-    """Return the result and the summary of the call that says the run is done, else the last answer without one."""
+    """Return the result and the summary of the call that ended the run, or else the last answer and no summary."""
     ending_call = drive.ending_call()
     if ending_call is None:
         return transcript.last_answer(drive.conversation), ""
@@ -81,20 +84,24 @@ def _checkpoint_last_step(drive: Drive) -> None:
 
 
 def fail(held: Held, error_type: str, error: str, **explained: Any) -> Progress:
+    """End the run as failed."""
     error, _ = REDACTOR.clean_text(error)
-    word = error_type[:64]
-    payload = RunFailed(error_type=word, error=error[:2000] or None)
-    return leave(held, RunStatus.FAILED, payload, reason=word, error_type=word, error_message=error, **explained)
+    error_type = error_type[:64]
+    payload = RunFailed(error_type=error_type, error=error[:2000] or None)
+    return leave(
+        held, RunStatus.FAILED, payload, reason=error_type, error_type=error_type, error_message=error, **explained
+    )
 
 
 def stop(drive: Held) -> Progress:
+    """Stop the run, as a pending command demands."""
     command = _command(drive, Type.STOP)
     payload = RunStopped(reason="operator", by=command.created_by)
     return leave(drive, RunStatus.STOPPED, payload, reason="operator", applied=[command])
 
 
 def stop_repeated(drive: Drive) -> Progress:
-    """The repeat guard: the call is not run, and nothing after it."""
+    """Stop the run at a call that the model has repeated too often, without running the call."""
     call = drive.open_calls[0]
     times = f"{drive.streak(call)} times in a row with the same arguments"
     payload = RunStopped(reason=causes.REPEATED_CALLS, message=f"Run stopped: {call.tool_name} was asked for {times}")
@@ -102,41 +109,45 @@ def stop_repeated(drive: Drive) -> Progress:
 
 
 def pause(drive: Held) -> Progress:
+    """Pause the run, as a pending command demands."""
     command = _command(drive, Type.PAUSE)
     payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
     return leave(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP})
 
 
 def pause_max_steps(drive: Drive) -> Progress:
+    """Pause the run at its step limit."""
     detail = f"{drive.run.step_count} steps made"
     payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=detail)
     return leave(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless=ASKED_TO_END)
 
 
 def pause_error(held: Held, error_type: str, error: str, *, details: str = "") -> Progress:
-    """After an error that the run does not get over by itself. Whoever has removed its cause resumes it."""
+    """Pause the run after an error that a person has to fix."""
     error, _ = REDACTOR.clean_text(error)
-    word = error_type[:64]
-    told = Entry(Error(error_type=word, error=error[:2000], details=details[:1000] or None, context="llm"))
+    error_type = error_type[:64]
+    event = Entry(Error(error_type=error_type, error=error[:2000], details=details[:1000] or None, context="llm"))
     payload = RunPaused(reason=PauseReason.ERROR, detail=error[:2000])
     return leave(
-        held, RunStatus.PAUSED, payload, reason=PauseReason.ERROR, unless=ASKED_TO_END, told=[told],
-        error_type=word, error_message=error,
+        held, RunStatus.PAUSED, payload, reason=PauseReason.ERROR, unless=ASKED_TO_END, explained_by=[event],
+        error_type=error_type, error_message=error,
     )  # fmt: skip
 
 
 def pause_budget(drive: Drive) -> Progress:
-    """A resume counts anew: the run that goes on has the same budgets, and has used nothing of them. Only what a
-    project may use in a day is counted over all its runs."""
+    """Pause the run when a budget is used up.
+
+    A resumed run starts with its budgets unused; only a project's daily budgets count across runs.
+    """
     detail = drive.spending.used_up()
     if not detail:
-        raise DecideAgain  # midnight has passed
+        raise DecideAgain  # a daily budget was reset at midnight
     payload = RunPaused(reason=PauseReason.BUDGET, detail=detail)
     return leave(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless=ASKED_TO_END)
 
 
 def pause_exhausted(drive: Drive, error: str) -> Progress:
-    """The recording has no more answers: nothing failed, and asking again would not help."""
+    """Pause the run when its recording has no more answers."""
     payload = RunPaused(reason=PauseReason.FIXTURE_EXHAUSTED, detail=error)
     return leave(
         drive, RunStatus.PAUSED, payload, reason=PauseReason.FIXTURE_EXHAUSTED, unless=ASKED_TO_END,
@@ -145,9 +156,9 @@ def pause_exhausted(drive: Drive, error: str) -> Progress:
 
 
 def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> Progress:
-    """Pause a run whose step ends every process that makes it, without loading it: even that may be what ends them.
+    """Pause a run whose step kills every process that runs it. The run is not loaded, since loading may be what kills.
 
-    CONTINUE where somebody has asked for a stop or a pause, which goes before.
+    Returns CONTINUE if a stop or a pause is pending, which goes first.
     """
     step = run.step_count + 1
     detail = f"Step {step} ended {deaths} processes that held no other run."
@@ -163,14 +174,14 @@ def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> Progress:
 
 
 def hand_back(drive: Drive, reason: str) -> Progress:
-    """To the queue: any worker goes on, this one after the others."""
+    """Put the run back into the queue, behind those that wait there."""
     released = leave(drive, RunStatus.QUEUED, RunPhase(status=RunStatus.QUEUED, reason=reason), reason=reason)
     chaos.point("end.hint_sent")
     return released
 
 
 def cool_down(drive: Drive, until: datetime) -> Progress:
-    """Wait without a worker; the sweep queues the run when its time has come."""
+    """Let the run wait, without a worker, until the time of the next attempt."""
     payload = RunWaiting(reason=WaitReason.COOLDOWN, until=until)
     return leave(
         drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=until,
@@ -180,15 +191,15 @@ def cool_down(drive: Drive, until: datetime) -> Progress:
 
 def wait_for_answer(
     drive: Drive,
-    asked: Question,
+    question: Question,
     *,
     then: Callable[[], Any] = nothing,
     unless: Set[str] = ASKED_TO_END,
     **explained: Any,
 ) -> Progress:
-    """Leave the call as planned until somebody answers. One who has replied already has answered this."""
-    shown, _ = preview(asked.question)
-    payload = RunWaiting(reason=WaitReason.INPUT, question=shown, choices=asked.choices or None)
+    """Let the run wait for the answer to its question. A reply that is already in the inbox is the answer."""
+    text, _ = preview(question.question)
+    payload = RunWaiting(reason=WaitReason.INPUT, question=text, choices=question.choices or None)
 
     def and_then() -> None:
         then()
@@ -201,7 +212,7 @@ def wait_for_answer(
 
 
 def wait_for_outcome(drive: Drive) -> Progress:
-    """Leave the call as `unknown`, without a result, until somebody says what came of it."""
+    """Let the run wait until a person resolves the unknown outcome of a call."""
     call = drive.unknown_call
     assert call is not None
     unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
@@ -211,12 +222,12 @@ def wait_for_outcome(drive: Drive) -> Progress:
 
 
 def abandon_open_turn(lease: Lease) -> None:
-    """Close the model call that an earlier holder of the run started and did not commit an answer of."""
+    """Close the model call that an earlier worker started and did not finish."""
     last = log.open_turn(lease.run_id)
     if last is None:
         return
     chaos.point("recovery.before")
-    # What the provider counted for it, the lost worker alone could have said.
+    # Only the lost worker could know what the provider counted.
     payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost", usage="unknown")
     note(lease, Entry(payload, step=last.step))
     chaos.point("recovery.done")

@@ -1,7 +1,6 @@
-"""One event loop in one thread per process: every model call of the process runs on it.
+"""The event loop on which all model calls of a process run, in a thread of its own.
 
-The vendors' adapters keep connections that belong to their loop, so a loop
-per call would break them.
+Provider clients keep connections that belong to their loop, so one loop per call would break them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class LoopThread:
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start `work` on the loop; cancelling the future cancels it there."""
+        """Start `work` on the loop. Cancelling the future cancels the work."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:

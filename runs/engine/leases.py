@@ -1,4 +1,4 @@
-"""Leases: who holds which run in this process, and the thread that keeps them."""
+"""The leases of the runs that this process holds, and the thread that renews them."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ log = logging.getLogger(__name__)
 
 
 def clock() -> float:
-    """Seconds that go on while the process, or the whole machine, is suspended."""
+    """Return seconds that also pass while the process, or the whole machine, is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(eq=False)
 class Lease:
-    """A worker's hold of a run. `lost` is set once it is certain, or possible, that someone else has it."""
+    """A worker's lease on a run. `lost` is set once another worker has the run, or may have it."""
 
     run_id: UUID
     epoch: int
     valid_until: float
     lost: threading.Event = field(default_factory=threading.Event)
-    #: Numbers for the ids of events: unique within the epoch.
+    #: Numbers for event IDs, unique within the epoch.
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def check(self) -> None:
-        """Raise `LeaseLost` where this process must not act any more."""
+        """Raise `LeaseLost` if this process must not act on the run any more."""
         if self.lost.is_set() or clock() > self.valid_until:
             self.lost.set()
             raise LeaseLost(f"the lease of run {self.run_id} at epoch {self.epoch} is lost")
 
 
 class Keeper:
-    """Renews all leases of the process from one thread, with one database connection."""
+    """Renews all leases of the process from one thread, on one database connection."""
 
     def __init__(self) -> None:
         self._held: set[Lease] = set()
@@ -55,7 +55,7 @@ class Keeper:
 
     @contextmanager
     def keep(self, run_id: UUID, epoch: int, claimed_at: float) -> Iterator[Lease]:
-        """Keep a lease that was claimed at `claimed_at` of `clock()` (taken before the claim) for the block."""
+        """Keep renewing a lease inside the `with` block. `claimed_at` is the value of `clock()` before the claim."""
         lease = Lease(run_id, epoch, claimed_at + settings.AGENTOPS_LEASE_S)
         with self._lock:
             self._held.add(lease)
@@ -82,7 +82,7 @@ class Keeper:
         connection.close()
 
     def _renew(self, lease: Lease) -> None:
-        """Renew, on a fresh connection where the old one is broken; a lease that is not ours any more is lost."""
+        """Renew a lease, on a new connection if the old one is broken. It is lost if its row has another owner."""
         for last in (False, True):
             began = clock()
             try:
@@ -93,6 +93,6 @@ class Keeper:
                 return
             except Error as error:
                 connection.close()
-                # Not lost yet: it stands in the database until its end, and so long nobody else may have it.
+                # Not lost yet: nobody else may take the run before the end that is stored.
                 if last:
                     log.warning("cannot renew: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})

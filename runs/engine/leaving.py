@@ -1,4 +1,4 @@
-"""The guarded move by which a run leaves a worker's hands, unless somebody has asked for something else meanwhile."""
+"""The guarded move by which a worker releases a run, unless a command has arrived in the meantime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timeline.models import Source
 
 
 class Held(Protocol):
-    """A run in the hands of a worker, loaded or not."""
+    """A run that a worker holds, loaded or not."""
 
     @property
     def run(self) -> AgentRun: ...
@@ -32,7 +32,7 @@ class Held(Protocol):
 
 @dataclass(frozen=True)
 class Unopened:
-    """A run that cannot be loaded as its agent says."""
+    """A held run that cannot be loaded."""
 
     run: AgentRun
     lease: Lease
@@ -43,7 +43,7 @@ class Unopened:
 
 
 class DecideAgain(Exception):
-    """A command arrived between the decision and its commit: nothing was written."""
+    """A command arrived between the decision and its commit. Nothing was written."""
 
 
 def leave(
@@ -59,11 +59,11 @@ def leave(
     source: Source = Source.WORKER,
     **changes: Any,
 ) -> Progress:
-    """Move the run to `to`, and let it go.
+    """Move the run to the status `to` and release it.
 
-    Raises `DecideAgain`, and writes nothing, where a command of a type in `unless` came since the decision: the move
-    holds the run's row, for which whoever posts a command waits, so none can slip in between. `applied` are the
-    commands that the move carries out. `also` and `then` are called before and after it, in its transaction.
+    Raises `DecideAgain`, and writes nothing, if a command of a type in `unless` has arrived since the decision. The
+    move locks the run's row, as posting a command does, so no command is missed. `applied` are the commands that
+    the move carries out. `also` and `then` are called before and after it, in its transaction.
     """
     run, believed = held.run, (held.run.status, held.run.status_reason)
 

@@ -1,6 +1,6 @@
-"""The loop of a run that is held: decide, act, take over what the act has committed, until the run is released.
+"""The loop over a held run: decide, act, take over what was committed, until the run is released.
 
-Acts return what happened. Here alone it changes what is kept in memory of the run.
+Actions return what they have committed. Only this module changes the state in memory.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from timeline.log import hold
 
 
 def run_until_released(drive: Drive) -> None:
-    """One decision after the other; each act leaves the run in a state from which any worker can go on."""
+    """Run one action after the other. After each of them any worker can continue from the database."""
     decided: Next | None = None
     while True:
         try:
             result = _act(drive, decided or _decide(drive))
         except (DecideAgain, StopAsked):
-            result = Progress.CONTINUE  # a command came meanwhile, and the decision that follows sees it
+            result = Progress.CONTINUE  # the next decision sees the command that arrived
         except LetGo:
             result = ending.hand_back(drive, "worker_ending")
         if result is Progress.RELEASED:
@@ -69,7 +69,7 @@ def _act(drive: Drive, action: Next) -> ActResult:
 
 
 def _take_over(drive: Drive, result: ActResult) -> Next | None:
-    """Keep in memory what was committed. Returns what follows without a decision, as the commit has decided it."""
+    """Update the state in memory. Returns the next action if the commit has already decided it."""
     match result:
         case Answered():
             return _take_over_answer(drive, result)
@@ -114,7 +114,7 @@ def _take_over_result(drive: Drive, closed: CallClosed) -> Next | None:
 
 
 def _save_checkpoint(drive: Drive) -> Checkpointed:
-    """The checkpoint of the last finished step: of a turn without tools, or one before which a worker died."""
+    """Save the checkpoint of the last step: after a turn without tools, or after a crash."""
     step = drive.run.step_count
     row = checkpoints.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
     chaos.point("checkpoint.before")
@@ -123,12 +123,12 @@ def _save_checkpoint(drive: Drive) -> Checkpointed:
 
 
 def _take_messages(drive: Drive) -> MessagesTaken:
-    """Put the user turns of the inbox into the conversation and mark them read, in one transaction."""
+    """Move the messages of the inbox into the conversation, in one transaction."""
     run = drive.run
     taken = [c for c in inbox.pending(run.pk) if c.type in (inbox.Type.SEND, inbox.Type.REPLY)]
     turns = [request(UserPromptPart(content_of(c.payload["message"]), timestamp=timezone.now())) for c in taken]
     with transaction.atomic():
-        # Before the rows: a worker that was taken over must hear that, not of a position that is taken.
+        # First, so that a worker that lost its lease gets LeaseLost and not a conflict of positions.
         hold(run.pk, drive.epoch)
         added = transcript.add_requests(
             run, [(AgentRunMessage.Role.USER, turn) for turn in turns],

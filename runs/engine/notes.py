@@ -1,4 +1,4 @@
-"""Events that a worker writes by themselves, without a row of the conversation, each committed exactly once."""
+"""Events that a worker writes without a message or a result, each exactly once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def note(lease: Lease, *entries: Entry) -> None:
-    """Append events to the log of the run that is held, in a transaction of their own."""
+    """Append events to the log of the held run, in a transaction of their own."""
     durably(partial(append, lease, _named(lease, entries)), landed=lambda: False, found=nothing, lease=lease)
 
 
 def note_failure(lease: Lease, error: RunError, *entries: Entry) -> None:
-    """Commit a failed attempt with the events that speak of it, at least one."""
+    """Save a failed attempt together with its events, of which there is at least one."""
     named = _named(lease, entries)
     error.message, _ = REDACTOR.clean_text(error.message)
     error.details, _ = REDACTOR.clean_text(error.details)
@@ -38,15 +38,15 @@ def note_failure(lease: Lease, error: RunError, *entries: Entry) -> None:
 
 
 def append(lease: Lease, entries: Sequence[Entry]) -> None:
-    """Append events in the caller's transaction, or one of their own; abandoned model calls are counted with them."""
+    """Append events, in the caller's transaction if there is one, and count the abandoned model calls among them."""
     with transaction.atomic():
         writes.count_abandoned(lease.run_id, lease.epoch, entries)
         log.append(lease.run_id, entries, source=Source.WORKER, epoch=lease.epoch)
 
 
 def _named(lease: Lease, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries under ids made now: appended again after a commit of unknown outcome, they are known.
+    """Return the entries with IDs, by which a repeated append after an unclear commit is recognised.
 
-    "~" is no character of a sender's id, and a lease has its epoch for itself.
+    No sender can use these IDs: "~" is not allowed in theirs.
     """
     return [replace(entry, event_id=f"~{lease.epoch}.{next(lease.numbers)}") for entry in entries]

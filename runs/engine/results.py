@@ -1,4 +1,4 @@
-"""What an act of the step loop returns: how the loop goes on, or what was committed, for the loop to take over."""
+"""The results of an action of the step loop: how to continue, or what was committed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from runs.providers.retries import Failure
 
 
 class Progress(Enum):
-    CONTINUE = auto()  # nothing to take over: decide again
-    RELEASED = auto()  # the run has left this worker's hands
-    RELOAD = auto()  # storage failed, and what was committed is not known: read the rows again
+    """How the loop continues."""
+
+    CONTINUE = auto()  # decide again
+    RELEASED = auto()  # this worker does not hold the run any more
+    RELOAD = auto()  # the database failed: load the run again
 
 
 @dataclass(frozen=True)
 class Answered:
-    """The model has answered. `calls` are planned with the answer; the first may be marked running with it."""
+    """The answer of the model is committed, with its calls as planned, or the first of them as running."""
 
     row: AgentRunMessage
     message: ModelMessage
@@ -31,7 +33,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """The model has failed, and this worker does not ask it again. `until`: when another may; None for never."""
+    """The model failed. `until` is the time of the next attempt; None if there is none."""
 
     failure: Failure
     until: datetime | None
@@ -39,7 +41,7 @@ class NoAnswer:
 
 @dataclass(frozen=True)
 class CallClosed:
-    """The next open call has its result. `turn_started`: the next model call's start was committed with it."""
+    """The next open call has its result. `turn_started`: the start of the next model call was committed with it."""
 
     row: AgentRunMessage
     message: ModelMessage
@@ -49,14 +51,14 @@ class CallClosed:
 
 @dataclass(frozen=True)
 class CallUnknown:
-    """Nobody knows what came of the next open call, and the agent's policy is to wait for someone who says it."""
+    """The outcome of the next open call is unknown, and the policy is to wait for a person."""
 
     call: AgentRunToolCall
 
 
 @dataclass(frozen=True)
 class MessagesTaken:
-    """User turns of the inbox are in the conversation."""
+    """Messages of the inbox are part of the conversation."""
 
     added: Sequence[tuple[AgentRunMessage, ModelMessage]]
 

@@ -1,7 +1,7 @@
-"""Roll back: a turn that a dead worker left half-done leaves the conversation, and the model is asked again.
+"""Roll back a turn that a crash left unfinished, so that the model is called again.
 
-It is the exception: a committed turn is otherwise rolled forward. Nothing is deleted, and what the turn has cost stays
-counted. A turn of which a tool was started stays.
+This is the exception: a committed turn is normally finished by the next worker. Nothing is deleted, and the cost of the
+turn stays counted. A turn of which a tool was started is never rolled back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _HalfTurn:
 
     @property
     def started(self) -> bool:
-        """Whether a tool of it may have had an effect: then it is never taken back."""
+        """Whether one of its tools may have had an effect."""
         return any(call.starts for call in self.calls)
 
     @property
@@ -49,24 +49,24 @@ class _HalfTurn:
         return [call for call in self.calls if call.status == ToolStatus.PLANNED]
 
 
-def wanted(config: Mapping[str, Any]) -> bool:
-    """Whether the agent wants a half-done turn taken back; raises `InvalidPolicy`."""
+def is_wanted(config: Mapping[str, Any]) -> bool:
+    """Whether the agent's policy is to roll unfinished turns back. Raises `InvalidPolicy`."""
     return policies.parse(config.get("policies") or {}).on_crash is OnCrash.ROLL_BACK
 
 
 def half_done_turn(run: AgentRun, lease: Lease) -> None:
-    """After a crash: take the turn back that a dead worker left with calls of which none was started."""
-    if not wanted(run.agent_config) or not _after_a_crash(run, lease):
+    """Roll back the turn of a worker that crashed before any of its planned calls was started."""
+    if not is_wanted(run.agent_config) or not _after_a_crash(run, lease):
         return
     turn = _last_turn(run)
     if turn is None or turn.started or not turn.planned:
         return
-    if turn.answer.epoch != lease.epoch:  # our own turn is not half-done, we are about to do it
+    if turn.answer.epoch != lease.epoch:  # a turn of this worker is not a leftover
         _take_back(run, lease, turn, "crash")
 
 
 def unreadable_turn(run: AgentRun, lease: Lease) -> bool:
-    """Take the last turn back where a message of it cannot be read; whether it was that, and is gone."""
+    """Roll back the last turn if one of its messages cannot be read. Returns whether it was rolled back."""
     turn = _last_turn(run)
     if turn is None or turn.started or all(map(_readable, [turn.answer, *turn.results])):
         return False
@@ -77,7 +77,7 @@ def unreadable_turn(run: AgentRun, lease: Lease) -> bool:
 
 
 def _after_a_crash(run: AgentRun, lease: Lease) -> bool:
-    """Whether the worker before lost the run; one that handed it back, or that an operator took it from, did not."""
+    """Whether the last worker lost the run; False if it handed the run back, or was stopped by an operator."""
     return Attempt.objects.filter(run=run, epoch=lease.epoch - 1, end_reason__in=AFTER_A_DEATH).exists()
 
 

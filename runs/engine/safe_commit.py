@@ -1,7 +1,6 @@
-"""A commit whose outcome is never guessed: after a broken connection the rows are looked up, then written again.
+"""Commits whose outcome is never guessed: after a lost connection the rows are looked up, then written again.
 
-Ids are made before the transaction, so a row that
-landed can be recognised.
+IDs are generated before the transaction, so rows that were committed can be recognised.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ MAX_WAIT_S = 2.0
 
 
 def durably(write: Callable[[], T], *, landed: Callable[[], bool], found: Callable[[], T], lease: Lease) -> T:
-    """Do `write` until it has committed once, for as long as the lease is ours; raises `LeaseLost` after that.
+    """Call `write` until it has committed once, as long as the lease is valid.
 
-    `landed` tells, in a fresh connection, whether a write whose answer was cut off has committed, and `found`
-    what it would have answered.
+    `landed` says, on a new connection, whether a write without an answer was committed, and `found` returns its
+    result then. Raises `LeaseLost`.
     """
     wait = FIRST_WAIT_S
     lease.check()
@@ -47,4 +46,4 @@ def durably(write: Callable[[], T], *, landed: Callable[[], bool], found: Callab
 
 
 def nothing() -> None:
-    """What a write without an answer would have answered."""
+    """Return None: the result of a write that returns nothing."""

@@ -1,7 +1,7 @@
-"""What a run in the hands of a worker has used of its budgets, from what is stored and from its own commits since.
+"""The budgets of a held run and what it has used of them.
 
-The totals are columns of the run, which each turn's commit raises: a restart neither
-resets them nor counts twice. A run without budgets costs no query.
+The totals are columns of the run that each turn's commit raises, so a restart neither resets nor doubles them. A run
+without budgets costs no query.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from timeline.events import EventType
 from timeline.events.notice import BudgetWarning
 from timeline.log import Entry
 
-#: How long what all runs of a project have used today may be older than that; own turns are counted at once.
+#: Seconds after which a project's use of today is read again; turns of this process are counted at once.
 DAY_LOOK_S = 10.0
 UNENDED = [status for status in RunStatus if not status.terminal]
 NONE = Decimal(0)
@@ -35,20 +35,22 @@ NONE = Decimal(0)
 
 @dataclass
 class Spending:
+    """The limits of a run, and what it has used so far."""
+
     limits: dict[Budget, Decimal]
     project: UUID
     tokens: int = 0
     cost: Decimal = NONE
-    #: Seconds at work when this was loaded, and when that was.
+    #: Seconds at work when this was loaded, and the time of loading (monotonic).
     worked: float = 0.0
     began: float = field(default_factory=time.monotonic)
-    #: What the log has warned of: a budget, or a budget whose costs nobody knows.
-    told: set[str] = field(default_factory=set)
-    #: Why the project's budgets cannot be read. Nobody knows what they allow, so nothing is spent.
+    #: Budgets with a warning in the log, and budgets with a warning about unknown prices.
+    warned: set[str] = field(default_factory=set)
+    #: Why the project's budgets cannot be read; empty if they can. Nothing is spent then.
     unreadable: str = ""
 
     def count(self, usage: TurnUsage, step: int) -> list[Entry]:
-        """Count a turn, and give the warnings to commit it with: each is said once per run."""
+        """Count a turn, and return the warnings to commit with it. Each is given once per run."""
         if not self.limits:
             return []
         self.add(usage)
@@ -56,18 +58,19 @@ class Spending:
         warnings = [_warning(b, used[b], self.limits[b]) for b in budgets.running_out(self.limits, used)]
         if usage.cost_usd is None:
             warnings += [_unpriced(b, self.limits[b]) for b in budgets.COSTS if b in self.limits]
-        fresh = [warning for warning in warnings if _name(warning.budget, warning.used) not in self.told]
-        self.told |= {_name(warning.budget, warning.used) for warning in fresh}
+        fresh = [warning for warning in warnings if _name(warning.budget, warning.used) not in self.warned]
+        self.warned |= {_name(warning.budget, warning.used) for warning in fresh}
         return [Entry(warning, step=step) for warning in fresh]
 
     def add(self, usage: TurnUsage) -> None:
+        """Count a turn without a warning."""
         tokens, cost = usage.input_tokens + usage.output_tokens, usage.cost_usd or NONE
         self.tokens, self.cost = self.tokens + tokens, self.cost + cost
         if self._has_a_day:
             _days.add(self.project, tokens, cost)
 
     def used_up(self) -> str:
-        """Which budgets are used up, and how much was used: empty where the model may be asked."""
+        """Return which budgets are used up and by how much; empty if the model may be called."""
         if not self.limits:
             return self.unreadable
         used = self._used()
@@ -91,7 +94,7 @@ class Spending:
 
 
 def usage_of(run_id: UUID, step: int, attempt: int, answer: ModelResponse, duration_ms: int) -> TurnUsage:
-    """What a model call used, and what it cost by the published prices."""
+    """Return the usage of a model call as a row, with its cost by the published prices."""
     used, cost = answer.usage, _cost(answer)
     return TurnUsage(
         run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200],
@@ -104,7 +107,7 @@ def usage_of(run_id: UUID, step: int, attempt: int, answer: ModelResponse, durat
 
 
 def _cost(answer: ModelResponse) -> Decimal | None:
-    """US dollars by the published prices; None where the model has none, so that nobody takes it for free."""
+    """Return US dollars by the published prices; None if the model has no price."""
     if not answer.usage.has_values() or not answer.model_name:
         return None
     try:
@@ -114,8 +117,7 @@ def _cost(answer: ModelResponse) -> Decimal | None:
 
 
 def _saved_by_cache(answer: ModelResponse, cost: Decimal | None) -> Decimal | None:
-    """What the call would have cost had none of its input been cached, minus `cost`. Writing to the cache costs
-    more than plain input, so a first call saves less than nothing."""
+    """Return the cost without the cache, minus `cost`. Negative where the call wrote more to the cache than it read."""
     used = answer.usage
     if cost is None or not (used.cache_read_tokens or used.cache_write_tokens):
         return None
@@ -125,7 +127,7 @@ def _saved_by_cache(answer: ModelResponse, cost: Decimal | None) -> Decimal | No
 
 
 def load(run: AgentRun) -> Spending:
-    """Once per claim. Raises `InvalidBudget` where the run's own budgets cannot be kept to."""
+    """Load what a run has used, once per claim. Raises `InvalidBudget` if the run's own budgets are invalid."""
     limits, unreadable = budgets.of_run(run.agent_config.get("settings") or {}), ""
     try:
         limits |= budgets.of_day(run.project.settings)
@@ -138,14 +140,14 @@ def load(run: AgentRun) -> Spending:
     if Budget.WALL in limits:
         spending.worked = seconds_at_work(run)
     warned = log.events_of(run.pk).filter(type=EventType.BUDGET_WARNING).values_list("payload", flat=True)
-    spending.told = {_name(payload.get("budget"), payload.get("used")) for payload in warned}
+    spending.warned = {_name(payload.get("budget"), payload.get("used")) for payload in warned}
     return spending
 
 
 def seconds_at_work(run: AgentRun) -> float:
-    """How long workers have had the run, up to now; what lies between their holds is waiting.
+    """Return for how long workers have held the run; waits between are not counted.
 
-    The hold of a worker that was lost ends with the last event that it wrote, not when its loss was noticed.
+    The time of a lost worker ends with its last event, not when its loss was noticed.
     """
     attempts = Attempt.objects.filter(run=run)
     holds = list(attempts.values_list("epoch", "claimed_at", "ended_at", "end_reason"))
@@ -160,7 +162,7 @@ def seconds_at_work(run: AgentRun) -> float:
 
 
 class _Days:
-    """What the projects have used today, read again now and then: one sum for all runs of this process."""
+    """What projects have used today, shared by all runs of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -178,7 +180,7 @@ class _Days:
         return known[2], known[3]
 
     def add(self, project: UUID, tokens: int, cost: Decimal) -> None:
-        """Count a turn that is about to be committed: what is stored does not have it yet."""
+        """Count a turn that is about to be committed."""
         self.of(project)
         with self._lock:
             day, looked, before, spent = self._seen[project]
@@ -189,12 +191,12 @@ _days = _Days()
 
 
 def _used_since(project: UUID, moment: datetime) -> tuple[int, Decimal]:
-    """By the turns of our runs that have not ended, or not before `moment`: there is an index for either."""
+    """Sum the turns of runs that have not ended, or ended after `moment`; both have an index."""
     mine = AgentRun.objects.filter(project=project, source=AgentRun.Source.NATIVE)
     runs = mine.filter(Q(status__in=UNENDED) | Q(completed_at__isnull=False, completed_at__gte=moment))
     turns = TurnUsage.objects.filter(run__in=runs.values("pk"), created_at__gte=moment)
-    sums = turns.aggregate(sent=Sum("input_tokens"), said=Sum("output_tokens"), cost=Sum("cost_usd"))
-    return (sums["sent"] or 0) + (sums["said"] or 0), sums["cost"] or NONE
+    sums = turns.aggregate(sent=Sum("input_tokens"), received=Sum("output_tokens"), cost=Sum("cost_usd"))
+    return (sums["sent"] or 0) + (sums["received"] or 0), sums["cost"] or NONE
 
 
 def _warning(budget: Budget, used: Decimal, limit: Decimal) -> BudgetWarning:
@@ -208,5 +210,5 @@ def _unpriced(budget: Budget, limit: Decimal) -> BudgetWarning:
 
 
 def _name(budget: str | None, used: str | None) -> str:
-    """One word for a budget, and another for the costs of it that nobody knows."""
+    """Return the key of a warning: the budget, or the budget with unknown costs."""
     return f"{budget}" if used is not None else f"{budget}: unknown"

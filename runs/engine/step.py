@@ -1,4 +1,4 @@
-"""A claimed run from the claim to its release: load it, drive it, and load it again where storage fails."""
+"""One run from its claim to its release: load it, drive it, and load it again if the database fails."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from runs.models import AgentRun
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
-#: Of a process that held the run alone, in one step: see runs.lifecycle.suspects.
+#: Deaths, in one step, of processes that held no other run; see runs.lifecycle.suspects.
 MAX_DEATHS = 3
 STORAGE_WAIT_S = 0.5
 
 
 @dataclass
 class _Hold:
-    """A claimed run, and what drives it; the same however often the run is loaded."""
+    """A claimed run, and what is needed to drive it."""
 
     lease: Lease
     deaths: int
-    #: Whether the worker before died, and nothing was decided about that yet. It is decided once: a run that goes on
-    #: and is loaded again has not died again.
+    #: Whether the last worker died, and no policy has been applied to that yet. It is applied once per claim,
+    #: however often the run is loaded.
     death_undecided: bool
     loop: LoopThread
     stopping: Stopping
@@ -54,8 +54,10 @@ def drive_run(
     *,
     on_progress: Callable[[], None] = nothing,
 ) -> bool:
-    """Claim a run and drive it for a slice; False where there was nothing to claim. `on_progress` is called once a
-    step is committed."""
+    """Claim a run and drive it for one slice.
+
+    Returns False if there was nothing to claim. `on_progress` is called once the first step is committed.
+    """
     began = clock()
     claimed = _claim(run_id, owner)
     if claimed is None:
@@ -68,13 +70,13 @@ def drive_run(
             return True
         except LeaseLost:
             log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
-    # Out of the hands of the keeper, who would renew what was given up.
+    # Outside of the `with`, so that the lease is not renewed any more.
     _note_fenced(run_id, claimed.epoch, stopping)
     return True
 
 
 def _note_fenced(run_id: UUID, epoch: int, stopping: Stopping) -> None:
-    """Untold, its attempt counts as a death. Where it was storage that took the run away, this waits for storage."""
+    """Record that this worker is alive, or its attempt would count as a death. Waits for the database if it has to."""
     while True:
         try:
             return transitions.note_fenced(run_id, epoch)
@@ -86,7 +88,7 @@ def _note_fenced(run_id: UUID, epoch: int, stopping: Stopping) -> None:
 
 
 def _claim(run_id: UUID, owner: str) -> Claimed | None:
-    """The claim; one whose answer was cut off is looked up, or the run would lie idle for a whole lease."""
+    """Claim the run. If the answer to the claim was lost, look it up, or the run would be idle for a whole lease."""
     try:
         return transitions.claim(run_id, owner)
     except STORAGE as error:
@@ -96,14 +98,14 @@ def _claim(run_id: UUID, owner: str) -> Claimed | None:
         return transitions.held_by(run_id, owner)
     except STORAGE as error:
         pass_others_on(error)
-        # Should it be ours all the same, its lease runs out.
+        # If the claim did succeed, its lease runs out.
         connection.close()
         log.warning("storage failed in a claim: %s", type(error).__name__, extra={"run_id": str(run_id)})
         return None
 
 
 def _drive(hold: _Hold) -> Progress:
-    """Load the run and drive it until it is released; RELOAD where storage failed."""
+    """Load the run and drive it until it is released. Returns RELOAD if the database failed."""
     lease = hold.lease
     try:
         run = AgentRun.objects.select_related("project").get(pk=lease.run_id)
@@ -113,7 +115,7 @@ def _drive(hold: _Hold) -> Progress:
             return Progress.RELEASED
         drive = _open(run, hold)
     except (LookupError, ValueError, TypeError) as error:
-        # Its provider, model or tools are gone since it was created: no worker could drive it.
+        # Its provider, model or tools are missing: no worker can drive it.
         return _unopened(run, lease, error)
     except STORAGE as error:
         return _storage_failed(lease, error)
@@ -129,7 +131,7 @@ def _drive(hold: _Hold) -> Progress:
 
 
 def _open(run: AgentRun, hold: _Hold) -> Drive:
-    """Load what the run needs, without a turn that has to be taken back."""
+    """Load the run, after rolling back a turn that has to be rolled back."""
     rollback.half_done_turn(run, hold.lease)
     try:
         return open_drive(run, hold.lease, hold.loop, hold.stopping, hold.on_progress)
@@ -154,7 +156,7 @@ def _storage_failed(lease: Lease, error: Error) -> Progress:
 
 
 def _wait_for_storage(lease: Lease) -> None:
-    """Not a death: the lease is still ours, and the rows say how far the run is."""
+    """Wait for the database. The lease is still valid, and the rows say how far the run is."""
     connection.close()
     time.sleep(STORAGE_WAIT_S)
     lease.check()

@@ -1,4 +1,4 @@
-"""What ends an await early: the process that is about to end, or somebody who wants the run stopped."""
+"""What interrupts a model call or a tool: the end of the process, or a stop of the run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 
 class LetGo(Exception):
-    """The worker is ending and the current await has used up its grace: hand the run back."""
+    """The worker is ending and its grace period is over: hand the run back."""
 
 
 class StopAsked(Exception):
-    """Somebody wants the run stopped: the current await is abandoned, and the decision that follows stops it."""
+    """A stop command is pending: abandon the current call, and let the next decision stop the run."""
 
 
 @dataclass
 class Stopping:
-    """The process's wish to end. Awaits may go on until `deadline` (monotonic seconds)."""
+    """The end of this process, once requested. Running calls may continue until `deadline` (monotonic seconds)."""
 
     asked: threading.Event = field(default_factory=threading.Event)
     deadline: float = float("inf")
 
     def ask(self, grace_s: float) -> None:
-        """A second time changes nothing, unless its grace ends earlier."""
+        """Request the end. A second request only counts if its grace period ends earlier."""
         self.deadline = min(self.deadline, time.monotonic() + grace_s)
         self.asked.set()
 

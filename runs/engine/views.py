@@ -1,4 +1,4 @@
-"""The facts on which the next act is decided, read from the run that is held and from its inbox."""
+"""The facts for the next decision, read from a held run and its inbox."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runs.models import AgentRunMessage
 
 
 def view_of(drive: Drive, pending: Set[str]) -> View:
-    """What stands now; `pending` are the types of the commands in the inbox."""
+    """Return the facts now. `pending` are the types of the commands in the inbox."""
     return _view(drive, pending, answered=_answered(drive), has_calls=bool(drive.open_calls))
 
 
 def view_after_calls(drive: Drive) -> View:
-    """What stands once the last open call has its result, if nobody says anything meanwhile."""
+    """Return the facts as they will be once the last open call has its result and the inbox is empty."""
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
     return _view(drive, frozenset(), answered=follow_up.end, has_calls=False)
 
@@ -46,7 +46,7 @@ def _view(drive: Drive, pending: Set[str], *, answered: bool, has_calls: bool) -
 
 
 def _answered(drive: Drive) -> bool:
-    """The model's last word asked for no tool, and no recording goes on after it; or the recording stops here."""
+    """Whether the last answer has no tool calls and no recording continues it, or the recording ends here."""
     if drive.open_calls:
         return False
     spoke_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT

@@ -24,10 +24,16 @@ TEXT_BYTES = 500
 
 
 def before(
-    run: AgentRun, to: RunStatus, payload: Payload, *, reason: str, told: Sequence[Entry], changes: Mapping[str, Any]
+    run: AgentRun,
+    to: RunStatus,
+    payload: Payload,
+    *,
+    reason: str,
+    explained_by: Sequence[Entry],
+    changes: Mapping[str, Any],
 ) -> list[Entry]:
-    """Return the `error` event to append before the move; empty if no error caused it or `told` holds one already."""
-    if any(isinstance(entry.payload, Error) for entry in told):
+    """Return the `error` event to append before the move; empty without an error, or if `explained_by` has one."""
+    if any(isinstance(entry.payload, Error) for entry in explained_by):
         return []
     if to is RunStatus.FAILED:
         failed = payload if isinstance(payload, RunFailed) else None
@@ -35,9 +41,9 @@ def before(
     if to is RunStatus.STOPPED and reason == REPEATED_CALLS:
         return entry(run, REPEATED_CALLS, payload.message or "")
     if to is RunStatus.PAUSED and reason not in _NO_ERROR:
-        word = changes.get("error_type") or run.error_type or reason
-        word = MAX_TURNS if reason == PauseReason.MAX_STEPS else word
-        return entry(run, word, changes.get("error_message") or getattr(payload, "detail", None) or "")
+        error_type = changes.get("error_type") or run.error_type or reason
+        error_type = MAX_TURNS if reason == PauseReason.MAX_STEPS else error_type
+        return entry(run, error_type, changes.get("error_message") or getattr(payload, "detail", None) or "")
     return []
 
 
@@ -50,5 +56,5 @@ def entry(run: AgentRun, error_type: str, text: str) -> list[Entry]:
         is_of_tool = str(last.payload.get("context") or "").startswith("tool:")
         if not is_of_tool:
             return []
-    shown, _ = preview(text, TEXT_BYTES)
-    return [Entry(Error(error_type=error_type[:64], error=shown or None), step=step)]
+    short, _ = preview(text, TEXT_BYTES)
+    return [Entry(Error(error_type=error_type[:64], error=short or None), step=step)]

@@ -123,11 +123,11 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             command.save(force_insert=True)
             command_outcomes.mark_applied([command])
             opened.append(received)
-        made = transcript.add_requests(
+        messages = transcript.add_requests(
             run, _first_messages(opening, origin), step=run.step_base + 1, epoch=None, position=0
         )
-        said = [replace(transcript.added(row), phase=Phase.QUEUED) for row, _ in made]
-        log.append(run.pk, [*opened, *said], source=Source.WEB)
+        added = [replace(transcript.added(row), phase=Phase.QUEUED) for row, _ in messages]
+        log.append(run.pk, [*opened, *added], source=Source.WEB)
         log.announce_run(project.pk, run.pk)
         wake(run.pk)
     return run
@@ -200,12 +200,12 @@ def _changed(opening: Opening, forked_from: AgentRun) -> list[str]:
 
 
 def _created(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
-    shown, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", SHORT_PREVIEW)
+    short, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", SHORT_PREVIEW)
     fork = origin.forked_at
     return RunCreated(
         agent=str(opening.config.get("agent_id")),
         agent_version=opening.config.get("version"),
-        prompt=shown or None,
+        prompt=short or None,
         parent_run_id=str(origin.parent_run.pk) if origin.parent_run else None,
         resumed_from=str(origin.resumed_from.pk) if origin.resumed_from else None,
         forked_from=str(fork.run_id) if fork else None,

@@ -138,8 +138,8 @@ def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
 
 def received(command: RunCommand) -> Entry:
     text = command.payload.get("message")
-    shown: JsonValue = {"message": text[:280]} if isinstance(text, str) else None
-    payload = CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=shown)
+    preview_of_payload: JsonValue = {"message": text[:280]} if isinstance(text, str) else None
+    payload = CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=preview_of_payload)
     return Entry(payload, ref_id=command.pk)
 
 
@@ -164,8 +164,8 @@ def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         command = RunCommand.objects.create(
             run=run, key=key, type=kind, payload=payload, created_by=by, received_at=timezone.now()
         )
-        told = replace(received(command), phase=transitions.PHASES[run.state])
-        log.append(run.pk, [told], source=Source.WEB)
+        entry = replace(received(command), phase=transitions.PHASES[run.state])
+        log.append(run.pk, [entry], source=Source.WEB)
         _act_now(run, command)
         chaos.point("command.in_transaction")
     return Posted(run, was, command, new=True)

@@ -39,10 +39,10 @@ def open_question(run: AgentRun) -> OpenQuestion | None:
     call = _asking(run) if waits(run) else None
     if call is None:
         return None
-    given = call.input if isinstance(call.input, dict) else {}
-    choices = given.get("choices")
+    arguments = call.input if isinstance(call.input, dict) else {}
+    choices = arguments.get("choices")
     offered = [str(choice) for choice in choices] if isinstance(choices, list) else []
-    return OpenQuestion(call, str(given.get("question") or ""), offered)
+    return OpenQuestion(call, str(arguments.get("question") or ""), offered)
 
 
 def answer(run: AgentRun, command: RunCommand) -> None:
@@ -63,11 +63,11 @@ def _asking(run: AgentRun) -> AgentRunToolCall | None:
     return planned.order_by("step_number", "id").first()
 
 
-def _close(call: AgentRunToolCall, said: str) -> None:
+def _close(call: AgentRunToolCall, text: str) -> None:
     """Start and end it at once: between the two lies nothing but the person who answers. An answer is never cut."""
     started = tool_starts.start_call(call, attempt=0)
     call.save(update_fields=["status", "starts", "started_at"])
-    result = CallResult(ToolStatus.COMPLETED, said, attempts=1)
+    result = CallResult(ToolStatus.COMPLETED, text, attempts=1)
     position = transcript.last_position(call.run_id) + 1
     closed = tool_results.close(call, result, position=position, epoch=None, source=Source.WEB, before=[started])
     writes.write(closed.commit)

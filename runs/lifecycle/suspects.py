@@ -69,11 +69,11 @@ def candidates(limit: int, *, clear_only: bool = False) -> list[Candidate]:
     if clear_only:
         runs = runs.exclude(status=RunStatus.QUEUED, died__gt=0)
     rows = runs.values_list("pk", F("status"), F("died"))[:limit]
-    found = []
+    candidates = []
     for run_id, status, deaths in rows:
         lapsed = status == RunStatus.RUNNING
-        found.append(Candidate(run_id, lapsed, deaths + lapsed))
-    return found
+        candidates.append(Candidate(run_id, lapsed, deaths + lapsed))
+    return candidates
 
 
 def pause_s(deaths: int) -> float:

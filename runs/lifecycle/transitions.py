@@ -76,7 +76,7 @@ def move(
     reason: str = "",
     epoch: int | None = None,
     ref_id: UUID | None = None,
-    told: Sequence[Entry] = (),
+    explained_by: Sequence[Entry] = (),
     **changes: Any,
 ) -> None:
     """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed; `told` are
@@ -100,9 +100,9 @@ def move(
         if to.terminal or to is RunStatus.PAUSED:
             tool_results.close_open_calls(run, epoch=epoch, source=source)
             command_outcomes.close(run.pk, to)
-        error = causes.before(run, to, payload, reason=reason, told=told, changes=changes)
+        error = causes.before(run, to, payload, reason=reason, explained_by=explained_by, changes=changes)
         moved = Entry(payload, phase=PHASES[to], ref_id=ref_id)
-        log.append(run.pk, [*error, *told, moved], source=source, epoch=epoch)
+        log.append(run.pk, [*error, *explained_by, moved], source=source, epoch=epoch)
         log.announce_run(run.project_id, run.pk)
         if to is RunStatus.PAUSED:
             pause_notifications.notify(run, payload, reason)
@@ -168,10 +168,10 @@ def fence(run: AgentRun, *, by: str) -> None:
     epoch = run.lease_epoch + 1
     with transaction.atomic():
         log.raise_epoch(run.pk, epoch)
-        asked = log.open_turn(run.pk)
-        if asked is not None:
-            abandoned = LlmTurnAbandoned(attempt=asked.payload.get("attempt"), reason="killed", usage="unknown")
-            entries = [Entry(abandoned, phase=PHASES[run.state], step=asked.step)]
+        open_turn = log.open_turn(run.pk)
+        if open_turn is not None:
+            abandoned = LlmTurnAbandoned(attempt=open_turn.payload.get("attempt"), reason="killed", usage="unknown")
+            entries = [Entry(abandoned, phase=PHASES[run.state], step=open_turn.step)]
             writes.count_abandoned(run.pk, run.lease_epoch, entries)
             log.append(run.pk, entries, source=Source.WEB)
         paused = RunPaused(reason=PauseReason.OPERATOR, by=by or None, detail="killed")
@@ -268,8 +268,8 @@ def _lost(run: AgentRun, epoch: int | None) -> Exception:
 
 def _end_attempt(run: AgentRun, reason: str, **changes: Any) -> None:
     """Close the open attempt, if there is one; a reason that its worker gave itself stays."""
-    told = Case(When(end_reason="", then=Value(reason)), default=F("end_reason"))
-    Attempt.objects.filter(run=run, ended_at=None).update(**{"ended_at": Now(), "end_reason": told} | changes)
+    end_reason = Case(When(end_reason="", then=Value(reason)), default=F("end_reason"))
+    Attempt.objects.filter(run=run, ended_at=None).update(**{"ended_at": Now(), "end_reason": end_reason} | changes)
 
 
 def _deaths(run: AgentRun) -> int:

@@ -1,1 +1,1 @@
-"""What an agent's policies do about a run that nobody watches."""
+"""The policies of an agent, applied to a run that nobody watches."""

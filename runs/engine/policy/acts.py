@@ -1,7 +1,7 @@
-"""What a policy does about a run: one guarded move, with its `policy.applied` event in the same transaction.
+"""Apply a policy to a run: one guarded move, with its `policy.applied` event in the same transaction.
 
-A worker that dies leaves a run about which the next one decides the same. What somebody has asked for meanwhile (a
-stop, a pause, a message) goes before: see `DecideAgain`.
+If a worker dies before the commit, the next one decides the same. A stop, a pause or a message that arrives meanwhile
+goes first: see `DecideAgain`.
 """
 
 from __future__ import annotations
@@ -42,69 +42,72 @@ from timeline.models import Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 NUDGE = "You have not said that you are done. Go on with the task; when it is finished, call `done` with the result."
-#: Of a text in an event.
+#: Characters of a text in an event.
 MOST = 1_000
 
 
 @dataclass(frozen=True)
 class Occasion:
-    """What has happened to a run."""
+    """Something that happened to a run and that a policy may be about."""
 
     trigger: Trigger
-    #: For a run that fails of it.
+    #: The error, if the run fails because of it.
     error_type: str
     error: str
-    #: What the trigger alone does not say.
+    #: Details beyond the trigger.
     detail: str
     kind: ErrorKind = ErrorKind.OTHER
-    #: Of on_prompt.
-    asked: Question | None = None
+    #: The question, for on_prompt.
+    question: Question | None = None
 
 
 @dataclass(frozen=True)
 class PolicyAct:
-    """What a policy wants done about an occasion, and how the event of it begins."""
+    """A rule to apply to an occasion, and the event that will say so."""
 
     held: Held
     occasion: Occasion
     rule: PolicyRule
-    told: PolicyApplied
+    applied: PolicyApplied
 
     @property
     def by(self) -> str:
+        """The name of the policy as the author of commands and events."""
         return inbox.policy_name(self.occasion.trigger)
 
     def explained(self, **more: Any) -> dict[str, Any]:
-        """The policy's part of a move."""
+        """Return the arguments of a move that name the policy as its source. `more` changes the event."""
         occasion = self.occasion
         is_error = occasion.trigger is Trigger.ON_ERROR
         error = causes.entry(self.held.run, occasion.error_type, clean(occasion.error) or "") if is_error else []
-        return {"source": Source.POLICY, "told": [*error, Entry(self.told.model_copy(update=more))]}
+        return {"source": Source.POLICY, "explained_by": [*error, Entry(self.applied.model_copy(update=more))]}
 
 
-def act(held: Held, wanted: Policies, occasion: Occasion) -> Progress | None:
-    """Do what the policy wants; None where no rule is about this."""
-    made = attempts_made(held.run, wanted, occasion)
-    verdict = policies.decide(wanted, occasion.trigger, made=made, kind=occasion.kind)
+def act(held: Held, rules: Policies, occasion: Occasion) -> Progress | None:
+    """Apply the policy for an occasion. Returns None if no rule is about it."""
+    attempts = attempts_made(held.run, rules, occasion)
+    verdict = policies.decide(rules, occasion.trigger, made=attempts, kind=occasion.kind)
     if verdict is None:
         return None
     rule = verdict.rule
-    told = PolicyApplied(
+    applied = PolicyApplied(
         trigger=occasion.trigger,
         action=rule.action,
         kind=occasion.kind if occasion.trigger is Trigger.ON_ERROR else None,
-        attempt=made + 1 if rule.counted else None,
+        attempt=attempts + 1 if rule.counted else None,
         attempts=rule.attempts if rule.counted or verdict.exhausted else None,
         exhausted=verdict.exhausted or None,
         gate=rule.run,
         reason=clean(occasion.detail),
     )
-    return _ACTS[rule.action](PolicyAct(held, occasion, rule, told))
+    return _ACTS[rule.action](PolicyAct(held, occasion, rule, applied))
 
 
-def attempts_made(run: AgentRun, wanted: Policies, occasion: Occasion) -> int:
-    """How often a policy has acted on such an occasion in the lineage, whoever resumed it in between: what is counted
-    are the rows that the acts left, so it survives every restart. Each rule of on_error has its own attempts."""
+def attempts_made(run: AgentRun, rules: Policies, occasion: Occasion) -> int:
+    """Return how often a policy has acted on such an occasion in the lineage.
+
+    Counted by stored rows, so a restart or a resume does not reset it. Each rule of on_error has its own attempts.
+    """
     if occasion.trigger is Trigger.ON_IDLE:
         return inbox.policy_turns(run.root_run_id, occasion.trigger)
     resumed = AgentRun.objects.filter(
@@ -112,25 +115,27 @@ def attempts_made(run: AgentRun, wanted: Policies, occasion: Occasion) -> int:
     )
     if occasion.trigger is not Trigger.ON_ERROR:
         return resumed.count()
-    rule = rule_for(wanted, occasion.trigger, occasion.kind)
+    rule = rule_for(rules, occasion.trigger, occasion.kind)
     kinds = map(kind_of, resumed.values_list("error_type", flat=True))
-    return sum(rule_for(wanted, occasion.trigger, kind) is rule for kind in kinds)
+    return sum(rule_for(rules, occasion.trigger, kind) is rule for kind in kinds)
 
 
 def _nudge(act: PolicyAct) -> Progress:
-    """A user turn by way of the inbox, under a key of its own: it is delivered once, whoever drives the run then."""
+    """Send a message to the agent through the inbox, under a key of its own, so that it is delivered once."""
     run, epoch = act.held.run, act.held.epoch
-    number = act.told.attempt or 1
-    command, said = inbox.policy_turn(run.pk, act.rule.message or NUDGE, trigger=act.occasion.trigger, number=number)
-    told = act.explained()["told"]
+    number = act.applied.attempt or 1
+    command, received = inbox.policy_turn(
+        run.pk, act.rule.message or NUDGE, trigger=act.occasion.trigger, number=number
+    )
+    applied = act.explained()["explained_by"]
 
     def write() -> None:
         with transaction.atomic():
-            # Whoever posts a command holds this row: see runs.lifecycle.inbox.
+            # Posting a command locks this row too: see runs.lifecycle.inbox.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
             if inbox.waiting(run.pk):
                 raise DecideAgain
-            log.append(run.pk, [*told, said], source=Source.POLICY, epoch=epoch)
+            log.append(run.pk, [*applied, received], source=Source.POLICY, epoch=epoch)
             command.save(force_insert=True)
 
     there = RunCommand.objects.filter(run=run, key=command.key)
@@ -150,12 +155,12 @@ def _fail(act: PolicyAct) -> Progress:
 
 
 def _resume(act: PolicyAct) -> Progress:
-    """Wait, without a worker, for the time at which the policy resumes it: see `policy_waits`."""
+    """Let the run wait until its policy resumes it: see runs.engine.policy.due_resumes."""
     run, occasion = act.held.run, act.occasion
     if run.step_count >= settings.AGENTOPS_MAX_TOTAL_STEPS:
         why = f"the maximum total steps of {settings.AGENTOPS_MAX_TOTAL_STEPS} are used up"
-        return _escalate(replace(act, told=act.told.model_copy(update=_ESCALATED)), why)
-    wait = policies.wait_s(act.rule, (act.told.attempt or 1) - 1)
+        return _escalate(replace(act, applied=act.applied.model_copy(update=_ESCALATED)), why)
+    wait = policies.wait_s(act.rule, (act.applied.attempt or 1) - 1)
     until = _database_time(run) + timedelta(seconds=wait)
     reason = WaitReason(occasion.trigger)
     message, _ = REDACTOR.clean_text(occasion.error)
@@ -168,16 +173,16 @@ def _resume(act: PolicyAct) -> Progress:
 
 
 def _escalate(act: PolicyAct, why: str = "") -> Progress:
-    """Hand it to people. One that asks goes on waiting for the answer, which they can give; any other one pauses."""
+    """Notify people. A run with a question keeps waiting for the answer; any other run pauses."""
     run, occasion = act.held.run, act.occasion
-    told = act.told.model_copy(update={"reason": clean(": ".join(filter(None, [occasion.detail, why])))})
-    explained = replace(act, told=told).explained()
-    then = partial(tell_people, run, told)
-    if occasion.asked is not None:
+    applied = act.applied.model_copy(update={"reason": clean(": ".join(filter(None, [occasion.detail, why])))})
+    explained = replace(act, applied=applied).explained()
+    then = partial(tell_people, run, applied)
+    if occasion.question is not None:
         assert isinstance(act.held, Drive)
         unless = SPOKEN_TO | ASKED_TO_END
-        return ending.wait_for_answer(act.held, occasion.asked, then=then, unless=unless, **explained)
-    paused = RunPaused(reason=PauseReason.ESCALATED, by=act.by, detail=told.describe())
+        return ending.wait_for_answer(act.held, occasion.question, then=then, unless=unless, **explained)
+    paused = RunPaused(reason=PauseReason.ESCALATED, by=act.by, detail=applied.describe())
     return leave(
         act.held, RunStatus.PAUSED, paused, reason=PauseReason.ESCALATED, then=then,
         unless=ASKED_TO_END, **explained,
@@ -185,16 +190,16 @@ def _escalate(act: PolicyAct, why: str = "") -> Progress:
 
 
 def _gate(act: PolicyAct) -> Progress:
-    """Ask the gate, outside of any transaction; it says whether the run counts as done."""
+    """Run the gate, outside of any transaction. Its result says whether the run counts as done."""
     drive = act.held
     assert isinstance(drive, Drive)
     assert act.rule.run is not None
     verdict = _verdict(drive, act)
     drive.check()
-    told = act.told.model_copy(update={"passed": verdict.passed, "output": verdict.output or None})
+    applied = act.applied.model_copy(update={"passed": verdict.passed, "output": verdict.output or None})
     if verdict.passed:
-        return _done(replace(act, told=told.model_copy(update={"reason": verdict.why})))
-    return _escalate(replace(act, told=told), verdict.why)
+        return _done(replace(act, applied=applied.model_copy(update={"reason": verdict.why})))
+    return _escalate(replace(act, applied=applied), verdict.why)
 
 
 def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
@@ -210,25 +215,25 @@ def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
     return verdict
 
 
-def tell_people(run: AgentRun, told: PolicyApplied) -> None:
-    """The notification of an escalation, in its transaction."""
+def tell_people(run: AgentRun, applied: PolicyApplied) -> None:
+    """Notify the project of an escalation, in the caller's transaction."""
     title, _ = REDACTOR.clean_text(f"Escalated: {run.title or run.agent_config.get('agent_id') or run.pk}")
-    text, _ = REDACTOR.clean_text(told.describe())
+    text, _ = REDACTOR.clean_text(applied.describe())
     notifications.notify(run.project_id, kind=notifications.Kind.ESCALATED, title=title, text=text, run_id=run.pk)
 
 
 def clean(text: str) -> str | None:
-    """Redacted before it is cut: half a secret is none that anybody recognises."""
+    """Redact a text and cut it for an event; None if nothing is left."""
     return REDACTOR.clean_text(text)[0][:MOST] or None
 
 
 def _database_time(run: AgentRun) -> datetime:
-    """Cooldowns are judged by the database's clock, so they are set by it too."""
+    """Return the database's time, by which cooldowns are judged."""
     now: datetime = AgentRun.objects.annotate(now=Now()).values_list("now", flat=True).get(pk=run.pk)
     return now
 
 
-#: What was asked of a run goes before a policy that lets it fail.
+#: Commands that go before a policy that ends the run as failed.
 _UNLESS_FAILED: dict[Trigger, frozenset[Any]] = {
     Trigger.ON_ERROR: ASKED_TO_END,
     Trigger.ON_DEAD: ASKED_TO_END,

@@ -1,8 +1,8 @@
-"""The waits of policies: a run whose policy wants it resumed is resumed here, when its time has come.
+"""Resume the runs whose policy has scheduled it, when their time has come.
 
 Called by every worker's sweep. One transaction moves the run from waiting to paused and on to resumed, by the same
-function as everybody's resume, so there is one successor whoever comes first: another sweep, or somebody who paused,
-killed or resumed it by hand.
+function as every resume, so there is one successor, whoever comes first: another sweep, or a person who paused, killed
+or resumed the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH = 100
 
 
 def end_waits() -> int:
-    """Resume the runs whose cooldown is over, by the database's clock; how many went on."""
+    """Resume the runs whose cooldown is over by the database's clock. Returns how many continued."""
     return sum(_ended(run_id) for run_id in _due().values_list("pk", flat=True)[:BATCH])
 
 
@@ -40,7 +40,7 @@ def _due() -> RunQuerySet:
 
 
 def _ended(run_id: UUID) -> bool:
-    """Whether this one went on. What is wrong with it must not keep the others waiting."""
+    """Resume one run, and return whether it continues. An error in one run does not keep others waiting."""
     try:
         with transaction.atomic():
             return _end(run_id)
@@ -56,7 +56,7 @@ def _end(run_id: UUID) -> bool:
     mine = _due().select_for_update(skip_locked=True, no_key=True, of=("self",))
     run = mine.filter(pk=run_id).first()
     if run is None:
-        return False  # another sweep was faster, or somebody
+        return False  # another sweep or a person was faster
     trigger = Trigger(run.status_reason)
     try:
         with transaction.atomic():
@@ -76,25 +76,25 @@ def _resume(run: AgentRun, trigger: Trigger) -> None:
 
 
 def _rule(run: AgentRun, trigger: Trigger) -> PolicyRule:
-    """The rule that it waits for. A run keeps the agent that it was created with, so it is still there."""
-    wanted = policies.parse(run.agent_config.get("policies") or {})
-    rule = rule_for(wanted, trigger, kind_of(run.error_type))
+    """Return the rule that scheduled the resume, from the definition that the run keeps of its agent."""
+    rules = policies.parse(run.agent_config.get("policies") or {})
+    rule = rule_for(rules, trigger, kind_of(run.error_type))
     if rule is None or rule.action is not PolicyAction.RESUME:
         raise policies.InvalidPolicy(f"{trigger} has no rule any more that resumes it", [trigger])
     return rule
 
 
 def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
-    """It cannot be resumed: its steps are used up, or the policy is of no use any more."""
-    told = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=acts.clean(why))
-    paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=told.describe())
+    """Pause the run and notify people: its steps are used up, or its policy is invalid."""
+    applied = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=acts.clean(why))
+    paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=applied.describe())
     transitions.move(
         run,
         RunStatus.PAUSED,
         paused,
         source=Source.POLICY,
         reason=PauseReason.ESCALATED,
-        told=[Entry(told)],
+        explained_by=[Entry(applied)],
         not_before=None,
     )
-    acts.tell_people(run, told)
+    acts.tell_people(run, applied)

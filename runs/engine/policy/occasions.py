@@ -1,4 +1,4 @@
-"""What happens to a run that a policy may be about, and what becomes of it where no rule says so."""
+"""The occasions on which a policy may act on a run, and what happens without a rule for them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from runs.statuses import WaitReason
 
 
 def on_error(drive: Drive, failure: Failure) -> Progress:
-    """The model has failed, and it is not asked again. Without a policy the run pauses; it fails only where nobody can
-    resume it. A recording that ends is no failure of a model."""
+    """The model failed and no attempt is left. Without a rule the run pauses, or fails if it cannot be resumed.
+
+    A recording that ends is not an error of the model: the run pauses.
+    """
     if failure.error_type == FixtureExhausted.code:
         return ending.pause_exhausted(drive, failure.message)
     kind = kind_of(failure.error_type)
@@ -38,36 +40,38 @@ def on_error(drive: Drive, failure: Failure) -> Progress:
 
 
 def on_max_steps(drive: Drive) -> Progress:
-    """The run has used up its steps: an error only to a rule that says so. Without one it pauses."""
-    made = f"{drive.run.step_count} steps made"
-    occasion = Occasion(Trigger.ON_ERROR, causes.MAX_TURNS, made, made, ErrorKind.MAX_TURNS)
+    """The run has used up its steps. It pauses unless a rule of on_error names `max_turns`."""
+    detail = f"{drive.run.step_count} steps made"
+    occasion = Occasion(Trigger.ON_ERROR, causes.MAX_TURNS, detail, detail, ErrorKind.MAX_TURNS)
     return acts.act(drive, drive.policies, occasion) or ending.pause_max_steps(drive)
 
 
 def on_unopened(run: AgentRun, lease: Lease, error: Exception) -> Progress:
-    """The run cannot be loaded as its agent says. No gate could say that it is done, and without a policy it pauses:
-    what is missing can come back. Only a conversation that cannot be read ends it. What was asked of it goes before."""
+    """The run cannot be loaded. Without a rule it pauses, since what is missing can come back.
+
+    It fails only if its conversation cannot be read. A pending stop or pause goes first. A gate is not run.
+    """
     held = Unopened(run, lease)
     try:
-        wanted = policies.parse(run.agent_config.get("policies") or {})
+        rules = policies.parse(run.agent_config.get("policies") or {})
     except ValueError:
-        wanted = Policies(rules={})
+        rules = Policies(rules={})
     while True:
         try:
-            return _leave_unopened(held, wanted, error)
+            return _leave_unopened(held, rules, error)
         except DecideAgain:
             continue
 
 
-def _leave_unopened(held: Unopened, wanted: Policies, error: Exception) -> Progress:
+def _leave_unopened(held: Unopened, rules: Policies, error: Exception) -> Progress:
     pending, error_type = inbox.waiting(held.run.pk), "unusable_agent"
     if RunCommand.Type.STOP in pending:
         return ending.stop(held)
     if RunCommand.Type.PAUSE in pending:
         return ending.pause(held)
-    rule = rule_for(wanted, Trigger.ON_ERROR)
+    rule = rule_for(rules, Trigger.ON_ERROR)
     if rule is not None and rule.action is not PolicyAction.GATE:
-        progress = acts.act(held, wanted, Occasion(Trigger.ON_ERROR, error_type, str(error), str(error)))
+        progress = acts.act(held, rules, Occasion(Trigger.ON_ERROR, error_type, str(error), str(error)))
         assert progress is not None
         return progress
     if isinstance(error, ValidationError):
@@ -77,7 +81,7 @@ def _leave_unopened(held: Unopened, wanted: Policies, error: Exception) -> Progr
 
 
 def on_dead(drive: Drive) -> Progress:
-    """The worker before has died, and this one has taken over; CONTINUE where nobody wants more than that."""
+    """The last worker died and this one has taken over. Returns CONTINUE without a rule for that."""
     if inbox.waiting(drive.run.pk) & ASKED_TO_END:
         return Progress.CONTINUE
     where = f"in step {drive.run.step_count + 1}"
@@ -87,22 +91,22 @@ def on_dead(drive: Drive) -> Progress:
     except (DecideAgain, StopAsked):
         return Progress.CONTINUE
     except LetGo:
-        # Queued for this reason, whoever takes it up decides about the death.
+        # The reason makes the next worker decide about the death.
         return ending.hand_back(drive, WaitReason.ON_DEAD)
 
 
 def on_idle(drive: Drive) -> Progress:
-    """It answered, and did not say that it is done. Only asked where a rule is about that."""
+    """The agent answered without calling a tool that ends the run. Called only if a rule is about that."""
     error = "it answered without saying that it is done"
     return acts.act(drive, drive.policies, Occasion(Trigger.ON_IDLE, "idle", error, "")) or Progress.CONTINUE
 
 
 def on_prompt(drive: Drive) -> Progress:
-    """It asks a person. Without a policy, and where somebody is talking to it, it waits for the answer."""
+    """The agent asks a person. Without a rule, and with a message pending, the run waits for the answer."""
     question = open_call.question(drive)
     assert question is not None
     text = question.question
-    occasion = Occasion(Trigger.ON_PROMPT, "asked", f"it asks: {text}", text, asked=question)
+    occasion = Occasion(Trigger.ON_PROMPT, "asked", f"it asks: {text}", text, question=question)
     progress = None
     if not inbox.waiting(drive.run.pk) & SPOKEN_TO:
         progress = acts.act(drive, drive.policies, occasion)

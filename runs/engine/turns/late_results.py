@@ -1,7 +1,7 @@
-"""What a tool answers when nobody waits for it any more: kept in the log, as nothing but what it is.
+"""The output of a tool that arrives too late, kept as an event in the log.
 
-The run may have been taken over, stopped or ended meanwhile, or the call given up; its
-result is another one, or stays unknown. Who has to say what came of such a call can read here what its tool said.
+The run may have been taken over, stopped or ended meanwhile, or the call has timed out, so its result is another one,
+or is unknown. The event helps whoever resolves the outcome.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def keep(call: AgentRunToolCall, output: Output) -> None:
-    """Never raises: nobody waits for this, and nothing depends on it."""
+    """Append the output to the log. Never raises: nothing depends on it."""
     try:
         _append(call, preview(_words(output))[0])
     except (Error, LogError) as error:
@@ -33,7 +33,7 @@ def keep(call: AgentRunToolCall, output: Output) -> None:
 
 
 def keep_and_close(call: AgentRunToolCall, result: ToolResult) -> None:
-    """The same, in a thread whose connection nobody else closes."""
+    """Call `keep` in a thread whose database connections nobody else closes."""
     try:
         keep(call, result.output)
     finally:
@@ -41,17 +41,17 @@ def keep_and_close(call: AgentRunToolCall, result: ToolResult) -> None:
 
 
 def _append(call: AgentRunToolCall, text: str) -> None:
-    """Without an epoch: it is no word of a worker about the run, so the fence does not keep it out."""
+    """Append the event without an epoch, so that the fence does not refuse it."""
     with transaction.atomic():
-        # Its row is locked, so that it does not end between the look and the event, which is late after an end.
+        # Locked, so that the run does not end between this query and the event, which says whether it was late.
         run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=call.run_id).first()
         if run is None:
             return
-        told = ToolOutput(call_id=call.call_id, text=text, late=True)
-        entry = Entry(told, phase=PHASES[run.state], step=call.step_number, ref_id=call.pk, late=run.state.terminal)
+        payload = ToolOutput(call_id=call.call_id, text=text, late=True)
+        entry = Entry(payload, phase=PHASES[run.state], step=call.step_number, ref_id=call.pk, late=run.state.terminal)
         log.append(run.pk, [entry], source=Source.WORKER)
 
 
 def _words(output: Output) -> str:
-    """Of a list, the texts: this is for people."""
+    """Return the texts of an output."""
     return output if isinstance(output, str) else "\n".join(item for item in output if isinstance(item, str))

@@ -1,6 +1,6 @@
-"""Reading a model's stream: it is read on the loop, and its text is put together here for the log.
+"""Read the stream of a model on the event loop, and collect its text for the log.
 
-Nothing is written here: the caller commits what is due.
+Nothing is written here: the caller commits what is ready.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingD
 from timeline.log import Entry
 from timeline.redaction.redact import Stream
 
-#: Seconds without a sign from the model after which the call has failed.
+#: Seconds without data from the model after which the call has failed.
 IDLE_S = 60.0
-#: The first text is shown at once; the pause tells an answer that streams from one that came whole.
+#: Seconds before the first text goes out; within them, an answer that comes whole is not split.
 FIRST_PAUSE_S = 0.025
 FLUSH_S = 0.25
 FLUSH_BYTES = 4096
@@ -41,7 +41,7 @@ FLUSH_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class TextChunk:
-    """The next text of a block of the answer; `ends` where it was the last."""
+    """The next text of a block of the answer. `ends` marks the last one."""
 
     kind: str
     index: int
@@ -51,15 +51,15 @@ class TextChunk:
 
 @dataclass
 class ModelCallState:
-    """A model call, as far as it has come: what is known of it should it be abandoned."""
+    """The progress of a model call, for the case that it is abandoned."""
 
     stream: StreamedResponse | None = None
-    #: Whether the provider counts nothing for it.
+    #: Whether the provider refused the call, and so counts nothing for it.
     refused: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def usage(self) -> ModelResponse | None:
-        """What the provider has told so far, without the parts; None where it told nothing."""
+        """Return the usage that the provider has reported so far, without parts; None if it has reported none."""
         stream = self.stream
         if stream is None or not (stream.usage.input_tokens or stream.usage.output_tokens):
             return None
@@ -75,7 +75,7 @@ async def read(
     idle_s: float = IDLE_S,
     state: ModelCallState | None = None,
 ) -> ModelResponse:
-    """The whole answer; its text goes to `put` as it comes, and what it is to cost to `state`."""
+    """Return the whole answer. Each text goes to `put` when it arrives, and the usage to `state`."""
     loop, state, events = asyncio.get_running_loop(), state or ModelCallState(), 0
     try:
         async with asyncio.timeout(idle_s) as limit, request as stream:
@@ -112,20 +112,20 @@ def _chunk(event: ModelResponseStreamEvent) -> TextChunk | None:
 
 @dataclass
 class _Block:
-    """A text or a thought of the answer, on its way through the redactor."""
+    """A text or a thought of the answer, passing through the redactor."""
 
     stream: Stream = field(default_factory=Stream)
-    #: Clean text that is not in the log yet.
+    #: Redacted text that is not in the log yet.
     ready: list[str] = field(default_factory=list)
     is_shown: bool = False
 
 
 @dataclass
 class Deltas:
-    """Puts chunks together: the first goes out at once, then at most every 250 ms or 4 KiB.
+    """Collects chunks into deltas: the first goes out at once, then at most every 250 ms or 4 KiB.
 
-    Text leaves through a redactor, which holds back what could still become a secret until the block ends. The deltas
-    of a block, joined, are the block.
+    Text passes a redactor that holds back what may become a secret until the block ends. The joined deltas of a
+    block are its text.
     """
 
     step: int
@@ -146,7 +146,7 @@ class Deltas:
             self._size += len(clean)
 
     def wait_s(self) -> float:
-        """How long to wait for the next chunk before what is ready should go out."""
+        """Return the seconds to wait for the next chunk before sending what is ready."""
         if not self.is_ready:
             return FLUSH_S
         pause = FLUSH_S if self.flushed else FIRST_PAUSE_S
@@ -161,14 +161,14 @@ class Deltas:
         return self.is_ready and (full or self.wait_s() == 0.0)
 
     def take(self) -> list[Entry]:
-        """What is ready, as deltas. What the redactor holds back stays there: cut in two, a secret is none."""
+        """Return what is ready as deltas. Text that the redactor holds back stays there."""
         entries = [self._delta(part, block) for part, block in self._blocks.items() if block.ready]
         self._size, self._since = 0, time.monotonic()
         self.flushed += 1
         return entries
 
     def rest(self) -> list[Entry]:
-        """At the end of the answer: the last delta of each block that was streamed, and the others whole."""
+        """Return the last delta of each block that was streamed, and the other blocks whole."""
         for block in self._blocks.values():
             block.ready.append(block.stream.flush())
         in_order = sorted(self._blocks.items(), key=lambda item: item[0][1])
@@ -179,7 +179,7 @@ class Deltas:
         text, block.ready, block.is_shown = "".join(block.ready), [], True
         kind, index = part
         delta = LlmTextDelta if kind == "text" else LlmThinkingDelta
-        # Redacted as one text: looked through again piece by piece, it could become another one.
+        # Redacted as one text: redacting the pieces again could change it.
         return Entry(delta(text=text, index=index), step=self.step, clean=True)
 
     def _whole(self, part: tuple[str, int], block: _Block) -> Entry:

@@ -1,6 +1,6 @@
-"""One model turn: ask, retry, and commit the answer with the calls it plans before any of them is made.
+"""One model turn: call the model, retry, and commit the answer with its planned calls before any of them runs.
 
-No transaction is open while the model is asked.
+No transaction is open during the call.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from timeline.events.notice import ContextTrimmed
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 
-#: Leaves room in the column for the suffix of a repeated id.
+#: Leaves room in the column for the suffix of a repeated ID.
 MAX_CALL_ID = 240
 
 
@@ -55,16 +55,17 @@ class _FailedAttempt:
 
 
 def turn_start(drive: Drive, attempt: int) -> Entry:
+    """Return the event of the start of the next model call. Attempts count from 0."""
     step = drive.run.step_count + 1
     payload = LlmTurnStart(attempt=attempt or None, model=drive.config["model"], call=step)
     return Entry(payload, step=step, clean=True)
 
 
 def ask(drive: Drive, *, started: bool) -> Answered | NoAnswer:
-    """Ask the model until it answers or the attempts are used up, and commit the answer.
+    """Call the model until it answers or the attempts are used up, and commit the answer.
 
-    `started`: whether the start of the first attempt is committed already. Raises `StopAsked` and `LetGo`, after the
-    attempt is closed in the log.
+    `started` says whether the start of the first attempt is committed already. Raises `StopAsked` and `LetGo` after
+    closing the attempt in the log.
     """
     failed = drive.failed_attempts
     while True:
@@ -87,7 +88,7 @@ def ask(drive: Drive, *, started: bool) -> Answered | NoAnswer:
 
 
 def _attempt(drive: Drive, attempt: int) -> Answered | _FailedAttempt:
-    """Ask once, and commit the answer."""
+    """Call the model once, and commit the answer."""
     chaos.point("model.before_call")
     state, began = None, time.monotonic()
     try:
@@ -102,7 +103,7 @@ def _attempt(drive: Drive, attempt: int) -> Answered | _FailedAttempt:
     except StopAsked:
         note(drive.lease, _abandoned(drive, attempt, "stopped", state))
         raise
-    except Exception as error:  # whatever a vendor's library raises: classify() names it
+    except Exception as error:  # whatever a provider's library raises; classify() names it
         now, clean = datetime.now(UTC), masking.without_own_secrets
         failure = retries.classify(error, now, drive.model, clean=clean)
         return _FailedAttempt(failure, _abandoned(drive, attempt, failure.error_type, state))
@@ -111,7 +112,7 @@ def _attempt(drive: Drive, attempt: int) -> Answered | _FailedAttempt:
 
 
 def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[Entry]]:
-    """The whole answer, its text logged as it comes, and what of its text is left to be logged with it."""
+    """Return the whole answer, with the events for the text that was not logged during the stream."""
     call = ModelCall(
         model=drive.config["model"],
         node=drive.node,
@@ -130,7 +131,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
     except LeaseLost:
         raise
     except Exception:
-        # The partial text stays in the log; the caller marks the attempt as abandoned.
+        # The partial text stays in the log; the caller closes the attempt.
         if deltas.is_ready:
             note(drive.lease, *deltas.take())
         raise
@@ -141,7 +142,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
 def _follow(
     drive: Drive, arrived: SimpleQueue[TextChunk | None], deltas: Deltas, future: Future[ModelResponse]
 ) -> None:
-    """Log the text of an answer as it comes, until there is no more."""
+    """Log the text of an answer while it arrives."""
     while True:
         try:
             chunk = arrived.get(timeout=deltas.wait_s())
@@ -151,7 +152,7 @@ def _follow(
             if chunk is None:
                 return
             deltas.add(chunk)
-        # What is ready when the answer has ended is committed with it.
+        # Text that is ready at the end of the answer is committed with it.
         if deltas.due() and not future.done():
             drive.check_for_stop()
             note(drive.lease, *deltas.take())
@@ -159,8 +160,11 @@ def _follow(
 
 
 def _pause(drive: Drive, attempt: int, failed: FailedAttempts, failure: Failure) -> RetryDelay | None:
-    """The pause before the next attempt. After the attempts at once a policy decides; without one for this error the
-    run waits for the end of the outage."""
+    """Return the pause before the next attempt; None if there is none.
+
+    After the immediate attempts a policy decides. Without one for this error, the run waits for the end of the
+    outage.
+    """
     jitter = random.random()  # noqa: S311 - spreads load, guards nothing
     pause = retries.next_attempt(attempt, failure, drive.limits, jitter)
     if pause is not None or rule_for(drive.policies, Trigger.ON_ERROR, kind_of(failure.error_type)) is not None:
@@ -173,7 +177,7 @@ def _pause(drive: Drive, attempt: int, failed: FailedAttempts, failure: Failure)
 def _note_failed(
     drive: Drive, failed: FailedAttempts, failure: Failure, abandoned: Entry, pause: RetryDelay | None
 ) -> None:
-    """Commit the last of the failed attempts, with what the log says of it and of the next one."""
+    """Save the last failed attempt, with its events and that of the next attempt."""
     step, attempt = drive.run.step_count + 1, failed.times - 1
     entries = [abandoned]
     if pause is not None:
@@ -186,7 +190,7 @@ def _note_failed(
 
 
 def _scheduled(drive: Drive, failed: FailedAttempts, failure: Failure, pause: RetryDelay) -> RetryScheduled:
-    """What the log says of the next attempt: which of how many, or until when there are any."""
+    """Return the payload about the next attempt: its number, or the end of the outage period."""
     until = None
     if pause.outage and failed.first_at is not None:
         until = failed.first_at + timedelta(seconds=settings.AGENTOPS_OUTAGE_S)
@@ -206,8 +210,10 @@ def _sleep(drive: Drive, seconds: float) -> None:
 
 
 def _abandoned(drive: Drive, attempt: int, reason: str, state: ModelCallState | None) -> Entry:
-    """The end of a call without an answer, with what the provider counts for it as far as it has said. `state` is None
-    where the model was not called."""
+    """Return the event of a call without an answer, with the usage as far as it is known.
+
+    `state` is None if the model was not called.
+    """
     step = drive.run.step_count + 1
     if state is None or state.refused:
         return Entry(LlmTurnAbandoned(attempt=attempt or None, reason=reason), step=step)
@@ -221,14 +227,14 @@ def _abandoned(drive: Drive, attempt: int, reason: str, state: ModelCallState | 
 
 
 def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attempt: int, duration_ms: int) -> Answered:
-    """Persist before act: the answer, its calls, and `running` of the first, in one transaction."""
+    """Commit the answer, its calls, and the start of the first call, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
     _usable_call_ids(response)
     row, message = transcript.new_row(
         run.pk, drive.conversation.position + 1, response,
         role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch,
     )  # fmt: skip
-    # All else from the message as its row has it: without the characters that no column takes.
+    # The message as stored, without characters that no column accepts.
     response = cast("ModelResponse", message)
     calls = _planned(drive, row, response)
     usage = spending.usage_of(run.pk, step, attempt, response, duration_ms)
@@ -254,7 +260,7 @@ def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attem
 
 
 def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
-    """The user turn that a recording has after this answer, as a command to be committed with it."""
+    """Return the user message that the recording has after this answer, as a command."""
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
     if follow_up.user is None or inbox.has_recorded_turn(drive.run.pk, number=step):
         return []
@@ -262,35 +268,37 @@ def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
 
 
 def _trimmed(drive: Drive) -> list[Entry]:
-    """With the answer, so that it is told once: a request that is made again after a crash was trimmed as before."""
+    """Return the event about trimmed context. It is committed with the answer, so a repeated request logs it once."""
     left = drive.context.left_now
     trimmed = ContextTrimmed(turns=left, tokens=drive.context.tokens)
     return [Entry(trimmed, step=drive.run.step_count + 1, clean=True)] if left else []
 
 
 def _first_to_run(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
-    """The call that may be marked running in the same commit: it has a tool, which asks nobody, and the repeat guard
-    lets it pass. None for an agent that rolls back, which needs a time in which the turn is committed and nothing
-    was started."""
+    """Return the call that may be marked running in the same commit; None if there is none.
+
+    It needs a tool that is no question, and must pass the repeat guard. Agents that roll back start no call here,
+    so that there is a state in which the turn is committed and nothing has started.
+    """
     tool = drive.toolset.get(calls[0].tool_name) if calls else None
     if drive.rolls_back or tool is None or tool.asks:
         return None
-    asked = chain([response], reversed(drive.conversation.history))
-    return calls[0] if repeats.streak(asked, calls[0].call_id) < repeats.STOP_AT else None
+    newest_first = chain([response], reversed(drive.conversation.history))
+    return calls[0] if repeats.streak(newest_first, calls[0].call_id) < repeats.STOP_AT else None
 
 
 def _usable_call_ids(response: ModelResponse) -> None:
-    """Ids that fit their column and are distinct, or results could not be told apart: later ones get a suffix."""
+    """Make the call IDs of an answer unique and short enough for their column, by a suffix."""
     seen: set[str] = set()
     parts = list(response.parts)
     for index, part in enumerate(parts):
         if not isinstance(part, ToolCallPart):
             continue
-        wanted = part.tool_call_id[:MAX_CALL_ID] or "call"
-        call_id, copy = wanted, 1
+        base = part.tool_call_id[:MAX_CALL_ID] or "call"
+        call_id, copy = base, 1
         while call_id in seen:
             copy += 1
-            call_id = f"{wanted}-{copy}"
+            call_id = f"{base}-{copy}"
         seen.add(call_id)
         if call_id != part.tool_call_id:
             parts[index] = replace(part, tool_call_id=call_id)
@@ -298,6 +306,7 @@ def _usable_call_ids(response: ModelResponse) -> None:
 
 
 def _planned(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> list[AgentRunToolCall]:
+    """Return the rows of the calls of an answer."""
     calls: list[AgentRunToolCall] = []
     for part in response.tool_calls:
         tool = drive.toolset.get(part.tool_name)
@@ -311,7 +320,7 @@ def _turn_end(usage: TurnUsage, response: ModelResponse, calls: int) -> LlmTurnE
 
 
 def _counted(usage: TurnUsage) -> dict[str, Any]:
-    """A call's usage, as the payload of an event has it."""
+    """Return the usage as fields of an event."""
     return {
         "attempt": usage.attempt or None,
         "model": usage.model or None,

@@ -1,4 +1,4 @@
-"""The next call of an answer: what the model asked for, and what its tool is given."""
+"""The next open call: its arguments, and the context for its tool."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from runs.tools.base import ToolContext
 from runs.tools.speaking import Question, asked_by
 from timeline.redaction.windows import mask
 
-#: More calls than this in one answer are a runaway model: the rest is answered with an error, not run.
+#: Calls of one answer that are run. The rest get an error: such a model has run away.
 MAX_CALLS = 64
 
 
 def question(drive: Drive) -> Question | None:
-    """What the next open call asks a person; None where it is another one."""
+    """Return the question that the next open call asks a person; None for any other call."""
     if not drive.open_calls:
         return None
     call = drive.open_calls[0]
@@ -28,24 +28,24 @@ def question(drive: Drive) -> Question | None:
 
 
 def arguments(drive: Drive, call: AgentRunToolCall) -> Any:
-    """From the message, which is never redacted: the row's `input` is for people."""
+    """Return the arguments from the message, which is never redacted; the row's `input` is."""
     return next(part for part in _parts(drive) if part.tool_call_id == call.call_id).args or {}
 
 
 def is_too_many(drive: Drive, call: AgentRunToolCall) -> bool:
-    """Whether at least `MAX_CALLS` calls of its answer stand before it."""
+    """Whether at least `MAX_CALLS` calls of the answer come before this one."""
     return [part.tool_call_id for part in _parts(drive)].index(call.call_id) >= MAX_CALLS
 
 
 def context(drive: Drive, call: AgentRunToolCall, *, attempt: int) -> ToolContext:
-    """What the tool of a call is told beside its arguments. Attempts count from 0."""
+    """Return the context for the tool of a call. Attempts count from 0."""
     pk = str(call.pk)
     key = call.idempotency_key or pk
     return _context(drive, call.call_id, pk, key, attempt=attempt, step=call.step_number)
 
 
 def context_of_gate(drive: Drive, name: str) -> ToolContext:
-    """For a tool that no model asked for: the same each time that this gate is asked."""
+    """Return the context for a gate, which no model called: the same each time that it is run."""
     return _context(drive, name, name, f"{drive.run.pk}:{name}", attempt=0, step=drive.run.step_count)
 
 
@@ -65,6 +65,6 @@ def _context(drive: Drive, call_id: str, pk: str, key: str, *, attempt: int, ste
 
 
 def _parts(drive: Drive) -> list[ToolCallPart]:
-    """The calls of the model's last answer: open calls always belong to it."""
+    """Return the calls of the last answer, to which open calls always belong."""
     answer = next(m for m in reversed(drive.conversation.history) if isinstance(m, ModelResponse))
     return answer.tool_calls

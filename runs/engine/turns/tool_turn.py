@@ -1,4 +1,4 @@
-"""One tool call of a turn: marked running, run, and its result committed. No transaction is open while a tool runs."""
+"""One tool call: mark it running, run it, commit its result. No transaction is open while a tool runs."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ from timeline.log import Entry
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
-#: What the retry of a call says of an answer that is an error.
+#: The error type of a retry after a result that the tool itself calls an error.
 SOFT_ERROR = "tool_error"
 
 
 @dataclass(frozen=True)
 class _FailedCall:
-    """Why an attempt did not succeed."""
+    """The reason why an attempt failed."""
 
     error_type: str
     text: str
-    #: Whether the same call may end otherwise.
+    #: Whether a retry may succeed.
     retryable: bool
-    #: None for a soft error, which is part of the tool's answer and is not recorded.
+    #: None for a soft error: it is part of the tool's result, and is not saved as an error.
     error: ToolFailed | None = None
 
 
 def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
-    """Run the next open call and commit its result; the last one of a turn brings the turn's checkpoint along, and the
-    start of the next turn where that follows.
+    """Run the next open call and commit its result.
 
-    `started`: whether the commit before has marked it running, so that nobody can have seen an effect of it. Raises
-    `StopAsked` and `LetGo` where it was interrupted; the row says then that it is running.
+    The last result of a turn is committed with the turn's checkpoint, and with the start of the next turn if one
+    follows. `started` says whether the last commit has marked the call as running, so that it cannot have had an
+    effect yet. Raises `StopAsked` and `LetGo` if interrupted; the call stays `running` then.
     """
     call = drive.open_calls[0]
     chaos.point("hooks.before")
@@ -69,19 +69,19 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
     try:
         return _close(drive, call, result)
     except LeaseLost:
-        if result.duration_ms is not None:  # the tool has run, and whoever has the run now does not know
+        if result.duration_ms is not None:  # the tool has run, and the worker that took the run over does not know
             late_results.keep(call, result.output)
         raise
 
 
 def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult:
-    """Decide by the row's status what may be done, and do it."""
+    """Decide by the status of the row what to do, and do it."""
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
-        return _unknown(call)  # without that time somebody wants it run again: see runs.actions.unknown_calls
+        return _unknown(call)  # without that time it is to run again: see runs.actions.unknown_calls
     lost = call.status == ToolStatus.RUNNING and not started
     if lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
-        # Marked running by a worker that died: whether it took effect, nobody knows.
+        # Started by a worker that died, so it may have taken effect.
         return _unknown(call)
     if tool is None:
         return _refused(f"There is no tool named {call.tool_name!r}.")
@@ -91,7 +91,7 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
 
 
 def _run(drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool) -> CallResult:
-    """Start and run the tool, again after an error where it may be repeated. The last attempt's result counts."""
+    """Run the tool, with retries if its effect and its settings allow them. The last attempt counts."""
     attempt = 0
     while True:
         if attempt or not started:
@@ -109,11 +109,11 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool) -> 
         try:
             _wait(drive, pause_s)
         except StopAsked:
-            return result  # what the call came to is known: the stop that follows need not call it unknown
+            return result  # the result is known, so the stop that follows must not close the call as unknown
 
 
 def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _FailedCall | None]:
-    """Run the tool once: what the call came to if this attempt is the last, and why it failed if it did."""
+    """Run the tool once. Returns its result, and why it failed if it did."""
     chaos.point("tool.marked_running")
     log.require_epoch(drive.run.pk, drive.epoch)
     began = time.perf_counter()
@@ -130,7 +130,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
         return CallResult(ToolStatus.ERROR, str(error), attempt + 1, _since(began), [event]), None
     except ToolFailed as error:
         if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
-            # Its thread may still be at work: that it did not answer does not say that it did nothing.
+            # Its thread may still be running, and may have had an effect.
             return _unknown(call, attempts=attempt + 1), _FailedCall(error.error_type, error.message, False, error)
         outcome = CallResult(ToolStatus.ERROR, str(error), attempt + 1, _since(began))
         return outcome, _FailedCall(error.error_type, error.message, error.retryable, error)
@@ -143,7 +143,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
 
 
 def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int) -> float | None:
-    """The seconds until the next attempt: twice as long each time, as for a model call; None where none follows."""
+    """Return the seconds until the next attempt, doubled each time; None if there is none."""
     limits = retry_limits(drive.settings)
     if failed is None or not (failed.retryable and tool.may_repeat and attempt < limits.tool_max_retries):
         return None
@@ -152,7 +152,7 @@ def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int)
 
 
 def _wait(drive: Drive, pause_s: float) -> None:
-    """Sleep until the next attempt; raises as soon as the run has to be let go, or stopped."""
+    """Sleep until the next attempt. Raises as soon as the run has to be released or stopped."""
     until = time.monotonic() + pause_s
     while (left_s := until - time.monotonic()) > 0:
         drive.stopping.asked.wait(min(left_s, STOP_LOOK_S))
@@ -165,7 +165,7 @@ def _wait(drive: Drive, pause_s: float) -> None:
 def _answered(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
-    # Before it is cut for the model: half a secret is none that anybody recognises.
+    # Before it is cut for the model: half a secret is not recognised.
     output = cast("Output", REDACTOR.clean(result.output)[0])
     return CallResult(status, output, attempts, duration)
 
@@ -197,7 +197,7 @@ def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
 
 
 def _close(drive: Drive, call: AgentRunToolCall, result: CallResult) -> CallClosed:
-    """Commit the result, and what belongs to it."""
+    """Commit the result of the call."""
     warning, warned = _repeat_warning(drive, call)
     is_last = len(drive.open_calls) == 1
     checkpoint, then = _end_of_turn(drive) if is_last else (None, None)
@@ -216,10 +216,10 @@ def _close(drive: Drive, call: AgentRunToolCall, result: CallResult) -> CallClos
 
 
 def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
-    """What the last result of a turn is committed with: its checkpoint, and the start of the next turn.
+    """Return what is committed with the last result of a turn: its checkpoint, and the start of the next turn.
 
-    The next turn's start may share the commit because nothing of the outside world lies between; that holds
-    only where the model is asked next. Whether the inbox is empty, the commit itself looks.
+    The next turn is only started here if the model is called next, with nothing between. The commit itself checks
+    that the inbox is empty.
     """
     chaos.point("checkpoint.before")
     position = drive.conversation.position + 1
@@ -229,7 +229,7 @@ def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
 
 
 def _repeat_warning(drive: Drive, call: AgentRunToolCall) -> tuple[str, list[Entry]]:
-    """What the model is told of a call that it repeats, and an event where the repeat guard begins to say so."""
+    """Return the warning for the model about a repeated call, and its event when the warnings begin."""
     length = drive.streak(call)
     if length < repeats.WARN_AT:
         return "", []
@@ -244,8 +244,8 @@ def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attem
         run=drive.run, step_number=call.step_number, context=f"tool:{call.call_id}"[:300],
         error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=timezone.now(),
     )  # fmt: skip
-    told = Error(error_type=row.error_type, error=error.message[:500], context=row.context, attempt=attempt)
-    note_failure(drive.lease, row, Entry(told, step=call.step_number, ref_id=call.pk), *entries)
+    payload = Error(error_type=row.error_type, error=error.message[:500], context=row.context, attempt=attempt)
+    note_failure(drive.lease, row, Entry(payload, step=call.step_number, ref_id=call.pk), *entries)
 
 
 def _retry(drive: Drive, call: AgentRunToolCall, failed: _FailedCall, attempt: int, pause_s: float) -> Entry:
