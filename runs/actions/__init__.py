@@ -1,1 +1,1 @@
-"""Decisions about runs by people, programs and policies: one audited function per verb, for every door."""
+"""Actions on runs by people, programs and policies: one audited function per verb, for every entry point."""

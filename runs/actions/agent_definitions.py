@@ -1,4 +1,4 @@
-"""Creating and changing agents, with the audit entry of each change."""
+"""Create and change agents, with an audit entry for each change."""
 
 from __future__ import annotations
 
@@ -43,22 +43,24 @@ class AgentNotFound(RunRefusal):
 
 
 def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -> tuple[Agent, Outcome]:
-    """Make the agent that `definition` describes, or bring it to that; what is left out has its default.
+    """Create the agent that `definition` describes, or change the existing one to it.
 
-    Runs keep the copy that they were created with. Raises `InvalidAgent`, whose pointer says what is at fault,
-    and then nothing was written.
+    Omitted fields get their defaults.
+
+    Runs keep the copy of the definition that they were created with. Raises `InvalidAgent`, whose pointer names the
+    invalid field, and writes nothing then.
     """
     checked = check(definition)
     fields = checked.model_dump(exclude={"agent_id"})
     _check_usable(Agent(project=project, slug=checked.agent_id, **fields))
     with transaction.atomic():
-        # The row's lock: of two who apply at once, the second sees what the first has made of it.
+        # Locked, so that the second of two calls at once sees the result of the first.
         agents = Agent.objects.select_for_update(no_key=True)
         agent, created = agents.get_or_create(project=project, slug=checked.agent_id, defaults=fields)
         if created:
             _audit(by, AgentAuditAction.AGENT_CREATED, agent, before=None, after=fields)
             return agent, "created"
-        # Not compared by ==, for which true, 1 and 1.0 are one.
+        # Not compared by ==, which takes true, 1 and 1.0 for equal.
         before = {name: getattr(agent, name) for name in fields}
         changed = [name for name in fields if canonical(before[name]) != canonical(fields[name])]
         if not changed:
@@ -73,9 +75,9 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
 
 
 def edited(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The agent that a run has frozen, with `changes`, checked as a definition is; for a run, nothing is written.
+    """Return the agent that a run has frozen, with `changes`, validated as a definition. Nothing is written.
 
-    Raises `InvalidAgent`, whose pointer says what is at fault, also where the agent as it was is of no use any more.
+    Raises `InvalidAgent`, whose pointer names the invalid field, also if the frozen agent is not valid any more.
     """
     known = {name: frozen[name] for name in Definition.model_fields if name in frozen}
     checked = check({**known, **changes})
@@ -85,7 +87,10 @@ def edited(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, An
 
 
 def find(project: Project, agent_id: str) -> Agent:
-    """The agent of this name. What is no name never reaches the database."""
+    """Return the agent of this name. Raises `AgentNotFound`.
+
+    An invalid name is never sent to the database.
+    """
     known = re.match(SLUG_PATTERN, agent_id)
     agent = Agent.objects.filter(project=project, slug=agent_id).first() if known else None
     if agent is None:
@@ -94,7 +99,7 @@ def find(project: Project, agent_id: str) -> Agent:
 
 
 def recorded_prompt(agent: Agent) -> UserTurn | None:
-    """The user turn that the recording of a fixture agent begins with; None where there is none."""
+    """Return the user message with which a fixture agent's recording begins; None if there is none."""
     if agent.provider != RECORDINGS:
         return None
     try:
@@ -104,7 +109,7 @@ def recorded_prompt(agent: Agent) -> UserTurn | None:
 
 
 def _check_usable(agent: Agent) -> None:
-    """Whether a run of it could start, asked part by part, so that the answer can say which one is at fault."""
+    """Raise `InvalidAgent` if a run of the agent could not start, with a pointer to the invalid field."""
     try:
         provider = providers.get(agent.provider)
     except providers.ProviderUnusable as error:
@@ -118,7 +123,7 @@ def _check_usable(agent: Agent) -> None:
     except InvalidAgent as error:
         raise InvalidAgent(str(error), pointer=_at_fault(agent, error.__cause__)) from error.__cause__
     except (ValueError, TypeError) as error:
-        # A toolset is made from the settings, and reads them before anyone has looked at them.
+        # Building a toolset reads the settings before they have been validated.
         raise InvalidAgent(f"a toolset cannot use these settings: {error}", pointer="/settings") from error
 
 
@@ -134,7 +139,7 @@ def _at_fault(agent: Agent, cause: BaseException | None) -> str:
 def _audit(
     by: audit.Actor, action: AgentAuditAction, agent: Agent, *, before: dict[str, Any] | None, after: dict[str, Any]
 ) -> None:
-    """Settings may hold what nobody should read again: the trail keeps it redacted."""
+    """Record the change. The audit trail keeps settings redacted, since they may hold secrets."""
     version: dict[str, Any] = {"agent_id": agent.slug, "version": agent.version}
     was, _ = REDACTOR.clean(before)
     now, _ = REDACTOR.clean({**version, **after})

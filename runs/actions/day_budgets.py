@@ -1,6 +1,6 @@
-"""What a project may use in a day: the only writer of it, with its audit entry.
+"""The daily budgets of a project: their only writer, with an audit entry for each change.
 
-Workers read it when they take a run: a change holds within a slice.
+Workers read them when they claim a run, so a change takes effect within a slice.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from runs.agents import budgets
 
 
 def of(project: Project) -> dict[str, Any]:
-    """As they were written; raises `InvalidBudget` where nobody can read them."""
+    """Return the budgets as stored. Raises `InvalidBudget` if they are not readable."""
     budgets.of_day(project.settings)
     return dict(project.settings.get("budgets") or {})
 
 
 def change(project: Project, changes: Mapping[str, Any], *, by: Actor) -> dict[str, Any]:
-    """Set the budgets that `wanted` names, or lift those that it gives null; the budgets as they are then.
+    """Set the budgets in `changes`, or remove those that are null. Returns the budgets after the change.
 
-    Raises `InvalidBudget`, and then nothing was written. What could not be read before is replaced.
+    Raises `InvalidBudget`, and writes nothing then. Stored budgets that are not readable are replaced.
     """
     with transaction.atomic():
         locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)

@@ -1,7 +1,7 @@
-"""Fork: another run goes on from a checkpoint, with other words or another agent. One function for every door.
+"""Fork: a new run continues from a checkpoint, with another message or another agent.
 
-Everything is checked before anything is written; what was said up to
-the checkpoint is referred to and not copied (runs.conversation.ancestry).
+Everything is validated before anything is written. Messages up to the checkpoint are referred to, not copied; see
+runs.conversation.ancestry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runs.lifecycle import creation
 from runs.lifecycle.creation import Opening, Origin
 from runs.models import AgentRun, AgentRunMessage, Checkpoint
 
-#: What a fork's agent may have otherwise than the one of the run that it is forked from.
+#: Fields of the agent that a fork may change.
 EDITABLE = ("model", "instructions", "max_steps", "settings")
 
 
@@ -34,14 +34,17 @@ def fork(
     message: str | None = None,
     agent: Mapping[str, Any] | None = None,
 ) -> AgentRun:
-    """A new run that goes on from one checkpoint of the conversation of a run, whatever that has come to since.
+    """Create a run that continues from a checkpoint of a conversation, whatever has happened since.
 
-    It is the root of a lineage of its own; its steps count on from the checkpoint's, with a budget of its own, up to
-    the cap. `forked_from` is the run that made the checkpoint: of a resumed one that may be an earlier attempt. The
-    model sees what was said up to the checkpoint and then `message`. Without one it goes on from its tools' results;
-    after an answer that ended the work it is told to continue. `agent`: members of a definition, see EDITABLE; its
-    instructions stand in place of the earlier ones. Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or
-    `InvalidAgent`, and then nothing was written.
+    The new run is the root of its own lineage. Its steps count on from the checkpoint, with a step budget of its
+    own, up to the cap. `forked_from` is the run that made the checkpoint; for a resumed run this may be an earlier
+    attempt.
+
+    The model sees the conversation up to the checkpoint, and then `message`. Without a message it continues from
+    the results of its tools; after a final answer it gets "continue". `agent` are changed fields of the definition,
+    see EDITABLE; instructions replace the earlier ones.
+
+    Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidAgent`, and writes nothing then.
     """
     check_message(message)
     with transaction.atomic():
@@ -78,7 +81,7 @@ def _place(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> Check
 
 
 def _locked(run_id: UUID) -> AgentRun:
-    """Against a removal that hides the run at this moment: it locks the same row, and looks again."""
+    """Lock the run, so that a removal cannot hide it at this moment."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project", "agent")
     run = rows.filter(pk=run_id).first()
     if run is None:
@@ -87,7 +90,7 @@ def _locked(run_id: UUID) -> AgentRun:
 
 
 def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The frozen agent with the changes; what is wrong with it is told as a member of `agent`."""
+    """Return the frozen agent with the changes. Errors point into `agent`."""
     if unknown := sorted(changes.keys() - set(EDITABLE)):
         raise InvalidAgent(f"a fork cannot change the {unknown[0]!r} of an agent", pointer=f"/agent/{unknown[0]}")
     if origin.agent_config.get("instructions") and changes.get("instructions") == "":

@@ -1,6 +1,6 @@
-"""Resume: a paused run goes on as a new one. One function for every door.
+"""Resume: a new run continues a paused one.
 
-Everything is checked before anything is written.
+Everything is validated before anything is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Type = inbox.Type
 
 @dataclass(frozen=True)
 class Resumed:
-    """The run that goes on, whether it did so before this call, and what the old one was when it was found."""
+    """The new run, whether it existed before this call, and the old status of the paused run."""
 
     run: AgentRun
     already: bool
@@ -46,13 +46,13 @@ def resume(
     source: Source = Source.WEB,
     reason: str = "",
 ) -> Resumed:
-    """Continue a paused run as a new one with a fresh step budget; steps and the cap count on.
+    """Continue a paused run as a new one, with a fresh step budget. Steps, and the cap on them, count on.
 
-    Any number of calls at once make one new run: they wait for the lock of the old one's row, and find it
-    resumed. A `message` is recorded as a command of the new run. `kill`: a live run is taken away from its worker and
-    paused first. `reason`: what made a policy resume
-    it, by which its attempts are counted. Raises `RunNotPaused`,
-    `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and then nothing was written.
+    Any number of calls at once create one new run: they wait for the lock on the old row, and find it resumed. A
+    `message` is recorded as a command of the new run. With `kill`, a running run is taken away from its worker and
+    paused first. `reason` is set by a policy, which counts its attempts by it.
+
+    Raises `RunNotPaused`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and writes nothing then.
     """
     check_message(message)
     with transaction.atomic():
@@ -66,7 +66,7 @@ def resume(
         if kill and was in LIVE:
             transitions.fence(old, by=by)
         _check_resumable(old)
-        # The cap may have been lowered since: its old budget is then none that a run may have.
+        # The cap may be lower now than the budget of the old run.
         budget = creation.checked_max_steps(max_steps, default=min(old.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))
         opening = Opening(
             config=old.agent_config, max_steps=budget, title=old.title, labels=old.labels, by=by, message=message
@@ -96,12 +96,12 @@ def _check_resumable(run: AgentRun) -> None:
 
 
 def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[AgentRun]:
-    """Ask the pure decision, with the attempts of the lineage from the newest back."""
+    """Decide what to continue, from the attempts of the lineage, newest first."""
     attempts: list[Earlier[AgentRun]] = []
     current: AgentRun | None = run
     while current is not None and not any(a.has_session for a in attempts):
         messages = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
-        # A fork has one before it says anything: that of the run that it was forked from.
+        # A fork has a session from the start: that of the run that it was forked from.
         has_session = current.forked_from_id is not None or messages.exists()
         attempts.append(Earlier(current, has_session))
         current = current.resumed_from
@@ -110,7 +110,7 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
 
 
 def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:
-    """Open the new run; what was typed while the old one was paused comes first."""
+    """Open the new run. Messages sent to the paused run come first."""
     waiting = [c for c in inbox.pending(old.pk) if c.type in (Type.SEND, Type.REPLY)]
     mark_applied(waiting)
     opening = replace(opening, turns=[*(c.payload["message"] for c in waiting), *plan.turns])

@@ -1,4 +1,4 @@
-"""What a resume means: one decision over the message, its mode and the attempts so far."""
+"""What a resume does: one decision from the message, its mode and the earlier attempts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 class Mode(Enum):
-    #: Go on in the conversation of an earlier attempt.
+    #: Continue the conversation of an earlier attempt.
     RESUME = auto()
-    #: Begin a new conversation.
+    #: Start a new conversation.
     FRESH = auto()
 
 
 @dataclass(frozen=True)
 class Earlier(Generic[T]):
-    """An earlier attempt of the lineage, and whether it has a session: a conversation to go on in."""
+    """An earlier attempt of the lineage. `has_session`: whether it has a conversation to continue."""
 
     run: T
     has_session: bool
@@ -30,9 +30,9 @@ class Earlier(Generic[T]):
 @dataclass(frozen=True)
 class ResumePlan(Generic[T]):
     mode: Mode
-    #: The attempt whose session goes on; None for a fresh start.
+    #: The attempt whose conversation continues; None for a fresh start.
     session: T | None
-    #: The user turns that the new run begins with.
+    #: The user messages with which the new run begins.
     turns: list[str]
 
 

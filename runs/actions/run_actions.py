@@ -1,7 +1,7 @@
-"""What people and programs do to runs: create, resume, fork, pause, stop, say something. The one call of every door.
+"""The actions on runs that people and programs have: create, resume, fork, pause, stop, send, reply, resolve.
 
-What begins or ends a run is written into the audit trail
-here, in the same transaction. Who may do it is the door's question.
+What begins or ends a run is recorded in the audit trail, in the same transaction. The caller has checked the
+permission.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class RunAuditAction(enum.StrEnum):
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """What became of one run of many: `code` is empty where it was resumed."""
+    """The result for one run of a bulk action. `code` is empty if the run was resumed."""
 
     run_id: UUID
-    #: The run that it went on as; None where it was left alone, and where this was only a question.
+    #: The run that continues it; None if it was not resumed, or in a dry run.
     resumed_as: UUID | None = None
     code: str = ""
     reason: str = ""
@@ -58,7 +58,7 @@ def create(
     parent_id: UUID | None = None,
     **options: Any,
 ) -> AgentRun:
-    """A new run, queued. Without a prompt it begins as the agent's recording does."""
+    """Create a queued run. Without a prompt it begins with that of the agent's recording."""
     turn = agent_definitions.recorded_prompt(agent) if prompt is None else prompt
     if turn is None:
         raise MessageEmpty("this agent needs a prompt", pointer="/prompt")
@@ -80,7 +80,7 @@ def resume(
     max_steps: int | None = None,
     kill: bool = False,
 ) -> Resumed:
-    """Go on with a paused run as a new one; see runs.actions.resume."""
+    """Continue a paused run as a new one; see runs.actions.resume."""
     with transaction.atomic():
         done = resuming.resume(run.pk, by=_name(actor), message=message, append=append, max_steps=max_steps, kill=kill)
         if done.already:
@@ -104,7 +104,7 @@ def fork(
     message: str | None = None,
     agent: Mapping[str, Any] | None = None,
 ) -> AgentRun:
-    """Begin another run at a checkpoint of this one; see runs.actions.fork."""
+    """Create a run from a checkpoint of this one; see runs.actions.fork."""
     with transaction.atomic():
         new = forking.fork(
             run.pk, by=_name(actor), step=step, checkpoint_id=checkpoint_id, message=message, agent=agent
@@ -120,9 +120,9 @@ def fork(
 
 
 def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False, **options: Any) -> list[BulkOutcome]:
-    """Resume each by itself, in one order for everybody, and say what became of it; refusals of one stop no other.
+    """Resume each run by itself, in one fixed order, and return the outcomes. A refused run does not stop the others.
 
-    Raises InvalidInput for a message or a budget that no run could have.
+    Raises `InvalidInput` for a message or a budget that is invalid for every run.
     """
     return [_one_of_many(actor, run, options, dry_run=dry_run) for run in sorted(runs, key=lambda run: run.pk)]
 
@@ -132,7 +132,7 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
         with transaction.atomic():
             done = resume(actor, run, **options)
             if dry_run:
-                # All was done to find out whether it can be, and nothing of it shall stay.
+                # A dry run: everything is done and then rolled back.
                 transaction.set_rollback(True)
     except InvalidInput:
         raise
@@ -144,12 +144,12 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
 
 
 def pause(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
-    """Pause it after the tools of its turn."""
+    """Pause the run after the tools of its turn."""
     return inbox.pause(run.pk, by=_name(actor), key=key)
 
 
 def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
-    """End it."""
+    """Stop the run."""
     with transaction.atomic():
         posted = inbox.stop(run.pk, by=_name(actor), key=key)
         if posted.new:
@@ -161,19 +161,19 @@ def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
 
 
 def send(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> Posted:
-    """Say something to it, before its next model call."""
+    """Send a message, delivered before the next model call."""
     return inbox.send(run.pk, message, by=_name(actor), key=key)
 
 
 def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> Posted:
-    """Answer what it asked."""
+    """Answer the question that the run waits for."""
     return inbox.reply(run.pk, message, by=_name(actor), key=key)
 
 
 def resolve_call(
     actor: Actor, run: AgentRun, call_id: UUID, choice: OutcomeChoice, *, text: str | None = None
 ) -> Resolved:
-    """Say what came of a call whose outcome is unknown; see runs.actions.unknown_calls."""
+    """Resolve the unknown outcome of a call; see runs.actions.unknown_calls."""
     with transaction.atomic():
         done = unknown_calls.resolve(run.pk, call_id, choice, by=_name(actor), text=text)
         if done.new:

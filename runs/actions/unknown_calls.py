@@ -1,8 +1,8 @@
-"""What somebody says came of a tool call whose outcome is unknown: it was done, it failed, or it shall run again.
+"""Resolve the unknown outcome of a tool call: it was done, it failed, or it is to run again.
 
-One transaction: the call, its result, the events that tell of it, and the
-run's way back to the queue. A call that shall run again stays `unknown` until it is started: that nobody knows what
-came of its earlier start stays true. It is told from the others by having no `finished_at`.
+One transaction writes the call, its result, their events, and the move of the run back to the queue. A call that is to
+run again stays `unknown` until it is started, because the outcome of its earlier start is still not known. It differs
+from the others in that it has no `finished_at`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from timeline.log import Entry
 from timeline.models import Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
-#: Events of what somebody declared; older logs have the second one.
+#: Events of a resolved outcome; older logs have the second one.
 DECLARED = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
-#: Why such a run stands in the queue again.
+#: Status reason of a run that returns to the queue.
 REASON = "outcome_resolved"
 
 
 class OutcomeChoice(enum.StrEnum):
-    RETRY = "retry"  # it shall run again
-    DONE = "done"  # it took effect, and this is its output
-    FAILED = "failed"  # it did not
+    RETRY = "retry"  # run it again
+    DONE = "done"  # it succeeded, with this output
+    FAILED = "failed"  # it failed
 
 
-#: What the model is told where nobody says more.
+#: The result for the model, without a text.
 _SAID = {
     OutcomeChoice.DONE: "It was done. Its output is not known.",
     OutcomeChoice.FAILED: "It failed. Nothing more is known about it.",
@@ -53,7 +53,7 @@ _STATUSES = {OutcomeChoice.DONE: ToolStatus.COMPLETED, OutcomeChoice.FAILED: Too
 
 @dataclass(frozen=True)
 class Resolved:
-    """What became of a word about a call. `new`: whether it is this one that counted."""
+    """The result of resolving a call. `new`: whether it was this request that resolved it."""
 
     run: AgentRun
     call: AgentRunToolCall
@@ -62,17 +62,17 @@ class Resolved:
 
 
 def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
-    """The calls of a run that somebody has to say something about, in the order in which the model asked."""
+    """Return the calls of a run whose outcome has to be resolved, in the order in which the model requested them."""
     open_calls = AgentRunToolCall.objects.filter(run=run, status=ToolStatus.UNKNOWN, result_message=None)
     return open_calls.exclude(finished_at=None).order_by("step_number", "id")
 
 
 def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolved:
-    """Say what came of a call. `text`: its output, or what went wrong.
+    """Resolve the outcome of a call. `text` is its output, or what went wrong.
 
-    Of any number of people who say something at once, the first is heard; the others are told what it said
-    (`CallNotUnknown`). The same person who says the same twice has said it once. Where no other call is left to be
-    told of, the run goes back to the queue.
+    Of several requests at once, the first counts; the others raise `CallNotUnknown`, which names the choice that
+    counts. A request by the same person with the same choice and text succeeds again. When no call is left to
+    resolve, the run returns to the queue.
     """
     text = _checked(choice, text)
     with transaction.atomic():
@@ -103,7 +103,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
 
 
 def _checked(choice: OutcomeChoice, text: str | None) -> str:
-    """The text that counts; empty for a retry, which has none."""
+    """Return the text that counts; empty for a retry, which has none."""
     if choice is OutcomeChoice.RETRY:
         if text is not None:
             raise InvalidInput("a call that shall run again has no output and no message yet", pointer="/choice")
@@ -131,7 +131,7 @@ def _let_run_again(call: AgentRunToolCall, entry: Entry) -> None:
 
 
 def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str, entry: Entry) -> None:
-    """Give the call its result, as a worker would have."""
+    """Close the call with the result that a person declares."""
     limit = (run.agent_config.get("settings") or {}).get("tool_output_limit", MODEL_LIMIT)
     result = CallResult(status, text, attempts=max(call.attempts, 1), duration_ms=call.duration_ms)
     position = transcript.last_position(run.pk) + 1
@@ -143,11 +143,11 @@ def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str,
 
 
 def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, text: str, by: str) -> Resolved:
-    """The answer to a word that comes too late; one that was only repeated is no refusal."""
+    """Answer a request that comes too late: a repetition succeeds, anything else raises `CallNotUnknown`."""
     words = log.events_of(run.pk).filter(type__in=DECLARED, ref_id=call.pk, payload__decision__in=list(OutcomeChoice))
     last = words.order_by("-seq").first()
     chosen = last.payload if last is not None else {}
-    # As the log has it: the name of an API key looks like a secret, and was replaced at its door.
+    # As in the log, where the name of an API key was redacted because it looks like a secret.
     same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
     if same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(text)[0]):
         return Resolved(run, call, run.state, new=False)

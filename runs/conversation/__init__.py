@@ -1,1 +1,1 @@
-"""What was said in a run, and how a request to the model is built from it."""
+"""The messages of a run, and the requests to the model that are built from them."""

@@ -1,7 +1,7 @@
-"""Where the conversation of a run comes from: its own messages, those of the runs that it resumes, and those of the run
-that it was forked from, up to the checkpoint.
+"""The messages that a run's conversation consists of: its own, and those of the runs that it continues.
 
-Nothing is copied: a fork refers to what was said before it.
+A resumed run continues another one whole, a fork up to a checkpoint. Nothing is copied: a fork refers to the messages
+before it.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from runs.models import AgentRun, Checkpoint
 
 
 class Segment(NamedTuple):
-    """The messages of one run, as far as they belong to the conversation."""
+    """The part of a conversation that belongs to one run."""
 
     run_id: UUID
-    #: The position of the last one; None for all of them.
+    #: Position of the last message; None for all messages of the run.
     upto: int | None = None
 
 
 class _Link(NamedTuple):
-    """What a run continues; the last two are there where it was forked."""
+    """The run that a run continues. The last two fields are set for a fork."""
 
     resumed_from: UUID | None
     starts_fresh: bool
     forked_from: UUID | None
     forked_at_step: int
-    #: The root of the run that it was forked from.
+    #: Root of the lineage that it was forked from.
     other_root: UUID
 
 
 def segments_of(run: AgentRun) -> list[Segment]:
-    """What the conversation of `run` is made of, oldest first, back to its beginning or the newest fresh start.
+    """Return the segments of the conversation of `run`, oldest first, back to the newest fresh start.
 
-    One query for its lineage, and two more for each fork on the way.
+    One query for the lineage, and two more for each fork on the way.
     """
     segments = [Segment(run.pk)]
     links = _links(run.root_run_id)
@@ -56,8 +56,8 @@ def segments_of(run: AgentRun) -> list[Segment]:
 
 
 def within(segments: Sequence[Segment], *, of: str = "") -> Q:
-    """The rows of messages that belong to these segments; `of`: the way to a message from other rows ("message__")."""
-    # One list of those that count whole, of which there may be hundreds, and a condition for each that was forked.
+    """Return the condition for messages of these segments. `of` is the lookup path to the message ("message__")."""
+    # One list of the runs that count whole, which may be hundreds, and a condition for each fork.
     condition = Q(**{f"{of}run__in": [segment.run_id for segment in segments if segment.upto is None]})
     for segment in segments:
         if segment.upto is not None:
@@ -66,7 +66,7 @@ def within(segments: Sequence[Segment], *, of: str = "") -> Q:
 
 
 def checkpoint_of(run: AgentRun, *, step: int | None = None, checkpoint_id: UUID | None = None) -> Checkpoint | None:
-    """The checkpoint of the conversation after this step, or with this id; None where it has none such."""
+    """Return the checkpoint of the conversation after this step, or with this ID; None if there is none."""
     upto = dict(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto))
     rows = rows.filter(step_number=step) if step is not None else rows.filter(pk__in=[checkpoint_id])
@@ -74,7 +74,7 @@ def checkpoint_of(run: AgentRun, *, step: int | None = None, checkpoint_id: UUID
 
 
 def steps_of(run: AgentRun, limit: int) -> list[int]:
-    """The steps of the conversation that have a checkpoint, the newest first."""
+    """Return the steps of the conversation that have a checkpoint, newest first."""
     upto = dict(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto)).order_by("-step_number")
     checkpoints = rows.values_list("run", "step_number", "last_message_position")

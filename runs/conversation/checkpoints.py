@@ -1,4 +1,4 @@
-"""Checkpoints: after which message each step of a run was finished, so that a fork can begin there."""
+"""Checkpoints: the last message of each finished step, at which a fork can begin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timeline import log
 
 
 def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:
-    """Return the unsaved checkpoint of `step`, whose last message has `position`."""
+    """Return the unsaved checkpoint of `step`. `position` is that of its last message."""
     return Checkpoint(
         id=uuid7(), run_id=run_id, step_number=step, last_message_position=position, epoch=epoch,
         created_at=timezone.now(),
@@ -23,9 +23,9 @@ def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkp
 
 
 def add_checkpoint(row: Checkpoint, epoch: int) -> None:
-    """Commit a checkpoint by itself, after a turn without tools or after a crash; an existing one stays as it is.
+    """Commit a checkpoint by itself, after a turn without tools or after a crash. An existing one is kept.
 
-    Raises `LeaseLost` where the run was taken over.
+    Raises `LeaseLost` if the run was taken over.
     """
     with transaction.atomic():
         log.hold(row.run_id, epoch)
@@ -38,5 +38,5 @@ def add_checkpoint(row: Checkpoint, epoch: int) -> None:
 
 
 def last_checkpoint(run: AgentRun) -> int:
-    """The last step of `run` that has a checkpoint; 0 where none has."""
+    """Return the last step of `run` with a checkpoint; 0 if there is none."""
     return Checkpoint.objects.filter(run=run).aggregate(last=Max("step_number"))["last"] or 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-#: The user turn of a resume without a message.
+#: The user message of a resume without a message.
 CONTINUE = "continue"
 #: Bytes of a message or a tool's output that its event repeats; the row holds the whole text.
 SHORT_PREVIEW = 280
 
 
 def text_of(content: dict[str, Any]) -> str:
-    """The text of a message's parts, one a line, without the model's thinking; media are named, not shown."""
+    """Return the text of a message, without the model's thinking; media parts become placeholders."""
     texts: list[str] = []
     for part in content["parts"]:
         value = part.get("content") if part["part_kind"] != "thinking" else None

@@ -1,8 +1,8 @@
-"""The repeat guard: the how many-th time in a row the model asks for the same call.
+"""The repeat guard: count identical tool calls in a row.
 
-Counted over the conversation, which is stored and continues in a resumed run, so neither a restart nor a resume
-forgets. A user turn restarts the count, because it may have asked for the repeat; the "continue" of a resume without a
-message does not.
+The count comes from the stored conversation, which continues in a resumed run, so neither a restart nor a resume resets
+it. A message of a user does, because it may have requested the repeat; the "continue" of a resume without a message
+does not.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, UserP
 from runs.conversation.message_text import CONTINUE
 from runs.providers import messages
 
-#: From this call on the model is warned with each result.
+#: From this call on, each result carries a warning.
 WARN_AT = 5
-#: This call is not run: it ends the run.
+#: This call is not run; it stops the run.
 STOP_AT = 10
 
 
 def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
-    """How many identical calls in a row end with this one of the newest answer; nobody needs to know of more than
-    `STOP_AT`. It looks back no further than to the first call that differs."""
+    """Return how many identical calls in a row end with this one of the newest answer, at most `STOP_AT`.
+
+    Reads back only to the first call that differs.
+    """
     repeated: tuple[str, str] | None = None
     length = 0
     for message in newest_first:
@@ -43,7 +45,7 @@ def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
 
 
 def warning(length: int) -> str:
-    """What the model is told with the result."""
+    """Return the warning that the model gets with the result."""
     left = STOP_AT - length
     more = "One more ends" if left == 1 else f"{left} more end"
     return (
@@ -53,7 +55,7 @@ def warning(length: int) -> str:
 
 
 def _call(part: ToolCallPart) -> tuple[str, str]:
-    """What two identical calls have in common, however their arguments were written down."""
+    """Return what identical calls share, however their arguments are written."""
     arguments = part.args
     try:
         value = json.loads(arguments) if isinstance(arguments, str) else arguments

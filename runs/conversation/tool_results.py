@@ -1,7 +1,7 @@
 """The one place where a tool call gets its result: its row, its result message, and their events, for one commit.
 
-A worker closes a call after the tool has run. People close calls too, by an answer to a question or by declaring an
-unknown outcome, and the end of a run closes those that are still open.
+A worker closes a call after its tool has run. People close calls too, by answering a question or resolving an unknown
+outcome. The end of a run closes the calls that are still open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 NOT_RUN = "not run: the run was ended before this call"
 ROLLED_BACK = "not run: the answer that asked for it was rolled back"
-#: pydantic-ai's outcome of a call, by which adapters tell the provider of an error.
+#: pydantic-ai's outcome of a call, by which adapters report errors to the provider.
 _OUTCOMES: dict[ToolStatus, Literal["success", "failed", "denied", "interrupted"]] = {
     ToolStatus.COMPLETED: "success",
     ToolStatus.ERROR: "failed",
@@ -43,12 +43,12 @@ _OUTCOMES: dict[ToolStatus, Literal["success", "failed", "denied", "interrupted"
 
 @dataclass(frozen=True)
 class CallResult:
-    """How a call ended. `output` is whole, before it is cut for the model."""
+    """How a call ended. `output` is whole: it has not been cut for the model."""
 
     status: ToolStatus
     output: Output
     attempts: int = 0
-    #: Milliseconds that the tool ran; None where it did not run, or nobody knows.
+    #: Milliseconds that the tool ran; None if it did not run, or this is not known.
     duration_ms: int | None = None
     #: Events that belong to the result.
     events: Sequence[Entry] = ()
@@ -56,7 +56,7 @@ class CallResult:
 
 @dataclass(frozen=True)
 class ClosedCall:
-    """A call with its result in memory: `commit` has yet to be written."""
+    """A call with its result in memory. `commit` is not written yet."""
 
     row: AgentRunMessage
     message: ModelMessage
@@ -76,12 +76,12 @@ def close(
     checkpoint: Checkpoint | None = None,
     then: Entry | None = None,
 ) -> ClosedCall:
-    """Set `call`'s end in memory and return what is committed with it.
+    """Set the result of `call` in memory, and return what has to be committed with it.
 
-    The model sees at most `limit` characters of the output, and `warning` behind it. `before` are events that explain
-    the result and stand before it, `checkpoint` and `then` come with the last result of a turn. Writing the commit
-    raises `MoveRefused` where the row's status has changed since `call` was read, and `LeaseLost` where `epoch` is
-    over.
+    The model gets at most `limit` characters of the output, followed by `warning`. The events in `before` explain
+    the result and come before it. `checkpoint` and `then` belong to the last result of a turn. Writing the commit
+    raises `MoveRefused` if the status of the row has changed since `call` was read, and `LeaseLost` if `epoch` is
+    outdated.
     """
     believed, call.status = call.status, result.status.value
     call.attempts, call.duration_ms, call.finished_at = result.attempts, result.duration_ms, end_of(call)
@@ -106,10 +106,10 @@ def close(
 
 
 def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> None:
-    """Close every open call of a run that ends or pauses, in the caller's transaction: planned calls are denied, and
-    the outcome of running ones is unknown.
+    """Close every open call of a run that ends or pauses, in the caller's transaction.
 
-    Providers refuse a history in which a call has no result, and a later resume sends this one.
+    Planned calls are denied, and running calls get an unknown outcome. Providers refuse a history in which a call
+    has no result, and a later resume sends this one.
     """
     calls = list(
         AgentRunToolCall.objects.filter(run=run, result_message=None)
@@ -124,19 +124,19 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
 
 
 def denied(call: AgentRunToolCall) -> CallResult:
-    """The result of a planned call that is never run."""
+    """Return the result of a planned call that will not run."""
     return CallResult(ToolStatus.DENIED, NOT_RUN, call.attempts, call.duration_ms)
 
 
 def unknown(call: AgentRunToolCall, *, attempts: int = 0) -> CallResult:
-    """The result of a call of which nobody knows whether it took effect."""
+    """Return the result of a call that may or may not have taken effect."""
     return CallResult(ToolStatus.UNKNOWN, UNKNOWN_OUTCOME, max(attempts, call.attempts), call.duration_ms)
 
 
 def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:
-    """Deny the planned `calls` of an answer that is rolled back, in the caller's transaction; returns their events.
+    """Deny the planned `calls` of an answer that is rolled back, in the caller's transaction. Returns their events.
 
-    They get no result message: their answer is not in the conversation any more.
+    These calls get no result message, because their answer is not part of the conversation any more.
     """
     AgentRunToolCall.objects.filter(pk__in=[call.pk for call in calls]).update(
         status=ToolStatus.DENIED, finished_at=Now(), output=ROLLED_BACK
@@ -147,7 +147,7 @@ def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:
 
 
 def end_of(call: AgentRunToolCall) -> datetime:
-    """Now; but not before the call's start, which another machine's clock may have set."""
+    """Return the time of the end: now, but not before the start, which another machine's clock may have set."""
     now = timezone.now()
     return now if call.started_at is None else max(now, call.started_at)
 
@@ -159,7 +159,7 @@ def _with_warning(output: Output, warning: str) -> Output:
 
 
 def _ended(call: AgentRunToolCall, text: str) -> Entry:
-    """The event that completes the card of a call."""
+    """Return the event that ends a call."""
     kept, cut = preview(text, SHORT_PREVIEW)
     failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)
     payload = ToolEnd(
@@ -167,5 +167,5 @@ def _ended(call: AgentRunToolCall, text: str) -> Entry:
         preview=None if failed else kept, truncated=cut, error=kept if failed else None,
         bytes=len(text.encode(errors="replace")),
     )  # fmt: skip
-    # A tool that was started has a name of ours; one that does not exist has whatever the model made up.
+    # A started tool has a registered name; a tool that does not exist has whatever name the model invented.
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0)

@@ -1,4 +1,4 @@
-"""The beginning of a tool call: planned with the answer that asks for it, and marked running before it is made."""
+"""The start of a tool call: planned together with the answer, and marked running before the tool runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
-    """Return the unsaved row of a call that the model asked for. `effect` is None where no tool has its name."""
+    """Return the unsaved row of a requested call. `effect` is None if no tool has its name."""
     pk = uuid7()
     return AgentRunToolCall(
         id=pk,
@@ -42,7 +42,7 @@ def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effec
 
 
 def _readable(arguments: str | dict[str, Any] | None) -> Any:
-    """The arguments as an object, or the exact text where that says something that no JSON column takes."""
+    """Return the arguments as an object, or as their exact text if they are not a JSON object."""
     if not isinstance(arguments, str):
         return arguments or {}
     try:
@@ -66,12 +66,12 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
 
 
 def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, believed: str) -> None:
-    """Commit `running` (see `start_call`) before the call is made.
+    """Commit `running` (see `start_call`) before the tool runs.
 
-    Raises `LeaseLost` where the run was taken over, and `MoveRefused` where the row's status is not `believed`.
+    Raises `LeaseLost` if the run was taken over, and `MoveRefused` if the status of the row is not `believed`.
     """
     with transaction.atomic():
-        # First the append: a worker that was taken over must hear that, not of a call that is not as it was.
+        # The append comes first, so that a worker that lost its lease gets LeaseLost and not MoveRefused.
         log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
         mine = AgentRunToolCall.objects.filter(pk=call.pk, status=believed)
         if not mine.update(status=call.status, starts=call.starts, started_at=call.started_at):

@@ -1,6 +1,6 @@
-"""The conversation of a run: its rows, and the history that a request is built from.
+"""The conversation of a run: its rows, and the history from which requests are built.
 
-Rows are added, never changed. What a tool returned is added by runs.conversation.tool_results.
+Rows are only added. Results of tools are added by runs.conversation.tool_results.
 """
 
 from __future__ import annotations
@@ -32,38 +32,39 @@ Role = AgentRunMessage.Role
 
 @dataclass
 class Conversation:
-    """The history as the next request sees it, kept in memory by the worker that holds the run."""
+    """The history for the next request, in the memory of the worker that holds the run."""
 
     history: list[ModelMessage] = field(default_factory=list)
-    #: Of the last row of this run.
+    #: Position of the last row of this run.
     position: int = 0
     last_role: str = ""
 
     def add(self, row: AgentRunMessage, message: ModelMessage) -> None:
+        """Add a message that was committed."""
         messages.join(self.history, message)
         self.position = row.position
         self.last_role = row.role
 
 
 def load(run: AgentRun) -> Conversation:
-    """Everything said in the conversation up to now: three queries, and two more for each fork on the way."""
+    """Load the conversation of a run: three queries, and two more for each fork on the way."""
     rows = rows_of(run)
     return Conversation(merge(rows), position=last_position(run.pk), last_role=rows[-1].role if rows else "")
 
 
 def last_position(run_id: UUID) -> int:
-    """Of the run's own messages, the rolled-back ones included: no other has their places."""
+    """Return the last position among the run's own messages, including those rolled back; 0 without any."""
     position: int | None = AgentRunMessage.objects.filter(run=run_id).aggregate(last=Max("position"))["last"]
     return position or 0
 
 
 def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
-    """The history that a request is built from: every request, the first and the rebuilt one, comes from here."""
+    """Return the history for a request. All requests come from here, the first and the rebuilt ones."""
     return messages.merge(messages.load(row.content) for row in rows)
 
 
 def rows_of(run: AgentRun) -> list[AgentRunMessage]:
-    """The messages of the conversation that `run` continues, oldest first, without the rolled-back ones."""
+    """Return the messages of the conversation that `run` continues, oldest first, without those rolled back."""
     segments = ancestry.segments_of(run)
     place = {segment.run_id: number for number, segment in enumerate(segments)}
     rows = AgentRunMessage.objects.filter(ancestry.within(segments), rolled_back_at=None)
@@ -71,7 +72,7 @@ def rows_of(run: AgentRun) -> list[AgentRunMessage]:
 
 
 def _instructed(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
-    """The newest instructions count: those of a fork stand in front, in place of those that it was forked from."""
+    """Keep only the newest instructions: those of a fork replace the earlier ones."""
     instructions = [row for row in rows if row.role == Role.SYSTEM]
     if not instructions or instructions[-1].run_id == rows[0].run_id:
         return rows
@@ -82,10 +83,10 @@ def _instructed(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
 def new_row(
     run_id: UUID, position: int, message: ModelMessage, *, role: str, step: int, epoch: int | None
 ) -> tuple[AgentRunMessage, ModelMessage]:
-    """A row for `message`, and the message as the row has it, which is what requests are built from.
+    """Return a row for `message`, and the message as the row has it, from which requests are built.
 
-    Text that we send is redacted here, so what is stored is what is sent; what the model said is kept as it is,
-    but for NUL and lone surrogates, which no jsonb column takes.
+    Text for the model is redacted here, so what is stored is what is sent. The answer of the model is stored
+    unchanged, except for NUL and lone surrogates, which no jsonb column accepts.
     """
     dumped = messages.dump(message)
     text = messages.canonical(dumped)
@@ -112,7 +113,7 @@ def new_row(
 
 
 def added(row: AgentRunMessage) -> Entry:
-    """The event of a message. A tool result has its preview in `tool.end`."""
+    """Return the event of a message. The preview of a tool result is in `tool.end`."""
     text = text_of(row.content)
     short, cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, SHORT_PREVIEW)
     payload = MessageAdded(
@@ -128,7 +129,7 @@ def added(row: AgentRunMessage) -> Entry:
 def add_requests(
     run: AgentRun, requests: Iterable[tuple[str, ModelRequest]], *, step: int, epoch: int | None, position: int
 ) -> list[tuple[AgentRunMessage, ModelMessage]]:
-    """Insert system and user messages after `position`; their events (`added`) are the caller's to append."""
+    """Insert system and user messages after `position`. The caller appends their events (`added`)."""
     rows = [
         new_row(run.pk, position + i, message, role=role, step=step, epoch=epoch)
         for i, (role, message) in enumerate(requests, start=1)
@@ -139,7 +140,7 @@ def add_requests(
 
 
 def last_answer(conversation: Conversation) -> str:
-    """The text of the model's last word; empty where it said none."""
+    """Return the text of the last answer; empty if it has none."""
     for message in reversed(conversation.history):
         if isinstance(message, ModelResponse):
             return "".join(part.content for part in message.parts if isinstance(part, TextPart))

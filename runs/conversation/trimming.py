@@ -1,12 +1,12 @@
-"""Context trimming: which of the oldest turns leave a request so that it fits the model's window.
+"""Context trimming: leave out the oldest turns of a request, so that it fits the model's context window.
 
-What is kept is cut at turns: an answer goes with the results of its calls and never without them. The
-instructions, the first user turn and the user turn that is being worked on never go.
+Whole turns are left out: an answer together with the results of its calls. The instructions, the first user message and
+the current one are always sent.
 
-How large a request is, the provider said with its last answer; what came after that is estimated: a token for every
-three bytes of text, a fixed number for a picture or a file. Where it never says, everything is estimated. Nothing of
-this is stored, because it follows from the conversation: a worker that takes a run over goes through it once and
-decides at each answer what was decided then. (A fork with another window may decide otherwise, from its beginning.)
+The provider reports the size of a request with its answer. What follows is estimated: one token for three bytes of
+text, a fixed number for a picture or a file. If the provider reports nothing, all is estimated. Nothing of this is
+stored, because it follows from the conversation: a worker that takes over decides the same at each answer. A fork with
+another window may decide differently.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ from pydantic_ai.messages import (
 
 from runs.providers import messages
 
-#: At this share of the window turns leave, and so many that the rest has room for more: a request whose beginning
-#: changes each time is one that no provider has in its cache.
+#: Turns are left out above this share of the window, until the request is below the second one: if the beginning
+#: of every request changed, no provider could cache it.
 FULL = 0.8
 ROOMY = 0.6
 BYTES_PER_TOKEN = 3
 MEDIA_TOKENS = 1_600
-#: The frame of a part: its role, name and ids.
+#: Tokens of the frame of a part: its role, name and IDs.
 FRAME_TOKENS = 8
 MAX_WINDOW = 1_000_000_000
 
 
 class InvalidWindow(ValueError):
-    """Settings give the model a window that no model has."""
+    """The settings contain a context window that no model has."""
 
 
 @dataclass
 class _AnsweredTurn:
-    """An answer with the results of its calls, and what was said after them."""
+    """An answer, the results of its calls, and the user messages after them."""
 
-    #: Where the answer stands in the history.
+    #: Index of the answer in the history.
     start: int
-    #: Of the answer and the results.
+    #: Tokens of the answer and the results.
     tokens: int
     said: list[ModelRequestPart] = field(default_factory=list)
 
 
 class Context:
-    """What of a growing conversation is sent. Looks at each message once."""
+    """Chooses what to send of a growing conversation. Looks at each message once."""
 
     def __init__(self, window: int | None) -> None:
         self._window = window
         self._turns: list[_AnsweredTurn] = []
-        #: How many turns are left out, and how many of them were when the last answer came.
+        #: Turns left out now, and at the last answer.
         self._left, self._left_before = 0, 0
-        #: Of those turns: what has to be said all the same.
+        #: Messages of those turns that are sent anyway.
         self._kept: list[ModelRequestPart] = []
-        #: Of the request as it would be sent now.
+        #: Tokens of the next request.
         self._tokens = 0
-        #: The first message that may still grow, and how many of its parts were looked at.
+        #: The first message that may still grow, and how many of its parts are counted.
         self._next, self._parts = 0, 0
 
     def fit(self, history: list[ModelMessage]) -> list[ModelMessage]:
-        """The request's messages: all of them where the window is large enough, or nobody knows it."""
+        """Return the messages of the request: all of them if they fit, or if the window is not known."""
         if self._window is None:
             return history
         self._look_at(history)
@@ -80,17 +80,17 @@ class Context:
         if not self._left:
             return history
         begin, rest = history[: self._turns[0].start], history[self._turns[self._left].start :]
-        # The rest begins with an answer, so no two requests meet there.
+        # The rest begins with an answer, so no two requests are adjacent.
         return [*messages.merge([*begin, *map(messages.request, self._kept)]), *rest]
 
     @property
     def left_now(self) -> int:
-        """How many more turns than last time are left out of the request that was made last."""
+        """Turns that the last request left out and the one before did not."""
         return self._left - self._left_before
 
     @property
     def tokens(self) -> int:
-        """What the request that was made last is taken to have."""
+        """Tokens of the last request, partly estimated."""
         return self._tokens
 
     def _look_at(self, history: Sequence[ModelMessage]) -> None:
@@ -105,13 +105,13 @@ class Context:
                 self._next, self._parts = index, len(message.parts)
 
     def _answered(self, index: int, answer: ModelResponse) -> None:
-        """An answer: what was left out when it was asked for stays so, and its usage says how large all of it is."""
+        """Count an answer: its usage gives the size of the whole request."""
         self._leave()
         self._left_before = self._left
         guess = sum(map(_tokens_of, answer.parts))
         said = answer.usage.output_tokens or guess
         self._tokens = (answer.usage.input_tokens or self._tokens) + said
-        # Not all that was said is sent again, thinking for one: what leaves is rather counted too small.
+        # Not all of an answer is sent again (thinking, for example), so this errs on the small side.
         self._turns.append(_AnsweredTurn(index, min(said, guess)))
 
     def _asked(self, part: ModelRequestPart) -> None:
@@ -125,7 +125,7 @@ class Context:
             self._turns[-1].said.append(part)
 
     def _leave(self) -> None:
-        """Where the request is full, leave out turns from the oldest on; the last one always stays."""
+        """Leave out turns from the oldest on while the request is too large. The last turn is always kept."""
         if self._window is None or self._tokens < self._window * FULL:
             return
         while self._tokens > self._window * ROOMY and self._left < len(self._turns) - 1:
@@ -138,7 +138,7 @@ class Context:
 
 
 def window_of(settings: Mapping[str, Any]) -> int | None:
-    """The window that an agent's settings give to its model, in tokens."""
+    """Return the context window in an agent's settings, in tokens; None without one. Raises `InvalidWindow`."""
     window = settings.get("context_window")
     if window is None:
         return None
@@ -148,7 +148,7 @@ def window_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def _worth_keeping(kept: list[ModelRequestPart], said: list[ModelRequestPart]) -> list[ModelRequestPart]:
-    """Of what was said in turns that left: instructions, and the last user turn, on which the work goes on."""
+    """Return what to keep of turns that are left out: instructions, and the current user message."""
     if any(isinstance(part, UserPromptPart) for part in said):
         kept = [part for part in kept if isinstance(part, SystemPromptPart)]
     return [*kept, *said]

@@ -1,7 +1,7 @@
-"""The commits of a step, the hottest writes of the house: a turn, or a tool's result, with all that belongs to it.
+"""The commits of a step, on the hottest path: a turn, or the result of a tool, with everything that belongs to it.
 
-On Postgres a commit is one call of the function in
-migrations/0002; the portable form below is the same in statements, and what SQLite runs.
+On PostgreSQL a commit is one call of the SQL function runs_commit. The portable form does the same in statements, and
+is what SQLite runs.
 """
 
 from __future__ import annotations
@@ -29,36 +29,39 @@ from timeline.log import Entry
 from timeline.models import Source
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-#: Why a model call was abandoned, where a worker was lost and another asks again.
+#: Reasons of an abandoned model call that mean that its worker was lost.
 LOST_BY = frozenset({"worker_lost"})
-#: What a result changes in its call's row.
+#: Columns of a call that its result changes.
 FINISHED = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """Rows and events that come into the world together."""
+    """Rows and events that are written together."""
 
     run_id: UUID
-    #: The fencing token; None for a door, which holds no lease.
+    #: The fencing token; None for a writer without a lease.
     epoch: int | None
     source: Source = Source.WORKER
     events: Sequence[Entry]
     messages: Sequence[AgentRunMessage] = ()
-    #: A turn's usage is counted into its run too.
+    #: Usage of a turn; it is added to the totals of the run too.
     usage: TurnUsage | None = None
     calls: Sequence[AgentRunToolCall] = ()
     commands: Sequence[RunCommand] = ()
     checkpoint: Checkpoint | None = None
-    #: A call that has ended, and the status that its row is believed to have.
+    #: A call that has ended, and the status that its row must still have.
     finished: AgentRunToolCall | None = None
     believed: str = ""
-    #: An event that joins them only where the inbox is empty: the next turn's start.
+    #: The start of the next turn, which is only appended if the inbox is empty.
     then: Entry | None = None
 
 
 def write(commit: Commit) -> bool:
-    """Commit it; whether `then` joined. Raises `LeaseLost`, and writes nothing, where the run was taken over."""
+    """Write a commit. Returns whether `then` was appended.
+
+    Raises `LeaseLost`, and writes nothing, if the run was taken over; `MoveRefused` if a call has changed.
+    """
     if connection.vendor == "postgresql":
         return _write_postgres(commit)
     return _write_portable(commit)
@@ -83,7 +86,7 @@ def _write_postgres(commit: Commit) -> bool:
         log.document([commit.then]) if commit.then else None,
     ]
     chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
-    # Outside of a transaction the one statement is its own: begun, done and committed in one round trip.
+    # Outside of a transaction the statement commits by itself: one round trip.
     with log.named_errors(), connection.cursor() as cursor:
         cursor.execute(call, values)
         last_seq, followed = cursor.fetchone()
@@ -94,7 +97,7 @@ def _write_postgres(commit: Commit) -> bool:
 def _write_portable(commit: Commit) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
         if commit.epoch is not None:
-            # Before the rows: a worker that was taken over must hear that, not of a position that is taken.
+            # First, so that a worker that lost its lease gets LeaseLost and not a conflict of positions.
             log.require_epoch(commit.run_id, commit.epoch)
         if commit.usage is not None and commit.epoch is not None:
             _count(commit.usage, commit.epoch, step_count=commit.usage.step_number)
@@ -114,13 +117,15 @@ def _write_portable(commit: Commit) -> bool:
 
 
 def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
-    """Count the model calls that `entries` abandon, in the transaction that appends them and before that: the run's
-    row is locked before its log's."""
+    """Count the model calls that `entries` abandon, before the entries are appended in the same transaction.
+
+    The order matters for locks: the run's row is locked before the row of its log.
+    """
     for entry in entries:
         payload = entry.payload
         if not isinstance(payload, LlmTurnAbandoned) or not payload.usage:
             continue
-        # Appended again after a commit of unknown outcome, it is counted already.
+        # A repeated append after an unclear commit has counted it already.
         if entry.event_id is None or not log.has_event(run_id, entry.event_id):
             used = _abandoned_usage(run_id, payload, entry.step or 0)
             _count(used, epoch)
@@ -139,7 +144,7 @@ def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> Turn
 
 
 def _count(used: TurnUsage, epoch: int, **changes: Any) -> None:
-    """A run that was taken over is counted nothing: the append that follows raises and rolls back."""
+    """Add usage to the run. Without effect if the run was taken over: the append that follows rolls back."""
     counted: dict[str, Any] = {name: models.F(name) + getattr(used, name) for name in TOKENS}
     if used.cost_usd is not None:
         priced = models.functions.Coalesce("cost_usd", Decimal(0), output_field=models.DecimalField())
@@ -161,7 +166,7 @@ def _has_commands(cursor: CursorWrapper, run_id: UUID) -> bool:
 
 
 def _document(row: models.Model) -> dict[str, Any]:
-    """A row as JSON, by its columns' names; jsonb_populate_record reads it back by the table's types."""
+    """Return a row as JSON by column names, as jsonb_populate_record reads it."""
     return {column: value for column, name in _columns(type(row)) if (value := getattr(row, name)) is not None}
 
 

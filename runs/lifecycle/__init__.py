@@ -1,1 +1,1 @@
-"""The only writer of a run's status: transitions, creation, the inbox, questions, and the wake-up of workers."""
+"""The life of a run: its creation, its status, its inbox of commands, its questions, and the wake-up of workers."""

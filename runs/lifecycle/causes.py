@@ -18,7 +18,7 @@ from timeline.preview import preview
 MAX_TURNS = "error_max_turns"
 #: The status reason of a run that the repeat guard has stopped.
 REPEATED_CALLS = "repeated_calls"
-#: Pauses that somebody, or a limit other than the run's steps, has asked for.
+#: Pauses by a person, or by a limit other than the run's steps.
 _NO_ERROR = frozenset({PauseReason.OPERATOR, PauseReason.ESCALATED, PauseReason.BUDGET, PauseReason.LOG_LIMIT})
 TEXT_BYTES = 500
 
@@ -48,11 +48,11 @@ def before(
 
 
 def entry(run: AgentRun, error_type: str, text: str) -> list[Entry]:
-    """Return the event of an error that ends or pauses `run`; empty where the log's last error says the same."""
+    """Return the event of an error that ends or pauses `run`; empty if the last error in the log is the same."""
     last = log.events_of(run.pk).filter(type=EventType.ERROR).order_by("-seq").first()
     step = run.step_count + 1
     if last is not None and last.step == step and last.payload.get("error_type") == error_type:
-        # That of a tool is another error, even under the same name.
+        # An error of a tool is another one, even with the same type.
         is_of_tool = str(last.payload.get("context") or "").startswith("tool:")
         if not is_of_tool:
             return []

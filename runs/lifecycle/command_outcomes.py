@@ -1,6 +1,6 @@
-"""How commands end: applied, superseded or refused. Every accepted one does, at the latest with its run.
+"""The outcome of commands: applied, superseded or refused. Every accepted command gets one, at the latest with its run.
 
-Called in the transaction of what ends them, by whoever holds the run's row.
+Called in the transaction of what ends them, while the run's row is locked.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ ASKED = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)
 
 
 def mark_applied(commands: Iterable[RunCommand]) -> None:
-    """Mark commands as applied. A command that has ended already keeps its outcome."""
+    """Mark commands as applied. A command that has an outcome keeps it."""
     ended = RunCommand.objects.filter(pk__in=[c.pk for c in commands], applied_at=None)
     ended.update(applied_at=Now(), outcome=Outcome.APPLIED)
 
 
 def close(run_id: UUID, to: RunStatus) -> None:
-    """End what is open of a run that has just become `to`, which is over or paused.
+    """End the open commands of a run that has just become `to`, a final status or paused.
 
-    A pause or stop that something else forestalled is superseded; a message that nobody hears any more is refused.
-    Messages to a paused run stay open: the run that continues it hears them.
+    A pause or a stop is superseded by what happened first. A message is refused if no run will read it; messages to
+    a paused run stay open for the run that continues it.
     """
     unread = RunCommand.objects.filter(run_id=run_id, applied_at=None)
     if not to.terminal:

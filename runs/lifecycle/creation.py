@@ -1,4 +1,4 @@
-"""Opening runs: the log, the row, the first messages and the first event, in one transaction."""
+"""Create runs: the log, the row, the first messages and the first event, in one transaction."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
 
-#: How many runs may stand above a run, and how many below it. A resumed child is not another one.
+#: Limits of ancestors and of children of a run. A resumed child is not another child.
 MAX_DEPTH = 2
 MAX_CHILDREN = 20
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Which runs a new one comes from, and what it inherits."""
+    """The runs that a new run comes from, and what it inherits."""
 
     resumed_from: AgentRun | None = None
     parent_run: AgentRun | None = None
     starts_fresh: bool = False
-    #: Forks: the point that they begin at, of the run that they refer to.
+    #: For a fork: the checkpoint at which it begins.
     forked_at: Checkpoint | None = None
 
     @property
     def steps(self) -> int:
-        """Of the conversation before the new run."""
+        """Steps of the conversation before the new run."""
         if self.forked_at is not None:
             return self.forked_at.step_number
         return self.resumed_from.step_count if self.resumed_from is not None else 0
@@ -62,20 +62,20 @@ class Opening:
     """What a run starts with."""
 
     config: dict[str, Any]
-    #: User turns, the first of which is the prompt of a first run.
+    #: User messages; the first is the prompt of a first run.
     turns: list[UserTurn] = field(default_factory=list)
     max_steps: int | None = None
     title: str = ""
     labels: list[str] = field(default_factory=list)
     by: str = ""
-    #: Given with a resume or a fork, and one of the turns: recorded as a command of the new run too.
+    #: The message of a resume or a fork, one of the user messages: recorded as a command of the new run too.
     message: str | None = None
 
 
 def create(
     project: Project, agent: Agent, prompt: UserTurn, *, by: str, parent_id: UUID | None = None, **options: Any
 ) -> AgentRun:
-    """A new run of `agent`, queued. Validates everything before anything is written."""
+    """Create a queued run of `agent`. Everything is validated before anything is written."""
     check_agent(agent)
     if not _says_something(prompt):
         raise MessageEmpty("a run needs a prompt", pointer="/prompt")
@@ -87,9 +87,9 @@ def create(
 
 
 def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
-    """Write a queued run in one transaction and wake a worker after it. The caller has checked the opening."""
+    """Write a queued run in one transaction, and wake a worker after it. The caller has validated the opening."""
     origin = origin or Origin()
-    # The prompt and the title are columns of their own: they are cleaned as the messages are.
+    # The prompt and the title are columns of their own, redacted as the messages are.
     opening = replace(opening, turns=[cast("UserTurn", REDACTOR.clean(turn)[0]) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
@@ -134,7 +134,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
 
 
 def _parent(project: Project, run_id: UUID) -> AgentRun:
-    """The run that may have one more child. Its row is locked: of two last children at once one is too many."""
+    """Return the parent, with its row locked, so that two children at once cannot exceed the limit."""
     locked = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     parent = locked.filter(project=project, pk=run_id).first()
     if parent is None:
@@ -150,7 +150,7 @@ def _parent(project: Project, run_id: UUID) -> AgentRun:
 
 
 def check_agent(agent: Agent) -> None:
-    """Raise `InvalidAgent` where a run of this agent could not work."""
+    """Raise `InvalidAgent` if a run of this agent could not start."""
     try:
         providers.get(agent.provider).check(agent.model, agent.settings)
         TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
@@ -168,7 +168,7 @@ def _reads_files(name: str) -> bool:
 
 
 def checked_max_steps(value: Any, *, default: int) -> int:
-    """A step budget: a whole number from 1 to the cap of a lineage (JSON's true is none); the default for null."""
+    """Return a valid step budget: 1 to the cap of a lineage, or the default for null. Raises `InvalidMaxSteps`."""
     if value is None:
         return int(default)
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
@@ -178,8 +178,11 @@ def checked_max_steps(value: Any, *, default: int) -> int:
 
 
 def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRequest]]:
-    """The instructions open a conversation once; a resume goes on in one that has them, and so does a fork that says
-    no others."""
+    """Return the instructions and the user messages of a new run.
+
+    Instructions open a conversation once: a resume continues in one that has them, and so does a fork without
+    instructions of its own.
+    """
     now = timezone.now()
     rows: list[tuple[str, ModelRequest]] = []
     instructions = opening.config.get("instructions")
@@ -194,7 +197,7 @@ def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRe
 
 
 def _changed(opening: Opening, forked_from: AgentRun) -> list[str]:
-    """What a fork's agent has otherwise than that of the run that it was forked from."""
+    """Return how a fork's agent differs from that of the run that it was forked from."""
     before, now = forked_from.agent_config, opening.config
     return sorted(name for name in now if canonical(now[name]) != canonical(before.get(name)))
 

@@ -1,4 +1,4 @@
-"""The inbox: wishes are recorded here first and acted on by whoever drives the run."""
+"""The inbox: commands are stored here, and carried out by the worker that holds the run."""
 
 from __future__ import annotations
 
@@ -31,35 +31,34 @@ MAX_MESSAGE = 200_000
 
 @dataclass(frozen=True)
 class Posted:
-    """What became of a wish."""
+    """The result of posting a command."""
 
-    #: As it is now, and what it was before.
+    #: The run now, and its status before.
     run: AgentRun
     was: RunStatus
-    #: None where it was granted before anyone wished it.
+    #: None if the run was in the requested state already.
     command: RunCommand | None = None
-    #: Whether it is this call that recorded the command.
+    #: Whether this call stored the command.
     new: bool = False
 
 
 def pause(run_id: UUID, *, by: str, key: str | None = None) -> Posted:
-    """Pause after the tools of the turn; a run that no worker holds pauses at once. Paused already: no event."""
+    """Pause the run after the tools of its turn, or at once if no worker holds it. No event if it is paused already."""
     return _wish(run_id, Type.PAUSE, {}, by=by, key=key)
 
 
 def stop(run_id: UUID, *, by: str, key: str | None = None) -> Posted:
-    """End the run; one that no worker holds ends at once. Stopped already: no event."""
+    """Stop the run, at once if no worker holds it. No event if it is stopped already."""
     return _wish(run_id, Type.STOP, {}, by=by, key=key)
 
 
 def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Posted:
-    """A user turn for the running conversation, delivered once, before the next model call."""
+    """Send a user message to the run. It is delivered once, before the next model call."""
     return _say(run_id, Type.SEND, message, by=by, key=key)
 
 
 def reply(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Posted:
-    """The same, as the answer to what the agent asked. While a run waits for an answer, the next message is the answer,
-    whichever of the two it is."""
+    """Answer a question of the agent. While a run waits for an answer, `send` does the same."""
     return _say(run_id, Type.REPLY, message, by=by, key=key)
 
 
@@ -72,12 +71,12 @@ def _say(run_id: UUID, kind: Type, message: str, *, by: str, key: str | None) ->
 
 
 def pending(run_id: UUID) -> list[RunCommand]:
-    """The unread commands, in the order in which they came."""
+    """Return the unread commands, oldest first."""
     return list(RunCommand.objects.filter(run_id=run_id, applied_at=None).order_by("id"))
 
 
 def waiting(run_id: UUID) -> set[str]:
-    """The types of the unread commands: asked before each model call, so without the ORM's compiler."""
+    """Return the types of the unread commands. Called before each model call, so without the ORM."""
     key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
     with connection.cursor() as cursor:
         cursor.execute("SELECT type FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL", [key])
@@ -85,7 +84,7 @@ def waiting(run_id: UUID) -> set[str]:
 
 
 def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> RunCommand:
-    """The user turn that a recording has after call `number`, as a command to commit with the model's answer."""
+    """Return the user message that a recording has after model call `number`, as a command."""
     return RunCommand(
         run_id=run_id, key=f"recorded:{number}", type=Type.SEND, payload={"message": turn},
         created_by="fixture", received_at=timezone.now(),
@@ -93,8 +92,10 @@ def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> RunCommand:
 
 
 def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tuple[RunCommand, Entry]:
-    """What a policy says to the agent, for the `number`th time in its lineage. "~" is no character of a sender's key,
-    and ":" none of a person's name, so nobody else's are taken for these."""
+    """Return the message of a policy to the agent, for the `number`th time in its lineage, and its event.
+
+    Its key and its author cannot collide with others: "~" is not allowed in a sender's key, nor ":" in a user name.
+    """
     by = policy_name(trigger)
     command = RunCommand(
         run_id=run_id, key=f"~{by}:{number}", type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]},
@@ -104,7 +105,7 @@ def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tup
 
 
 def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, Entry]:
-    """Return the message given with a resume or a fork, as a command of the new run; its opening applies it."""
+    """Return the message of a resume or a fork as a command of the new run, and its event."""
     command = RunCommand(
         run_id=run_id, type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]}, created_by=by,
         received_at=timezone.now(),
@@ -113,17 +114,20 @@ def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, En
 
 
 def policy_turns(root_run_id: UUID, trigger: str) -> int:
-    """How often a policy has spoken to the agent of this lineage."""
+    """Return how often this policy has sent a message in the lineage."""
     return RunCommand.objects.filter(run__root_run=root_run_id, created_by=policy_name(trigger)).count()
 
 
 def policy_name(trigger: str) -> str:
-    """Who acts where a policy does."""
+    """Return the name of a policy as an author."""
     return f"policy:{trigger}"
 
 
 def answer_early(run: AgentRun) -> None:
-    """A run that has just begun to wait for an answer may have got it a moment before. In the move's transaction."""
+    """Answer the question of a run that has just begun to wait with a reply that came before.
+
+    Called in the transaction of the move.
+    """
     replies = RunCommand.objects.filter(run=run, applied_at=None, type=Type.REPLY).order_by("id")
     reply = replies.first()
     if reply is not None:
@@ -132,7 +136,7 @@ def answer_early(run: AgentRun) -> None:
 
 
 def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
-    """Whether it came with an earlier answer of call `number`, which was rolled back."""
+    """Whether this message was stored with an earlier answer, which was rolled back."""
     return RunCommand.objects.filter(run=run_id, key=f"recorded:{number}").exists()
 
 
@@ -145,8 +149,8 @@ def received(command: RunCommand) -> Entry:
 
 def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> Posted:
     key = kept_key(key)
-    # Locks the run's row: a worker that moves it at this moment is waited for, and then seen. NO KEY: a worker that
-    # commits a result holds the log's row, and at its end refers to the run; it must not wait for us, who want the log.
+    # Lock the run's row, so that a move by a worker is finished and seen. NO KEY, because a worker that commits a
+    # result holds the row of the log and then refers to the run: waiting for each other would be a deadlock.
     with transaction.atomic():
         run = AgentRun.objects.select_for_update(no_key=True).filter(pk=run_id).first()
         if run is None:
@@ -172,7 +176,10 @@ def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
 
 
 def kept_key(key: str | None) -> str | None:
-    """A command's key as it is stored: one that has a secret in it as a digest, so that two of them stay two."""
+    """Return the key of a command as stored.
+
+    A key with a secret becomes a digest, so that different keys stay different.
+    """
     if key is None or REDACTOR.clean_text(key)[0] == key:
         return key
     return f"redacted:{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
@@ -184,7 +191,7 @@ def _granted_already(run: AgentRun, kind: Type) -> bool:
 
 
 def _act_now(run: AgentRun, command: RunCommand) -> None:
-    """What no worker has to do first. A running run is left to its worker, which reads its inbox."""
+    """Carry out a command at once if no worker holds the run."""
     if run.state is RunStatus.RUNNING:
         return
     if command.type == Type.STOP:

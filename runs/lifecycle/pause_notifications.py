@@ -1,4 +1,4 @@
-"""Notifications of runs that pause by themselves and go on only when a person acts."""
+"""Notifications about runs that paused and continue only when a person acts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from timeline.events import Payload
 from timeline.events.run import RunPaused
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
-#: What a person can do, by the reason of the pause. Whoever pauses a run for another reason is a person, tells people
-#: (a policy), or has set the limit that it reached.
+#: What a person can do, by the reason of the pause. Other pauses come from a person, from a policy that notifies by
+#: itself, or from a limit that a person set.
 TO_DO: dict[str, str] = {
     PauseReason.ERROR: "Remove the cause, then resume the run.",
     PauseReason.POISON_STEP: "Check what the tools of this step do, then resume the run or stop it.",
@@ -19,15 +19,17 @@ TO_DO: dict[str, str] = {
 
 
 def notify(run: AgentRun, payload: Payload, reason: str) -> None:
-    """Notify the project's members of a pause, in the transaction of the move. A pause that a policy makes to resume
-    the run at once names the policy and is no news."""
+    """Notify the members of the project of a pause, in the transaction of the move.
+
+    A pause by a policy that resumes the run at once is not reported.
+    """
     to_do = TO_DO.get(reason)
     if to_do is None or not isinstance(payload, RunPaused) or payload.by:
         return
     # Redacted before it is cut: half a secret is not recognised.
     title, _ = REDACTOR.clean_text(f"Paused: {run.title or run.agent_config.get('agent_id') or run.pk}")
     why, _ = REDACTOR.clean_text(payload.detail or "")
-    # The text of an error may say itself what to do about it.
+    # The text of an error may already say what to do.
     if "resume the run" not in why:
         why = "\n".join(filter(None, [why[: notifications.MAX_TEXT - len(to_do) - 1], to_do]))
     notifications.notify(run.project_id, kind=notifications.Kind.PAUSED, title=title, text=why, run_id=run.pk)

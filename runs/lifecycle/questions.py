@@ -1,7 +1,7 @@
-"""What an agent asks a person: the call is the question, and the next message is its result.
+"""Questions of an agent to a person: a tool call is the question, and the next message is its result.
 
-The run waits without a worker; whoever answers
-writes the call's result, so that each question has exactly one, and puts the run back into the queue.
+The run waits without a worker. The answer becomes the result of the call, so each question has exactly one, and the run
+returns to the queue.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline.events.run import RunPhase
 from timeline.models import Source
 
-#: Why such a run stands in the queue again.
+#: Status reason of a run that returns to the queue.
 REASON = "answered"
 
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """What a run waits for, as people may read it: secrets are redacted."""
+    """The question that a run waits for, redacted."""
 
     call: AgentRunToolCall
     text: str
@@ -30,12 +30,12 @@ class OpenQuestion:
 
 
 def waits(run: AgentRun) -> bool:
-    """Whether the next message to it is an answer."""
+    """Whether the next message to the run is an answer."""
     return run.state is RunStatus.WAITING and run.status_reason == WaitReason.INPUT
 
 
 def open_question(run: AgentRun) -> OpenQuestion | None:
-    """What the run asks now; one query."""
+    """Return the open question of a run; None without one. One query."""
     call = _asking(run) if waits(run) else None
     if call is None:
         return None
@@ -46,9 +46,9 @@ def open_question(run: AgentRun) -> OpenQuestion | None:
 
 
 def answer(run: AgentRun, command: RunCommand) -> None:
-    """Make what somebody said the result of the call that asks, and queue the run, in the caller's transaction.
+    """Make a message the result of the call that asks, and queue the run, in the caller's transaction.
 
-    The caller has locked the run's row, and knows that it waits.
+    The caller has locked the row of the run, and knows that the run waits.
     """
     call = _asking(run)
     if call is not None:
@@ -58,13 +58,13 @@ def answer(run: AgentRun, command: RunCommand) -> None:
 
 
 def _asking(run: AgentRun) -> AgentRunToolCall | None:
-    """Calls are made one after the other: it is the first that has not been started."""
+    """Return the call that asks: the first that was not started, because calls run one after the other."""
     planned = AgentRunToolCall.objects.filter(run=run, status=ToolStatus.PLANNED, result_message=None)
     return planned.order_by("step_number", "id").first()
 
 
 def _close(call: AgentRunToolCall, text: str) -> None:
-    """Start and end it at once: between the two lies nothing but the person who answers. An answer is never cut."""
+    """Start and end the call at once. The answer is never cut."""
     started = tool_starts.start_call(call, attempt=0)
     call.save(update_fields=["status", "starts", "started_at"])
     result = CallResult(ToolStatus.COMPLETED, text, attempts=1)

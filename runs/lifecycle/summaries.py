@@ -11,7 +11,7 @@ from runs.tools.output import clip
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 MAX_SUMMARY = 500
-#: Answers that are looked through for one with a text; the others only ask for tools.
+#: Number of answers to search for one with text; the others only call tools.
 LOOKED_THROUGH = 50
 _BETWEEN_PARAGRAPHS = re.compile(r"\n[^\S\n]*\n")
 
@@ -30,7 +30,7 @@ def of_last_answer(run_id: UUID) -> str:
     for content in answers.values_list("content", flat=True)[:LOOKED_THROUGH]:
         text = text_of(content).strip()
         if text:
-            # Before it is cut: half a secret is not recognised.
+            # Redacted before it is cut: half a secret is not recognised.
             return first_paragraph(REDACTOR.clean_text(text)[0])
     return ""
 

@@ -1,12 +1,11 @@
-"""Which runs may be what ends their workers, and how carefully each is tried: alone, later, or like any other.
+"""Runs that may be what kills their workers, and how carefully to try them: alone, later, or like any other.
 
-Nothing is kept in memory: the attempts of the step at which a run stands say how
-many workers have died of it so far. A committed step clears a run, because its next step has no attempts yet.
+Nothing is kept in memory: the attempts of a run's current step say how many workers have died in it. A committed step
+clears the run, because the next step has no attempts yet.
 
-- No death: an innocent run.
-- One: it is tried beside others, but of all such runs of a worker only one at a time. So a second death tells which of
-them to look at.
-- More: it is tried in a process of its own, after a pause that grows. Only a death there counts against it.
+Without a death a run is tried like any other. After one death it is tried beside others, but only one such run at a
+time in each worker, so that a second death shows which run it was. After more it is tried in a process of its own,
+after a growing pause; only a death there counts against it.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from timeline.events.run import RunPhase, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
 
-#: From this many deaths in one step on, a run is tried in a process of its own.
+#: Deaths in one step from which on a run is tried in a process of its own.
 ALONE_FROM = 2
-#: Of a lease: the first pause before a try, and how often it doubles at most.
+#: The first pause before a try, as a share of a lease, and how often it doubles at most.
 FIRST_PAUSE, DOUBLINGS = 0.25, 3
 
 
@@ -42,14 +41,14 @@ class Candidate(NamedTuple):
     """A run that may be claimed now."""
 
     run_id: UUID
-    #: Whether a worker that is dead still holds it.
+    #: Whether its lease has lapsed.
     lapsed: bool
-    #: Workers that died in the step at which it stands, that one included.
+    #: Workers that died in its current step, including the one with the lapsed lease.
     deaths: int
 
 
 def candidates(limit: int, *, clear_only: bool = False) -> list[Candidate]:
-    """The first `limit` runs to claim, in their order; `clear_only` leaves out queued runs under suspicion.
+    """Return the first `limit` runs to claim, in order. `clear_only` leaves out queued runs under suspicion.
 
     A run that continues another one inherits the suspicion of its step.
     """
@@ -77,17 +76,17 @@ def candidates(limit: int, *, clear_only: bool = False) -> list[Candidate]:
 
 
 def pause_s(deaths: int) -> float:
-    """How long a run of so many deaths waits before it is tried again."""
+    """Return the seconds that a run with so many deaths waits before the next try."""
     if deaths < ALONE_FROM:
         return 0.0
     return float(settings.AGENTOPS_LEASE_S * FIRST_PAUSE * 2 ** min(deaths - ALONE_FROM, DOUBLINGS))
 
 
 def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
-    """Take a run from a dead worker and leave it for later; False where it was not there to be taken.
+    """Take a run from a dead worker and queue it for later. Returns False if it was not there to be taken.
 
-    It keeps its place in the order. With a `wait_s` nobody claims it before that; without, as soon as its turn comes.
-    The claim by `owner` fences the old holder off.
+    It keeps its place in the queue. With `wait_s` nobody claims it before that time. The claim by `owner` fences
+    the old holder off.
     """
     reason = WaitReason.RETRY_ALONE
     with transaction.atomic():
@@ -112,7 +111,7 @@ def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
 
 
 def _close_open_turn(claimed: Claimed) -> None:
-    """Nobody waits any more for the answer to the model call that the dead worker had made."""
+    """Close the model call of the dead worker."""
     turn = log.open_turn(claimed.run.pk)
     if turn is not None:
         abandoned = LlmTurnAbandoned(attempt=turn.payload.get("attempt"), reason="worker_lost")
@@ -121,9 +120,9 @@ def _close_open_turn(claimed: Claimed) -> None:
 
 
 def note_death_alone(owner: str) -> bool:
-    """Count the death of a process that held one run and nothing else; False where it had given the run back.
+    """Count the death of a process that held only this run. Returns False if it had released the run.
 
-    For the worker that started the process and has seen it end. The run can be taken over at once.
+    Called by the worker that started the process and saw it end. The run can be taken over at once.
     """
     with transaction.atomic():
         seen = Attempt.objects.filter(owner=owner, ended_at=None, end_reason="").update(end_reason=DIED_ALONE)

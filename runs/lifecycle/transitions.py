@@ -38,9 +38,9 @@ from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
 from timeline.models import Phase, Source
 
-#: Between the name of a worker and what tells the processes apart that it starts for single runs.
+#: Separates the name of a worker from the number of a process that it starts for a single run.
 OF_A_WORKER = "."
-#: Why a queued run still awaits a decision about the death of its worker.
+#: Status reasons of a queued run for which the death of its worker is not decided yet.
 DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
 PHASES = {
     RunStatus.QUEUED: Phase.QUEUED,
@@ -56,14 +56,14 @@ PHASES = {
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a claim gives: the fencing token, and how dangerous the step is."""
+    """The result of a claim."""
 
     run: AgentRun
     epoch: int
-    #: How many processes that held this run alone have died in the step that it stands at. A death with other runs
-    #: beside it, or one that no worker lived to see, is nobody's fault and is not counted.
+    #: Processes that died in the current step while they held only this run. A death beside other runs, or one that no
+    #: worker saw, is not counted against the run.
     deaths: int
-    #: Whether the worker before died holding the run, and nothing was decided about that yet.
+    #: Whether the last worker died with the run, and no policy has been applied to that yet.
     died: bool = False
 
 
@@ -79,13 +79,13 @@ def move(
     explained_by: Sequence[Entry] = (),
     **changes: Any,
 ) -> None:
-    """Change `run`'s status and say so in its log, in one transaction. `run` is what the caller believed; `told` are
-    events that explain the move, and stand before it. A move for an error has an `error` event before it (see
-    runs.lifecycle.causes); a run that ends or pauses has its summary; a pause that needs a person notifies the project.
+    """Change the status of `run` and append the event, in one transaction.
 
-    The UPDATE's WHERE is the rule: a status (or, with `epoch`, a lease) that is not what the caller saw moves
-    nothing and raises `MoveRefused` (`LeaseLost`). Calls that are open in a run that ends or pauses are closed,
-    so that the conversation stays valid, and so are the commands that nobody carries out any more.
+    `run` is what the caller believes: the UPDATE only matches that status, and that `epoch` if one is given.
+    Otherwise nothing is written, and `MoveRefused` or `LeaseLost` is raised. `explained_by` are events to append
+    before the move. A move because of an error has an `error` event before it (see runs.lifecycle.causes), a run
+    that ends or pauses gets its summary, and a pause that needs a person notifies the project. Open calls and
+    commands of a run that ends or pauses are closed.
     """
     if to not in MOVES[run.state]:
         raise MoveRefused(f"a {run.status} run cannot become {to}", run_status=run.status)
@@ -116,24 +116,24 @@ def move(
 
 
 def claim(run_id: UUID, owner: str) -> Claimed | None:
-    """Take the run's lease; None where there is nothing to claim or someone else is faster.
+    """Take the lease of a run. Returns None if there is nothing to claim, or another worker is faster.
 
-    Everything is judged by the database's clock. A lapsed lease means that its holder is dead or suspended:
-    the run goes on here under the next epoch, which fences the old holder off.
+    Judged by the database's clock. If a lease has lapsed, its holder is dead or suspended: the run continues under
+    the next epoch, which fences the old holder off.
     """
     chaos.point("claim.before")
     with transaction.atomic():
-        # NO KEY: whoever held it may be committing just now; see runs.lifecycle.inbox.
+        # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
         mine = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
         run = mine.filter(pk=run_id).first()
         if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
-        # Or queued again before anybody has decided what becomes of a death.
+        # Or queued again before a policy was applied to the death.
         died = lapsed or run.status_reason in DEATH_UNDECIDED
         if lapsed:
             chaos.point("lease.lapse_seen")
-            # It ended with its last sign of life, not when its loss is noticed.
+            # It ended with its last event, not when its loss was noticed.
             alive_until = Greatest("claimed_at", Value(log.last_event_at(run.pk)))
             _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
         previous, epoch = run.lease_epoch, run.lease_epoch + 1
@@ -144,7 +144,7 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
             lease_epoch=epoch,
             lease_expires_at=lease_end(),
             not_before=None,
-            # Not before it was queued, which another machine's clock has told.
+            # Not before it was queued, a time that another machine's clock may have set.
             started_at=Coalesce("started_at", Greatest(Now(), "queued_at")),
         )
         log.raise_epoch(run.pk, epoch)
@@ -161,9 +161,9 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
 
 
 def fence(run: AgentRun, *, by: str) -> None:
-    """Take a live run away from whoever works on it, and pause it. The caller has locked its row.
+    """Take a running run away from its worker, and pause it. The caller has locked its row.
 
-    `by` has the next epoch, and does nothing with it: what a worker of the one before still writes is refused.
+    The next epoch is given to `by` and not used, so that every later write of the worker is refused.
     """
     epoch = run.lease_epoch + 1
     with transaction.atomic():
@@ -185,7 +185,7 @@ def fence(run: AgentRun, *, by: str) -> None:
 
 
 def held_by(run_id: UUID, owner: str) -> Claimed | None:
-    """The claim of `owner` that may have been committed without its hearing of it."""
+    """Return the claim of `owner` that was committed although its answer was lost; None if it was not."""
     run = AgentRun.objects.filter(pk=run_id, lease_owner=owner, status=RunStatus.RUNNING).first()
     if run is None:
         return None
@@ -195,45 +195,47 @@ def held_by(run_id: UUID, owner: str) -> Claimed | None:
 
 
 def note_fenced(run_id: UUID, epoch: int) -> None:
-    """A worker that lost its lease lives after all: its attempt did not die, so it counts for no poison step.
+    """Record that a worker that lost its lease is alive, so that its attempt does not count as a death.
 
-    It may know before anyone has taken the run over, so the reason can come before the end.
+    The worker may notice this before anyone has taken the run over.
     """
     mine = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason__in=["", DIED])
     mine.update(end_reason=FENCED)
 
 
 def renew(run_id: UUID, epoch: int) -> bool:
-    """Push the lease's end on; False means that it is not ours any more."""
+    """Extend a lease. Returns False if another worker has the run."""
     held = AgentRun.objects.filter(pk=run_id, lease_epoch=epoch, status=RunStatus.RUNNING)
     return bool(held.update(lease_expires_at=lease_end()))
 
 
 def lease_end() -> Any:
+    """Return the end of a lease that starts now, by the database's clock."""
     return Now() + timedelta(seconds=settings.AGENTOPS_LEASE_S)
 
 
 def expire_leases(owner: str) -> int:
-    """End the leases of a worker that is known to be dead, and of the processes that it started for single runs: its
-    runs are recovered now, not when their time is up.
+    """End the leases of a dead worker, and of the processes that it started, so that its runs are recovered now.
 
-    Should it live after all, nothing worse happens than with a lease that ran out: the next epoch fences it off.
+    Returns how many. If the worker is alive after all, the next epoch fences it off, as after a lapsed lease.
     """
     if not owner:
         return 0
     its = Q(lease_owner=owner) | Q(lease_owner__startswith=f"{owner}{OF_A_WORKER}")
     held = AgentRun.objects.filter(its, status=RunStatus.RUNNING)
-    # In the past by more than the clock's grain: a lease has lapsed where its end is before now.
+    # Earlier than the clock's resolution: a lease has lapsed if its end is before now.
     return held.update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
 def end_waits() -> int:
-    """Queue the waiting runs whose time has come; the number of runs that moved. Those that wait for their policy to
-    resume them are left to it: see runs.engine.policy.due_resumes."""
+    """Queue the waiting runs whose time has come. Returns how many.
+
+    Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes.
+    """
     moved = 0
     due = AgentRun.objects.waited_enough().exclude(status_reason__in=POLICY_WAITS)
     for run in due[:100]:
-        # What waited to be tried alone still has to be, and goes back to its place in the order.
+        # A run that has to be tried alone still has to be, and keeps its place in the queue.
         alone = run.status_reason == WaitReason.RETRY_ALONE
         reason: str = WaitReason.RETRY_ALONE if alone else "cooldown_over"
         place: dict[str, Any] = {"queued_at": run.queued_at} if alone else {}
@@ -267,7 +269,7 @@ def _lost(run: AgentRun, epoch: int | None) -> Exception:
 
 
 def _end_attempt(run: AgentRun, reason: str, **changes: Any) -> None:
-    """Close the open attempt, if there is one; a reason that its worker gave itself stays."""
+    """Close the open attempt, if any. A reason that its worker has recorded is kept."""
     end_reason = Case(When(end_reason="", then=Value(reason)), default=F("end_reason"))
     Attempt.objects.filter(run=run, ended_at=None).update(**{"ended_at": Now(), "end_reason": end_reason} | changes)
 
