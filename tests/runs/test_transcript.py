@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -22,10 +23,11 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from runs.conversation import transcript
-from runs.engine import model_turn
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunMessage
+from runs.providers import base as providers
 from runs.providers import messages
+from runs.providers.base import ModelCall
 from tests.support.factories import drive, make_agent, make_run
 from timeline.errors import LeaseLost
 
@@ -95,20 +97,14 @@ def test_every_request_is_what_its_rows_say(monkeypatch: pytest.MonkeyPatch) -> 
     """The request of each step, kept as it was sent, equals the one rebuilt from the rows."""
     sent: list[bytes] = []
 
-    def keep(call: model_turn.ModelCall) -> None:
+    provider = providers.get("fixture")
+    real = provider.open
+
+    def kept(call: ModelCall) -> Any:
         sent.append(ModelMessagesTypeAdapter.dump_json(call.history))
+        return real(call)
 
-    original = model_turn._ask
-
-    def asking(one_drive: object) -> ModelResponse:
-        provider = one_drive.provider  # type: ignore[attr-defined]
-        if not hasattr(provider, "kept"):
-            real = provider.open
-            monkeypatch.setattr(provider, "open", lambda call: (keep(call), real(call))[1])
-            provider.kept = True
-        return original(one_drive)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(model_turn, "_ask", asking)
+    monkeypatch.setattr(provider, "open", kept)
     run = drive(make_run(make_agent(fixture="claude-code-7e", instructions="Be brief.")))
     rows = transcript.rows_of(run)
     for step, request in enumerate(sent, start=1):

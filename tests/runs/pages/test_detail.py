@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agentops.projects.models import Role
 from runs.actions import resume as resuming
-from runs.lifecycle import inbox, transitions, wake
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.pages.timeline.window import ROWS
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus, WaitReason
@@ -29,12 +29,7 @@ from timeline.events.run import RunFailed, RunPaused, RunStopped, RunWaiting
 from timeline.log import events_of
 from timeline.models import Log, Source
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
 
 @pytest.fixture

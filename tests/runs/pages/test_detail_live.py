@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from pydantic_ai.messages import TextPart, ThinkingPart
 
-from runs.lifecycle import wake
 from runs.models import AgentRun
 from runs.pages.timeline import live_cards, window
 from runs.providers.base import ModelCall
@@ -19,13 +17,7 @@ from tests.support.processes.scripted_model import PIECE, Move, Play
 from timeline import log
 from timeline.live.rendering import ROWS
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("quick_retries")]
 
 
 def followed(run: AgentRun, cut: int, *, batch: int = 200) -> Page:

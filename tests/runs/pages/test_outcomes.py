@@ -9,7 +9,7 @@ from django.contrib.messages import get_messages
 from django.test import Client
 
 from agentops.projects.models import Role
-from runs.lifecycle import inbox, wake
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.pages.timeline import live_cards
 from runs.statuses import Effect
@@ -19,12 +19,7 @@ from tests.support.pages.parsed_page import Element, Page, parse
 from tests.support.pages.timelines import painted
 from timeline import log
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
 
 @pytest.fixture
