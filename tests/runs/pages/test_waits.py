@@ -53,7 +53,7 @@ def page_of(answer: Any) -> Page:
 
 
 def head(client: Client, run: AgentRun) -> Element:
-    found = page_of(client.get(f"/runs/{run.pk}"))._known["head"][0]
+    found = page_of(client.get(f"/runs/{run.pk}")).element("head")
     assert isinstance(found, Element)
     return found
 
