@@ -199,3 +199,67 @@ def test_support_and_the_chaos_rig_may_be_imported() -> None:
     assert list(faults_of_test_module("tests/web/test_pages.py", source)) == []
     assert list(faults_of_test_module("tests/chaos/test_plans.py", "from tests.chaos import player")) == []
     assert list(faults_of_test_module("tests/chaos/player.py", "from tests.chaos.verdict import checks")) == []
+
+
+PRODUCT_NAME = re.compile(rf"(?:{'|'.join(PACKAGES)})\.[\w.]*\b_(?!_)\w+")
+#: Names that libraries have for others to use, in spite of their underscore; or that have no other way.
+OF_LIBRARIES = {
+    *("_meta", "_base_manager", "_default_manager", "_raw_delete", "_registry"),  # Django
+    *("_replace", "_asdict", "_exit", "_shutdown", "_run_exitfuncs"),  # Python
+    *("_is_prefork", "_parts_manager"),  # Celery, pydantic-ai
+}
+#: Switches off one protection of the product at a time, inside of the functions that give it.
+REPLACES_FUNCTIONS = {"tests/chaos/environment/sabotage.py"}
+
+
+def is_private(name: object) -> bool:
+    return isinstance(name, str) and name.startswith("_") and not name.startswith("__") and name not in OF_LIBRARIES
+
+
+def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Names with an underscore that a test takes from what is not its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            yield from ((node.lineno, alias.name) for alias in node.names if is_private(alias.name))
+        elif isinstance(node, ast.Attribute) and is_private(node.attr):
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                yield node.lineno, node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and PRODUCT_NAME.fullmatch(node.value):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.Call) and "attr" in ast.unparse(node.func):
+            # monkeypatch.setattr(module, "_name", …), getattr(module, "_name")
+            names = [each.value for each in node.args[1:2] if isinstance(each, ast.Constant)]
+            yield from ((node.lineno, name) for name in names if is_private(name))
+
+
+def test_tests_use_no_private_names() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{line} uses {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.relative_to(ROOT).as_posix() not in REPLACES_FUNCTIONS
+        for line, name in private_names(ast.parse(path.read_text()))
+    ]
+
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from runs.lifecycle.wake import _send",
+        "from runs.lifecycle import wake\nwake._send(run.pk)",
+        'monkeypatch.setattr(wake, "_send", print)',
+        'monkeypatch.setattr("runs.lifecycle.wake._send", print)',
+        "assert worker._threads",
+    ],
+)
+def test_a_private_name_in_a_test_is_reported(source: str) -> None:
+    [(_, name)] = private_names(ast.parse(source))
+
+    assert "_send" in name or name == "_threads"
+
+
+def test_own_and_library_names_are_not_reported() -> None:
+    source = "class A:\n    def f(self):\n        return self._own, urlsplit(url)._replace(path=''), model._meta"
+
+    assert list(private_names(ast.parse(source))) == []

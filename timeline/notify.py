@@ -71,11 +71,11 @@ _lock = threading.Lock()
 
 
 def _publisher() -> Publisher:
-    """This process's publisher; a forked child has no thread of its parent's and makes its own."""
+    """The publisher of this process and of the Redis in its settings; a forked child has no thread of its parent's."""
     from timeline.redis_publisher import Publisher
 
     global _current
     with _lock:
-        if _current is None or _current.pid != os.getpid():
+        if _current is None or (_current.pid, _current.url) != (os.getpid(), settings.REDIS_URL):
             _current = Publisher(settings.REDIS_URL)
         return _current

@@ -21,7 +21,7 @@ class Publisher:
     """Publishes from its own thread, so that a slow Redis never slows a commit; of a log only the newest seq."""
 
     def __init__(self, url: str) -> None:
-        self.pid = os.getpid()
+        self.pid, self.url = os.getpid(), url
         self._pending: dict[tuple[str, str], str] = {}
         self._publishing = False
         self._wake = threading.Condition()

@@ -64,7 +64,7 @@ class Health:
 
 
 def readyz(request: HttpRequest) -> HttpResponse:
-    found = _looked()
+    found = readiness.look()
     ready = all(found[check.name]["ok"] for check in CHECKS if check.vital)
     status = 200 if ready else 503
     if not _may_know(request):
@@ -78,21 +78,6 @@ def database() -> None:
         row = Session.objects.create(session_key="readyz", session_data="", expire_date=timezone.now())
         row.refresh_from_db()
         transaction.set_rollback(True)
-
-
-_migrated = False
-
-
-def migrations() -> None:
-    """The schema is the code's. Asked until it is so; a later update is another process."""
-    global _migrated
-    if _migrated:
-        return
-    executor = MigrationExecutor(connection)
-    missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    if missing:
-        raise NotReady(f"{len(missing)} migrations are missing")
-    _migrated = True
 
 
 def broker() -> None:
@@ -109,46 +94,61 @@ def disk() -> None:
         raise NotReady(f"{space.free // 2**20} MiB of disk are left")
 
 
+class Readiness:
+    """What a process knows of its readiness; the product has one for each process."""
+
+    def __init__(self) -> None:
+        # One thread: while a look hangs, the next ones wait for it and fail in time, and no thread is added.
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="readyz")
+        self._one_looks = threading.Lock()
+        self._seen: tuple[float, Findings] = (float("-inf"), {})
+        self._migrated = False
+
+    def look(self) -> Findings:
+        """What was found within the last second: anyone may ask, and no crowd of them shall keep the database busy,
+        nor make those who watch us wait until they take us for dead."""
+        with self._one_looks:
+            if time.monotonic() - self._seen[0] >= FRESH_S:
+                found = {check.name: self._found(check) for check in CHECKS}
+                self._seen = (time.monotonic(), found)
+            return self._seen[1]
+
+    def migrations(self) -> None:
+        """The schema is the code's. Asked until it is so; a later update is another process."""
+        if self._migrated:
+            return
+        executor = MigrationExecutor(connection)
+        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        if missing:
+            raise NotReady(f"{len(missing)} migrations are missing")
+        self._migrated = True
+
+    def _found(self, check: Check) -> dict[str, object]:
+        begun = time.monotonic()
+        future: Future[None] = self._looking.submit(_and_close, check.look)
+        problem = ""
+        try:
+            future.result(WITHIN_S)
+        except TimedOut:
+            future.cancel()
+            problem = f"no answer within {WITHIN_S:g} s"
+        except NotReady as error:
+            problem = str(error)
+        except Exception as error:
+            # Its text may hold an address or a name.
+            problem = type(error).__name__
+            log.warning("not ready: %s: %s", check.name, error)
+        took = round((time.monotonic() - begun) * 1000)
+        return {"ok": not problem, "ms": took, **({"problem": problem} if problem else {})}
+
+
+readiness = Readiness()
 CHECKS = [
     Check("database", database),
-    Check("migrations", migrations),
+    Check("migrations", lambda: readiness.migrations()),  # noqa: PLW0108 - of the instance at the time
     Check("disk", disk),
     Check("broker", broker, vital=False),
 ]
-# One thread: while a look hangs, the next ones wait for it and fail in time, and no thread is added.
-_looking = ThreadPoolExecutor(1, thread_name_prefix="readyz")
-_one_looks = threading.Lock()
-_seen: tuple[float, Findings] = (float("-inf"), {})
-
-
-def _looked() -> Findings:
-    """What was found within the last second: anyone may ask, and no crowd of them shall keep the database busy, nor
-    make those who watch us wait until they take us for dead."""
-    global _seen
-    with _one_looks:
-        if time.monotonic() - _seen[0] >= FRESH_S:
-            found = {check.name: _found(check) for check in CHECKS}
-            _seen = (time.monotonic(), found)
-        return _seen[1]
-
-
-def _found(check: Check) -> dict[str, object]:
-    begun = time.monotonic()
-    future: Future[None] = _looking.submit(_and_close, check.look)
-    problem = ""
-    try:
-        future.result(WITHIN_S)
-    except TimedOut:
-        future.cancel()
-        problem = f"no answer within {WITHIN_S:g} s"
-    except NotReady as error:
-        problem = str(error)
-    except Exception as error:
-        # Its text may hold an address or a name.
-        problem = type(error).__name__
-        log.warning("not ready: %s: %s", check.name, error)
-    took = round((time.monotonic() - begun) * 1000)
-    return {"ok": not problem, "ms": took, **({"problem": problem} if problem else {})}
 
 
 def _and_close(look: Callable[[], None]) -> None:

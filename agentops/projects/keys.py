@@ -140,7 +140,7 @@ def _make(project: Project, name: str, scopes: list[str], expires_at: datetime |
     env = "test" if settings.AGENTOPS_TESTING else "live"
     prefix = f"aok_{env}_{''.join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))}"
     body = f"{prefix}_{_base62(secrets.token_bytes(SECRET_BYTES), SECRET_LENGTH)}"
-    plain = body + _checksum(body)
+    plain = body + checksum(body)
     key = ApiKey.objects.create(
         project=project, name=name, prefix=prefix, sha256=_digest(plain), scopes=scopes, expires_at=expires_at
     )
@@ -199,10 +199,11 @@ def _described(key: ApiKey) -> dict[str, object]:
 
 
 def _checksum_fits(plain: str) -> bool:
-    return _checksum(plain[:-CHECKSUM_LENGTH]) == plain[-CHECKSUM_LENGTH:]
+    return checksum(plain[:-CHECKSUM_LENGTH]) == plain[-CHECKSUM_LENGTH:]
 
 
-def _checksum(body: str) -> str:
+def checksum(body: str) -> str:
+    """Return the last six characters of a key, from those before them: what a scanner tells keys by."""
     return _base62(zlib.crc32(body.encode("ascii")).to_bytes(4, "big"), CHECKSUM_LENGTH)
 
 

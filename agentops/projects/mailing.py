@@ -61,7 +61,7 @@ def send_due(stopped: Callable[[], bool] = lambda: False) -> int:
         if found is None:
             return taken
         taken += 1
-        _send(found, stopped)
+        send(found, stopped)
     return taken
 
 
@@ -89,7 +89,8 @@ def recipients(found: Notification) -> list[Any]:
     return list(people.exclude(email="").exclude(pk__in=had.values("user")).order_by("pk"))
 
 
-def _send(found: Notification, stopped: Callable[[], bool]) -> None:
+def send(found: Notification, stopped: Callable[[], bool]) -> None:
+    """Send what `take_due` has returned, unless another worker has taken it over by now."""
     if found.created_at < timezone.now() - TOO_OLD:
         return _give_up(found, "not sent within a day")
     if found.email_attempts > MAX_ATTEMPTS:  # also of those that ended their worker each time

@@ -123,7 +123,7 @@ def _step(parent: int, name: str, path: str, *, directory: bool) -> int:
 def _open_below(parent: int, name: str) -> int:
     """Open one name of a directory. Where the kernel can, it refuses other mounts of the same device too."""
     how = (ctypes.c_uint64 * 3)(_READING, 0, _RESOLVE)
-    call = getattr(_LIBC, "syscall", None)
+    call = getattr(LIBC, "syscall", None)
     if call is not None:
         found: int = call(_OPENAT2, parent, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how))
         code = ctypes.get_errno()
@@ -135,7 +135,8 @@ def _open_below(parent: int, name: str) -> int:
     return os.open(name, _READING, dir_fd=parent)
 
 
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+#: The C library: Python has no name for openat2.
+LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def _check(found: os.stat_result, path: str, *, directory: bool) -> None:

@@ -52,7 +52,7 @@ class Worker:
         self.stopping = Stopping()
         self._concurrency = concurrency or settings.AGENTOPS_CONCURRENCY
         self._keeper = Keeper()
-        self._loop = LoopThread()
+        self.loop = LoopThread()
         #: The runs that have a slot, from the moment on at which it was given to them.
         self._driving: set[UUID] = set()
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class Worker:
         """In the slot that it was given."""
         try:
             progress = partial(self._has_made_a_step, run_id)
-            return drive_run(run_id, self.owner, self._keeper, self._loop, self.stopping, on_progress=progress)
+            return drive_run(run_id, self.owner, self._keeper, self.loop, self.stopping, on_progress=progress)
         except Exception:
             # The lease runs out and another worker goes on from the rows; what is wrong must be seen here.
             log.exception("a step failed outside of any rule", extra={"run_id": str(run_id)})
@@ -225,7 +225,7 @@ class Worker:
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0.1))
         self._keeper.close()
-        self._loop.close()
+        self.loop.close()
 
 
 def leave_handler(act: Callable[[], None]) -> None:

@@ -17,8 +17,7 @@ from runs.management.site.pools import POOLS, warn_of_pools
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_migrated", False)
-    monkeypatch.setattr(health, "_seen", (float("-inf"), {}))
+    monkeypatch.setattr(health, "readiness", health.Readiness())
 
 
 @pytest.fixture

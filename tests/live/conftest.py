@@ -8,7 +8,6 @@ from tests.support.live.streamed_run import StreamedRun
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.web.server import WebThread
 from tests.support.web.stream_clients import Listeners
-from timeline import notify
 
 
 @pytest.fixture
@@ -18,8 +17,7 @@ def streamed(web: WebThread, listeners: Listeners) -> StreamedRun:
 
 
 @pytest.fixture
-def bell(own_redis: OwnRedis, settings: object, monkeypatch: pytest.MonkeyPatch) -> OwnRedis:
+def bell(own_redis: OwnRedis, settings: object) -> OwnRedis:
     """This process rings at the Redis of the stage, which a test may kill."""
     settings.REDIS_URL = own_redis.url  # type: ignore[attr-defined]
-    monkeypatch.setattr(notify, "_current", None)
     return own_redis

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from agentops.projects.models import Project
-from runs.lifecycle import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, RunError, TurnUsage
 from runs.providers import llm
 from runs.statuses import LIVE, RunStatus
@@ -91,8 +90,7 @@ def mock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mock]:
 
 
 @pytest.fixture
-def worker(mock: Mock, settings: Any, monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[Worker]:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+def worker(mock: Mock, settings: Any, transactional_db: None, no_hints: None) -> Iterator[Worker]:
     settings.AGENTOPS_CONCURRENCY = 8
     if AWAY_S < 60:
         # 600 s and 500 ms by the same factor; the time to wait is larger, for a machine under load.
@@ -103,7 +101,7 @@ def worker(mock: Mock, settings: Any, monkeypatch: pytest.MonkeyPatch, transacti
     yield worker
     for model in MODELS:
         # Their connections belong to the worker's loop, and end with it.
-        worker._loop.submit(llm.model_of(model).client.close()).result(30)
+        worker.loop.submit(llm.model_of(model).client.close()).result(30)
     worker.close(30)
 
 

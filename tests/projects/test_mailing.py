@@ -273,7 +273,7 @@ def test_a_dead_workers_claim_runs_out_and_it_comes_too_late(project: Project, s
     Notification.objects.filter(pk=slow.pk).update(email_due_at=timezone.now())
 
     assert send_due() == 1
-    mailing._send(slow, lambda: False)
+    mailing.send(slow, lambda: False)
 
     assert server.recipients == ["ann@people.test"]
 

@@ -5,27 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+import time_machine
 from django.test import Client
 
 from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
-from agentops.projects.rate_limits.counter import Counter
+from agentops.projects.rate_limits.counter import DOWN_S, Counter
 from agentops.projects.rate_limits.limits import Standing, network_of
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project
+from tests.support.processes.redis_server import OwnRedis
 
 URL = "/api/projects/alpha/agents"
+NOW = 1_795_000_000.0
 
 
 @pytest.fixture(autouse=True)
 def _nobody_has_asked_yet() -> Iterator[None]:
-    limits._counter.cache_clear()
+    limits.counter_of.cache_clear()
     yield
-    limits._counter.cache_clear()
+    limits.counter_of.cache_clear()
 
 
 @pytest.fixture
@@ -164,17 +168,20 @@ def test_of_a_large_limit_redis_is_told_now_and_then(redis_url: str) -> None:
 
 
 @pytest.mark.redis
-def test_without_redis_each_process_counts_alone(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Counter("redis://127.0.0.1:1/0")
-    first = took(gone, 5, 8)
+def test_without_redis_each_process_counts_alone(tmp_path: Path) -> None:
+    server = OwnRedis(tmp_path)
+    counter = Counter(server.url)
 
-    assert passed(first) == 5
-    assert gone._down_until > 0
-    # It is asked again after a while, and not each time.
-    monkeypatch.setattr(gone, "_limiter", Counter(redis_url)._limiter)
-    assert took(gone, 5, 1)[0].exceeded
-    gone._down_until = 0.0
-    assert not took(gone, 5, 1)[0].exceeded
+    try:
+        with time_machine.travel(NOW) as clock:
+            assert passed(took(counter, 5, 8)) == 5
+            server.start()
+            # It is asked again after a while, and not each time.
+            assert took(counter, 5, 1)[0].exceeded
+            clock.shift(DOWN_S)
+            assert not took(counter, 5, 1)[0].exceeded
+    finally:
+        server.kill()
 
 
 def test_one_process_counts_to_the_last_request() -> None:

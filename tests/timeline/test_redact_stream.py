@@ -18,7 +18,7 @@ RNG = random.Random(4)
 NAMED = Redactor(
     ['p&ss/w0rd "x" +\xe4=\\n1', "hunter2-hunter2", "correct-horse-battery", "aaaaaaab", "REDACTED:password"]
 )
-SPELLINGS = sorted(Registered(['p&ss/w0rd "x" +\xe4=\\n1', "correct-horse-battery", "aaaaaaab"])._plain)
+SPELLINGS = sorted(Registered(['p&ss/w0rd "x" +\xe4=\\n1', "correct-horse-battery", "aaaaaaab"]).spellings)
 #: What makes one text run into the next, and what begins a secret that never comes.
 GLUE = [
     *(
@@ -106,7 +106,7 @@ def test_prose_and_code_leave_at_once() -> None:
     stream, waiting = Stream(), []
     for character in prose + "日本語のテキスト":
         stream.feed(character)
-        waiting.append(len(stream._held))
+        waiting.append(len(stream.held))
     # The first letters of a word may begin a token until the next one comes, never longer.
     assert max(waiting) <= 2
     assert waiting.count(0) >= len(waiting) * 0.75
@@ -135,7 +135,7 @@ def test_a_stream_holds_no_more_than_it_may() -> None:
     stream, most = Stream(), 0
     for piece in ["api_key=", *["Ab1xY9" * 16] * 1000, " and more"]:
         stream.feed(piece)
-        most = max(most, len(stream._held))
+        most = max(most, len(stream.held))
     assert MAX_HELD // 2 < most <= MAX_HELD + 100
     assert stream.flush() == ""
     key, _ = streamed("api_key=" + "Ab1xY9" * 16_000 + " and more", [100])

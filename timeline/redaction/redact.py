@@ -165,7 +165,7 @@ class Stream:
         self._redactor = redactor or DEFAULT
         self._most = MAX_HELD + self._redactor.longest
         self._given = ""  # the end of what has left, as it came: context for what follows
-        self._held = ""
+        self.held = ""  # what has not left yet
         self._enough = 0  # the search waits until so much is held
         self._overlong = False  # what was held too long was a secret: the rest of it is to come
         self.found: frozenset[str] = NOTHING
@@ -174,8 +174,8 @@ class Stream:
         """Take the next piece; give what is now certain to be clean."""
         text, found = legible(text)
         self.found |= found
-        self._held += self._swallowed(text) if self._overlong else text
-        if len(self._held) < self._enough:
+        self.held += self._swallowed(text) if self._overlong else text
+        if len(self.held) < self._enough:
             return ""
         return self._release(ended=False)
 
@@ -187,12 +187,12 @@ class Stream:
 
     def _release(self, *, ended: bool) -> str:
         if not self._redactor.shapes:
-            rest, self._held = self._held, ""
+            rest, self.held = self.held, ""
             return rest
-        whole, past = self._given + self._held, len(self._given)
+        whole, past = self._given + self.held, len(self._given)
         spans, texts = self._redactor.search(whole, past)
         cut = len(whole)
-        if not ended and len(self._held) <= self._most:
+        if not ended and len(self.held) <= self._most:
             cut = max(_settled(self._redactor, whole, spans, texts), past)
         elif not ended:
             self._overlong = bool(spans) and spans[-1].end == cut
@@ -202,8 +202,8 @@ class Stream:
         if leaving:
             self.found |= {REDACTED}
         cleaned = self._redactor.replace(whole[past:cut], leaving)
-        self._given, self._held = _context(whole, cut, spans), whole[cut:]
-        waiting = len(self._held)
+        self._given, self.held = _context(whole, cut, spans), whole[cut:]
+        waiting = len(self.held)
         self._enough = min(waiting + 1 + max(waiting - _EAGER, 0) // 8, self._most + 1)  # so that time stays linear
         return cleaned
 

@@ -18,21 +18,22 @@ class Registered:
     """The registered secrets with all their spellings. Immutable once built."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._plain: dict[str, str] = {}
+        #: Spelling → the secret itself.
+        self.spellings: dict[str, str] = {}
         for secret in secrets:
             if len(secret) >= MIN_SECRET:
-                self._plain |= dict.fromkeys(_spellings(secret), secret)
-        self._sorted = sorted(self._plain)
-        self._pattern = re.compile(_branches(self._plain, 2))
-        self._heads = re.compile(_branches({text[:size] for text in self._plain for size in (1, 2)}, 1))
-        self.longest = max(map(len, self._plain), default=0)
+                self.spellings |= dict.fromkeys(_spellings(secret), secret)
+        self._sorted = sorted(self.spellings)
+        self._pattern = re.compile(_branches(self.spellings, 2))
+        self._heads = re.compile(_branches({text[:size] for text in self.spellings for size in (1, 2)}, 1))
+        self.longest = max(map(len, self.spellings), default=0)
 
     def __bool__(self) -> bool:
-        return bool(self._plain)
+        return bool(self.spellings)
 
     def plain(self, spelling: str) -> str:
         """The secret itself, whichever way it is spelt: equal secrets get equal marks."""
-        return self._plain.get(spelling, spelling)
+        return self.spellings.get(spelling, spelling)
 
     def find(self, text: str) -> Iterator[SecretSpan]:
         """Every registered secret in `text`, overlapping ones too: where one begins depends on no other."""

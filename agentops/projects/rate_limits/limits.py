@@ -53,7 +53,7 @@ def count(request: HttpRequest, kind: str, holder: str, limit: int) -> None:
     """Count a request of `holder` (unlimited where `limit` is 0); raises RateLimited where it is one too many."""
     if not limit:
         return
-    standing = _counter(settings.REDIS_URL).take(limit, f"{kind}:{holder}")
+    standing = counter_of(settings.REDIS_URL).take(limit, f"{kind}:{holder}")
     said: Standing | None = getattr(request, "rate_standing", None)
     if said is None or standing.remaining <= said.remaining:
         request.rate_standing = standing  # type: ignore[attr-defined]
@@ -96,7 +96,8 @@ def network_of(address: str) -> str:
 
 
 @lru_cache(maxsize=8)
-def _counter(url: str) -> Counter:
+def counter_of(url: str) -> Counter:
+    """Return the counter of this process for the Redis at `url`; '' counts in this process alone."""
     # Only now: the library takes a tenth of a second to load, and commands count nothing.
     from agentops.projects.rate_limits.counter import Counter
 

@@ -35,8 +35,9 @@ KEPT_HEADERS = ("Content-Type", "Location")
 FORGET_WITH_EACH = 2
 RETRY_AFTER_S = 1
 
-_busy: set[bytes] = set()
-_busy_lock = threading.Lock()
+#: Keys whose first request this process is answering now.
+being_answered: set[bytes] = set()
+_answering_lock = threading.Lock()
 
 
 def once(
@@ -100,15 +101,15 @@ def _again(earlier: IdempotencyKey, asked: bytes) -> HttpResponse:
 @contextmanager
 def _alone_here(scope: bytes) -> Iterator[None]:
     """Refuses a second request of this process at the same time: on SQLite it would wait for the first one's end."""
-    with _busy_lock:
-        if scope in _busy:
+    with _answering_lock:
+        if scope in being_answered:
             raise _in_progress()
-        _busy.add(scope)
+        being_answered.add(scope)
     try:
         yield
     finally:
-        with _busy_lock:
-            _busy.discard(scope)
+        with _answering_lock:
+            being_answered.discard(scope)
 
 
 def _alone_everywhere(scope: bytes) -> None:

@@ -19,7 +19,6 @@ from runs.upkeep.invariants.of_work import OF_WORK
 from runs.upkeep.invariants.statement import Invariant, Violation
 
 INVARIANTS: tuple[Invariant, ...] = (*OF_LOGS, *OF_MESSAGES, *OF_CALLS, *OF_RUNS, *OF_WORK)
-_ASKED = [invariant for invariant in INVARIANTS if invariant.sql]
 _LOOKED_INTO = {invariant.name: invariant for invariant in INVARIANTS if not invariant.sql}
 
 
@@ -53,8 +52,9 @@ def look(run_id: UUID | None = None, *, within_s: float | None = None) -> Report
 
 
 def _answers(run_id: UUID | None, clock: Clock) -> Iterator[tuple[Invariant, list[str]]]:
-    for invariant in _ASKED:
-        yield invariant, ask(invariant.sql, run_id, clock)
+    for invariant in INVARIANTS:
+        if invariant.sql:
+            yield invariant, ask(invariant.sql, run_id, clock)
     for name, ids in look_into_messages(run_id, clock).items():
         yield _LOOKED_INTO[name], ids
 

@@ -9,20 +9,14 @@ from uuid import UUID
 import pytest
 
 from agentops.projects.models import AuditEntry
-from runs.lifecycle import wake
 from runs.models import AgentRun, Checkpoint
 from tests.support.api.write_requests import Program, counts, endless_run, pointers, program, refused
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.run_checks import check
 from timeline.models import Event
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from agentops.projects.models import AuditEntry, Role
-from runs.lifecycle import inbox, transitions, wake
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
 from tests.support.accounts import make_person, signed_in
@@ -26,12 +26,8 @@ from timeline.models import Source
 
 #: For what drives runs, or asks from several threads.
 COMMITS = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.usefixtures("no_hints")
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
 
 
 @pytest.fixture

@@ -16,10 +16,12 @@ from pytest_django import Settings
 from runs import tasks
 from runs.lifecycle import suspects, transitions
 from runs.models import AgentRun, Attempt
+from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from runs.worker import worker as workers
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -58,7 +60,7 @@ def test_a_hint_does_not_say_what_is_driven_next(
 ) -> None:
     """The longest waiting run comes first, although the hints are all about the others."""
     waiting, told_of = scripted(), [scripted(), scripted()]
-    monkeypatch.setattr(workers, "_current", one_slot)
+    monkeypatch.setattr(workers, "current", lambda: one_slot)
     for run in told_of:
         tasks.advance(str(run.pk))
     assert claimed_in_order() == []
@@ -73,15 +75,19 @@ def test_a_hint_to_a_worker_without_a_free_slot_is_passed_on(
     scripted: MakeScripted, one_slot: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[UUID, int]] = []
-    monkeypatch.setattr(workers, "_current", one_slot)
+    monkeypatch.setattr(workers, "current", lambda: one_slot)
     monkeypatch.setattr(tasks, "send", lambda run_id, *, passed: sent.append((run_id, passed)))
     run = scripted()
     tasks.advance(str(run.pk))
     assert sent == []
 
-    assert one_slot._give_slot(scripted().pk)
-    tasks.advance(str(run.pk))
-    tasks.advance(str(run.pk), passed=tasks.MOST_PASSES)
+    def hint(call: ModelCall) -> Iterator[Move]:
+        """While the only slot is taken."""
+        tasks.advance(str(run.pk))
+        tasks.advance(str(run.pk), passed=tasks.MOST_PASSES)
+        yield "Done."
+
+    assert one_slot.drive(scripted(hint).pk)
 
     assert sent == [(run.pk, 1)]
 

@@ -20,6 +20,7 @@ from runs.agents import policies
 from runs.engine.policy import due_resumes
 from runs.errors import RunNotPaused
 from runs.lifecycle import inbox, transitions
+from runs.lifecycle.wake import subscribe
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import retries
 from runs.statuses import RunStatus
@@ -133,14 +134,14 @@ def test_what_was_said_meanwhile_comes_first(limited: AgentRun) -> None:
     in_order(limited)
 
 
-def test_without_a_cooldown_it_goes_on_at_once(
-    scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cooldown_it_goes_on_at_once(scripted: MakeScripted, worker: Worker) -> None:
     """By the same way; whoever sweeps is told to look."""
-    told: list[Any] = []
-    monkeypatch.setattr("runs.lifecycle.wake._send", told.append)
+    told = threading.Event()
+    unsubscribe = subscribe(told.set)
     run = drive(with_policies(scripted(saying([http(500)], ["Better."])), on_error="resume"), worker)
-    assert (run.status, told[-1]) == (RunStatus.WAITING, run.pk)
+    unsubscribe()
+    assert run.status == RunStatus.WAITING
+    assert told.is_set()
 
     assert worker.sweep_once() == 1
 

@@ -211,9 +211,9 @@ def test_a_statement_that_takes_too_long_is_broken_off(monkeypatch: pytest.Monke
     make_run(max_steps=3)
     AgentRun.objects.update(resumed_from=None, step_base=1, step_count=1)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0"
-    at = [invariant.name for invariant in checker._ASKED].index("R2b") + 1
-    asked = [*checker._ASKED[:at], replace(checker._ASKED[at], sql=endless), *checker._ASKED[at + 1 :]]
-    monkeypatch.setattr(checker, "_ASKED", asked)
+    at = [invariant.name for invariant in INVARIANTS].index("R2b") + 1
+    asked = (*INVARIANTS[:at], replace(INVARIANTS[at], sql=endless), *INVARIANTS[at + 1 :])
+    monkeypatch.setattr(checker, "INVARIANTS", asked)
 
     report = look(within_s=1.5)
 

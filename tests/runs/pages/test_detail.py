@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from agentops.projects.models import Role
 from runs.actions import resume as resuming
-from runs.lifecycle import inbox, transitions, wake
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.pages.timeline.window import ROWS
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus, WaitReason
@@ -29,12 +29,7 @@ from timeline.events.run import RunFailed, RunPaused, RunStopped, RunWaiting
 from timeline.log import events_of
 from timeline.models import Log, Source
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
 
 @pytest.fixture
@@ -55,11 +50,11 @@ def page_of(run: AgentRun, query: str = "", role: Role = Role.OPERATOR) -> Page:
 
 
 def head_of(run: AgentRun, role: Role = Role.OPERATOR) -> Element:
-    return page_of(run, role=role)._known["head"][0]
+    return page_of(run, role=role).element("head")
 
 
 def facts_of(run: AgentRun) -> dict[str, str]:
-    facts = page_of(run)._known["facts"][0]
+    facts = page_of(run).element("facts")
     return {pair.elements[0].words: pair.elements[1].words for pair in facts.elements}
 
 
@@ -176,13 +171,13 @@ def test_places_that_are_not_there_lead_to_a_page_all_the_same(run: AgentRun, qu
 def test_the_page_of_a_run_that_goes_on_is_live_from_its_last_event(run: AgentRun) -> None:
     page = page_of(run)
     run.log.refresh_from_db()
-    live, timeline = page._known["live"][0], page.timeline
+    live, timeline = page.element("live"), page.timeline
 
     assert live.attributes["sse-connect"] == f"/runs/{run.pk}/stream"
     assert live.attributes["sse-close"] == "end"
     assert timeline.attributes["sse-swap"] == "rows"
     assert timeline.attributes["data-last"] == str(run.log.last_seq)
-    assert page._known["head"][0].attributes["hx-trigger"].startswith("sse:status")
+    assert page.element("head").attributes["hx-trigger"].startswith("sse:status")
     assert page.rows[-1].attributes["data-seq"] == str(run.log.last_seq)
 
 
@@ -191,7 +186,7 @@ def test_a_run_that_is_over_is_not_followed(run: AgentRun) -> None:
 
     page = page_of(run)
 
-    assert "sse-connect" not in page._known["live"][0].attributes
+    assert "sse-connect" not in page.element("live").attributes
     assert "sse-swap" not in page.timeline.attributes
 
 
@@ -201,7 +196,7 @@ def test_a_page_of_older_rows_is_not_followed_and_leads_back(run: AgentRun) -> N
 
     page = page_of(run, "?before=200")
 
-    assert "sse-connect" not in page._known["live"][0].attributes
+    assert "sse-connect" not in page.element("live").attributes
     assert page.timeline.attributes["data-last"] == "199"
     assert "Back to the newest" in page.root.words
     assert page.rows[-1].id == "e199"
@@ -211,7 +206,7 @@ def test_older_rows_come_as_a_piece_or_as_a_page_by_the_same_link(run: AgentRun)
     for number in range(250):
         told(run, "x.test", {"n": number})
     page = page_of(run)
-    older = page._known["older"][0]
+    older = page.element("older")
     [link] = [element for element in older.walk() if element.tag == "a"]
     first = int(page.rows[0].attributes["data-seq"])
 
@@ -229,8 +224,8 @@ def test_a_link_to_an_event_marks_its_row_for_readers_without_scripts_too(run: A
 
     page = page_of(run, "?event=100")
 
-    assert "is-target" in page._known["e100"][0].classes
-    assert page._known["target"][0] in list(page._known["e100"][0].walk())
+    assert "is-target" in page.element("e100").classes
+    assert page.element("target") in list(page.element("e100").walk())
     assert len(page.root.all("is-target")) == 1
 
 
@@ -535,7 +530,7 @@ def test_the_facts_of_a_running_run_name_its_worker_and_count_on(run: AgentRun) 
     page = page_of(run)
 
     assert facts_of(run)["Worker"] == "host:1:abc"
-    assert page._known["facts"][0].all("tick")
+    assert page.element("facts").all("tick")
 
 
 # --- What else --------------------------------------------------------------------------------------------------------
@@ -567,7 +562,7 @@ def test_titles_and_names_are_text(text: str) -> None:
     answer = client_of(run).get(f"/runs/{run.pk}").content.decode()
 
     assert ("<" not in text) or (text not in answer)
-    assert page_of(run)._known["head"][0].words.count(text) >= 5
+    assert page_of(run).element("head").words.count(text) >= 5
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")

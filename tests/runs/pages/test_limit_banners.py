@@ -8,7 +8,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Role
-from runs.lifecycle import transitions, wake
+from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from tests.support.accounts import make_person
@@ -20,13 +20,8 @@ from timeline.events.run import RunStopped
 from timeline.log import Entry
 from timeline.models import Source
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 BUDGETS = {"budgets": {"tokens": 5}}
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
 
 
 def operator_of(run: AgentRun) -> Client:
@@ -39,7 +34,7 @@ def banners(run: AgentRun) -> list[str]:
     answer = operator_of(run).get(f"/runs/{run.pk}")
     assert answer.status_code == 200, answer.content
     page = Page(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
-    return [banner.words for banner in page._known["head"][0].all("banner")]
+    return [banner.words for banner in page.element("head").all("banner")]
 
 
 def claimed(run: AgentRun) -> AgentRun:

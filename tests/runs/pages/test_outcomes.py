@@ -9,22 +9,14 @@ from django.contrib.messages import get_messages
 from django.test import Client
 
 from agentops.projects.models import Role
-from runs.lifecycle import inbox, wake
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
-from runs.pages.timeline import live_cards
 from runs.statuses import Effect
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_waiting
-from tests.support.pages.parsed_page import Element, Page, parse
-from tests.support.pages.timelines import painted
-from timeline import log
+from tests.support.pages.parsed_page import Element, parse
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
 
 @pytest.fixture
@@ -200,24 +192,3 @@ def test_a_run_that_was_paused_asks_nobody(run: AgentRun, operator: Client) -> N
 
     assert forms_of(body_of(operator, f"/runs/{run.pk}"), call) == {}
     assert "its outcome stays unknown: the run is paused" in told(say(operator, run, call, choice="done"))[1]
-
-
-# --- Live -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("choice", ["done", "retry"])
-def test_the_card_changes_while_somebody_looks(run: AgentRun, operator: Client, choice: str) -> None:
-    """Each batch alone, on a page of just before it: it shows what a page of just after it would."""
-    call = lost_call(run)
-    say(operator, run, call, choice=choice)
-    run.log.refresh_from_db()
-    moves = [e.seq for e in log.events_of(run.pk) if e.type in ("run.waiting", "tool.outcome_resolved", "tool.end")]
-    for seq in moves:
-        page, after = painted(run, seq - 1), painted(run, seq)
-        for piece in live_cards.render(run.pk, log.read(run.pk, after=seq - 1, limit=1)):
-            page.receive(str(piece.get("rows", "")))
-        wanted = card_of(after.root, call)
-        found = page._known[f"call-{call.pk}"][0]
-        assert (found.words, found.classes) == (wanted.words, wanted.classes)
-    assert moves
-    assert isinstance(page, Page)

@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Role
-from runs.lifecycle import suspects, transitions, wake
+from runs.lifecycle import suspects, transitions
 from runs.models import AgentRun, RunCommand
 from runs.pages.timeline import live_cards
 from runs.providers import retries
@@ -29,14 +29,9 @@ from tests.support.pages.parsed_page import Element, Page
 from tests.support.processes.scripted_model import PLAYS, Move, Play
 from timeline import log
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 HOSTILE = "<script>alert(1)</script>\n{{ 7|add:7 }}"
 SECRET = "sk-ant-api03-" + "Ab1" * 30
-
-
-@pytest.fixture(autouse=True)
-def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
 
 
 def playing(play: Play, **agent: Any) -> AgentRun:
@@ -58,7 +53,7 @@ def page_of(answer: Any) -> Page:
 
 
 def head(client: Client, run: AgentRun) -> Element:
-    found = page_of(client.get(f"/runs/{run.pk}"))._known["head"][0]
+    found = page_of(client.get(f"/runs/{run.pk}")).element("head")
     assert isinstance(found, Element)
     return found
 

@@ -240,7 +240,7 @@ def test_an_answer_that_streams_for_long_is_shown_by_its_end(run: AgentRun) -> N
 
     shown = painted(run)
 
-    text = shown._known["turn-1-text"][0].text
+    text = shown.element("turn-1-text").text
     assert text.startswith("…")
     assert text.endswith("piece 2499 " + "x" * 60)
     assert len(text) < 70_000

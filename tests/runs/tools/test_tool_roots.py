@@ -200,7 +200,7 @@ def test_a_kernel_that_cannot_say_so_is_asked_otherwise(allowed, read, tmp_path,
             ctypes.set_errno(getattr(errno, errno_of_kernel))
             return -1
 
-    monkeypatch.setattr(rooted_files, "_LIBC", Refusing())
+    monkeypatch.setattr(rooted_files, "LIBC", Refusing())
     (allowed / "link").symlink_to(tmp_path / "other")
 
     assert read(allowed / "checkout") == "alpha"

@@ -62,9 +62,12 @@ def stored(run: AgentRun, type_: str, payload: Any, **columns: Any) -> int:
 
 def painted(run: AgentRun, upto: int | None = None, **query: Any) -> Page:
     """The timeline of the run's page, as it was when the log ended with `upto`."""
+    return Page(f'<dl id="facts"></dl><ol id="timeline">{painted_html(run, upto, **query)}</ol>')
+
+
+def painted_html(run: AgentRun, upto: int | None = None, **query: Any) -> str:
     last = upto if upto is not None else run.log.last_seq
-    shown = window.newest(run.pk, last, **query)
-    return Page(f'<dl id="facts"></dl><ol id="timeline">{of_window(shown)}</ol>')
+    return of_window(window.newest(run.pk, last, **query))
 
 
 def of_window(shown: window.Window) -> str:

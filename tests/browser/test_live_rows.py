@@ -1,59 +1,68 @@
-"""A page that was painted early and followed live shows what a page painted late shows."""
+"""A page that was painted early and followed live shows what a page painted late shows.
+
+The rows are placed by the product's own script, in a browser.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import pytest
+from django.test import Client
+from django.utils import timezone
+from playwright.sync_api import Browser
 from pydantic_ai.messages import TextPart, ThinkingPart
 
-from runs.lifecycle import wake
-from runs.models import AgentRun
+from agentops.projects.models import Role
 from runs.pages.timeline import live_cards, window
 from runs.providers.base import ModelCall
-from tests.support.factories import drive
-from tests.support.pages.parsed_page import Page
-from tests.support.pages.timelines import live, painted, recorded, scripted, told
+from tests.support.accounts import make_person
+from tests.support.browser.live_timeline import LiveTimeline
+from tests.support.factories import drive, make_agent, make_run, make_waiting
+from tests.support.pages.conversation_rows import answer
+from tests.support.pages.timelines import live, painted, painted_html, recorded, scripted, stored, told
 from tests.support.processes.scripted_model import PIECE, Move, Play
 from timeline import log
 from timeline.live.rendering import ROWS
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("quick_retries"),
+]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
-    monkeypatch.setattr(wake, "_send", lambda run_id: None)
+@pytest.fixture
+def timeline(chromium: Browser) -> Iterator[LiveTimeline]:
+    timeline = LiveTimeline(chromium)
+    yield timeline
+    timeline.close()
 
 
-def followed(run: AgentRun, cut: int, *, batch: int = 200) -> Page:
-    page = painted(run, cut)
-    for message in live(run, cut, batch=batch):
-        page.receive(message)
-    return page
-
-
-@pytest.mark.parametrize(("name", "apart"), [("claude-code-5c", 1), ("claude-code-7e", 13), ("claude-code-b6", 700)])
-def test_it_shows_the_same_from_any_cut(name: str, apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "apart"),
+    [pytest.param("claude-code-5c", 1, marks=pytest.mark.smoke), ("claude-code-7e", 13), ("claude-code-b6", 700)],
+)
+def test_it_shows_the_same_from_any_cut(
+    timeline: LiveTimeline, name: str, apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(window, "ROWS", 10_000)
     run = drive(recorded(name))
     last = run.log.last_seq
     wanted = painted(run).seen()
 
     for cut in [*range(0, last, apart), last]:
-        page = followed(run, cut)
+        page = timeline.follow(run, cut)
 
         assert page.seen() == wanted, f"painted up to {cut}"
         assert [row.id for row in page.rows] == list(wanted), f"order, painted up to {cut}"
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_it_shows_the_same_in_batches_of_any_size(batch: int) -> None:
+def test_it_shows_the_same_in_batches_of_any_size(timeline: LiveTimeline, batch: int) -> None:
     run = drive(recorded("claude-code-5c"))
 
-    assert followed(run, 0, batch=batch).seen() == painted(run).seen()
+    assert timeline.follow(run, 0, batch=batch).seen() == painted(run).seen()
 
 
 def in_chunks(_: ModelCall) -> Iterable[Move]:
@@ -68,7 +77,9 @@ def in_chunks(_: ModelCall) -> Iterable[Move]:
     ],
     ids=["whole", "streamed"],
 )
-def test_an_answer_is_shown_once(answer: Play, told_as: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_shown_once(
+    timeline: LiveTimeline, answer: Play, told_as: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its text is in the log and in its row, and it is the result of its run; the card alone shows it, also where the
     page is filtered or loaded again."""
     monkeypatch.setattr("runs.engine.turns.model_stream.FLUSH_S", 0.01)
@@ -83,10 +94,10 @@ def test_an_answer_is_shown_once(answer: Play, told_as: str, monkeypatch: pytest
         assert (shown.count("That is all."), shown.count("First I think.")) == (1, 1)
     assert not painted(run, show=window.Show.ERRORS).seen()
     for cut in range(run.log.last_seq + 1):
-        assert followed(run, cut).seen() == wanted, f"painted up to {cut}"
+        assert timeline.follow(run, cut).seen() == wanted, f"painted up to {cut}"
 
 
-def test_a_message_may_hold_the_pieces_of_several_batches_and_begin_within_one() -> None:
+def test_a_message_may_hold_the_pieces_of_several_batches_and_begin_within_one(timeline: LiveTimeline) -> None:
     """As timeline.live sends them: what follows a reader's cursor, whatever was rendered together."""
     run = drive(recorded("claude-code-5c"))
     events = log.read(run.pk)
@@ -94,8 +105,7 @@ def test_a_message_may_hold_the_pieces_of_several_batches_and_begin_within_one()
     wanted = painted(run).seen()
 
     for cut in range(0, len(events), 3):
-        page = painted(run, cut)
-        page.receive("".join(piece.get(ROWS, "") for piece in pieces[cut:]))
+        page = timeline.receive(painted_html(run, cut), ["".join(piece.get(ROWS, "") for piece in pieces[cut:])])
 
         assert page.seen() == wanted, f"painted up to {cut}"
 
@@ -115,7 +125,9 @@ def broken(call: ModelCall) -> Iterable[Move]:
 tries: list[int] = []
 
 
-def test_streams_that_break_off_are_told_the_same_from_any_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_that_break_off_are_told_the_same_from_any_cut(
+    timeline: LiveTimeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("runs.engine.turns.model_stream.FLUSH_S", 0.05)
     tries.clear()
     run = drive(scripted(broken))
@@ -130,10 +142,10 @@ def test_streams_that_break_off_are_told_the_same_from_any_cut(monkeypatch: pyte
     assert "attempt 3" in wanted["turn-1"][0]
     for cut in range(0, len(types) + 1, 2):
         for batch in (2, 3, 200):
-            assert followed(run, cut, batch=batch).seen() == wanted, f"painted up to {cut}, batches of {batch}"
+            assert timeline.follow(run, cut, batch=batch).seen() == wanted, f"painted up to {cut}, batches of {batch}"
 
 
-def test_an_open_answer_shows_what_has_come_and_goes_on_from_there() -> None:
+def test_an_open_answer_shows_what_has_come_and_goes_on_from_there(timeline: LiveTimeline) -> None:
     run = scripted(lambda _: [])
     told(run, "llm.turn.start", {"model": "m"}, step=1)
     for number in range(6):
@@ -146,11 +158,11 @@ def test_an_open_answer_shows_what_has_come_and_goes_on_from_there() -> None:
     assert "word 0 word 1 word 2 word 3 word 4 word 5" in wanted["turn-1"][0]
     assert "thought 0 thought 1" in wanted["turn-1"][0]
     for cut in range(last + 1):
-        assert followed(run, cut).seen() == wanted, f"painted up to {cut}"
+        assert timeline.follow(run, cut).seen() == wanted, f"painted up to {cut}"
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut() -> None:
+def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut(timeline: LiveTimeline) -> None:
     run = scripted(lambda _: [])
     told(run, "llm.turn.start", step=1)
     told(run, "llm.text.delta", {"text": "I will look. "}, step=1)
@@ -174,25 +186,41 @@ def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut() -
     assert '"q": "x"' in grep
     for cut in range(run.log.last_seq + 1):
         for batch in (1, 4, 200):
-            assert followed(run, cut, batch=batch).seen() == wanted, f"painted up to {cut}, batches of {batch}"
-
-
-def test_facts_come_once_with_a_batch_and_the_head_is_called_by_moves_of_the_run() -> None:
-    run = drive(recorded("claude-code-5c"))
-
-    pieces = live_cards.render(run.pk, log.read(run.pk))
-
-    assert sum('<dl id="facts"' in piece.get(ROWS, "") for piece in pieces) == 1
-    assert '<dl id="facts" class="facts" hx-swap-oob="true">' in pieces[-1][ROWS]
-    told_status = [piece["status"] for piece in pieces if "status" in piece]
-    assert told_status == ["queued", "running", "completed"]
+            assert timeline.follow(run, cut, batch=batch).seen() == wanted, f"painted up to {cut}, batches of {batch}"
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
-def test_a_command_calls_for_the_head_too() -> None:
-    run = recorded("claude-code-5c")
-    told(run, "command.received", {"type": "pause", "by": "ada"})
+def test_answers_that_were_rolled_back_are_struck_through_and_make_room(timeline: LiveTimeline) -> None:
+    run = make_run(make_agent(), "Look into it.")
+    first = answer(run, TextPart("The first answer."))
+    seq = told(run, "llm.turn.end", {"model": "m"}, step=1, ref_id=first.pk)
+    before = painted_html(run, seq)
+    payload = {"reason": "on_crash", "positions": [first.position]}
+    run.messages.filter(pk=first.pk).update(rolled_back_at=timezone.now())
+    stored(run, "run.rolled_back", payload, source="worker")
+    answer(run, TextPart("The second answer."))
+    run.log.refresh_from_db()
+    page = painted(run)
 
-    [*_, piece] = live_cards.render(run.pk, log.read(run.pk))
+    assert timeline.receive(before, live(run, seq)).seen() == page.seen()
+    undone, again = page.element(f"undone-{first.position}"), page.element("turn-1")
+    assert "is-undone" in undone.classes
+    assert "The first answer." in undone.words
+    assert "The second answer." in again.words
 
-    assert piece["status"] == "queued"
+
+@pytest.mark.parametrize("choice", ["done", "retry"])
+def test_the_card_of_an_unknown_outcome_changes_while_somebody_looks(timeline: LiveTimeline, choice: str) -> None:
+    """Each event alone, on a page of just before it: it shows what a page of just after it would."""
+    run = make_waiting()
+    operator = Client()
+    operator.force_login(make_person(run.project, Role.OPERATOR))
+    call = run.tool_calls.get(status="unknown")
+    operator.post(f"/runs/{run.pk}/calls/{call.pk}/resolve", {"choice": choice})
+    moves = [e.seq for e in log.events_of(run.pk) if e.type in ("run.waiting", "tool.outcome_resolved", "tool.end")]
+
+    assert moves
+    for seq in moves:
+        pieces = live_cards.render(run.pk, log.read(run.pk, after=seq - 1, limit=1))
+        page = timeline.receive(painted_html(run, seq - 1), [str(piece.get("rows", "")) for piece in pieces])
+        assert page.seen()[f"call-{call.pk}"] == painted(run, seq).seen()[f"call-{call.pk}"]

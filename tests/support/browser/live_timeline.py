@@ -1,0 +1,58 @@
+"""The product's static/js/rows.js in a browser, on a page without a server: it is given rows, and sent messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from playwright.sync_api import Browser, Route
+
+from runs.models import AgentRun
+from tests.support.pages.parsed_page import Page
+from tests.support.pages.timelines import live, painted_html
+from tests.support.paths import ROOT
+
+ADDRESS = "http://127.0.0.1/timeline"
+SCRIPTS = ["static/vendor/htmx-2.0.11.min.js", "static/js/rows.js"]
+EMPTY = '<!doctype html><title>x</title><dl id="facts"></dl><ol id="timeline" data-last="0"></ol>'
+#: A replaced element has the attributes of the old one until htmx settles it, 20 ms later.
+FOLLOW = """async ([rows, messages]) => {
+  const timeline = document.getElementById("timeline");
+  const faults = [];
+  timeline.addEventListener("agentops:start-over", () => faults.push("it wants to start over"), { once: true });
+  timeline.innerHTML = rows;
+  timeline.dataset.last = "0";
+  messages.forEach((data, number) => {
+    const detail = { data, lastEventId: String(number + 1) };
+    timeline.dispatchEvent(new CustomEvent("htmx:sseBeforeMessage", { detail, cancelable: true }));
+  });
+  if (faults.length) throw new Error(faults[0]);
+  const settling = () => timeline.querySelector(".htmx-settling, .htmx-added");
+  do await new Promise((resolve) => setTimeout(resolve, 30)); while (settling());
+  return document.getElementById("facts").outerHTML + timeline.outerHTML;
+}"""
+
+
+class LiveTimeline:
+    """A timeline that places live rows as the page of a run does."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._page = browser.new_page()
+        self._page.route(ADDRESS, self._answer)
+        self._page.goto(ADDRESS)
+        for script in SCRIPTS:
+            self._page.add_script_tag(path=ROOT / script)
+
+    def receive(self, rows: str, messages: Sequence[str]) -> Page:
+        """Return the page that begins with `rows` (HTML) and is sent `messages`, in order."""
+        return Page(self._page.evaluate(FOLLOW, [rows, list(messages)]))
+
+    def follow(self, run: AgentRun, cut: int, *, batch: int = 200) -> Page:
+        """Return the page that was painted when the log ended with `cut`, and followed to the end of the log."""
+        return self.receive(painted_html(run, cut), live(run, cut, batch=batch))
+
+    def close(self) -> None:
+        self._page.close()
+
+    @staticmethod
+    def _answer(route: Route) -> None:
+        route.fulfill(body=EMPTY, content_type="text/html; charset=utf-8")
