@@ -219,8 +219,8 @@ else:
     # that is tried again, not a hang.
     idle_ms = round(AGENTOPS_LEASE_S * 1000)
     options["options"] = f"-c idle_in_transaction_session_timeout={idle_ms} -c lock_timeout=5000"
-    # After a restart of the server every pooled connection is dead; each is tried before it is given out.
-    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    # After a restart of the server every pooled connection is dead; this backend checks each before its use.
+    DATABASES["default"]["ENGINE"] = "agentops.postgresql"
     if AGENTOPS_DB_POOL:
         # A worker has one connection for each run it drives, and a few of its own.
         if AGENTOPS_DB_POOL < AGENTOPS_CONCURRENCY + 4:

@@ -42,7 +42,7 @@ LIBRARIES = [
     "dj_database_url",
     "django.core.handlers.asgi",
     "django.core.management",
-    "django.db.backends.postgresql.base",
+    "agentops.postgresql.base",
     "django.db.backends.sqlite3.base",
     "django.db.models",
     "kombu.transport.memory",
