@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from celery import Celery
@@ -12,7 +13,10 @@ from kombu.transport.redis import QoS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 
+_path = sys.path.copy()
 app = Celery("agentops")
+# Celery's part for Django puts the working directory first: a file there would be imported in place of a library.
+sys.path[:] = _path
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 

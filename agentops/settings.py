@@ -244,6 +244,8 @@ CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # A publish may delay a request by a second at most; what it says is found by the sweep anyway.
 CELERY_TASK_PUBLISH_RETRY = False
+# In memory a worker looks for hints so often, in seconds: kombu's second is long for somebody who has clicked.
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"polling_interval": 0.05}
 if REDIS_URL:
     # max_retries: a publish to a broker that is down fails at once, not after kombu's own six seconds of trying.
     CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -361,12 +363,14 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},
-    # Celery tells of every hint and every tick of the clock, django-eventstream of every listener, HTTP clients of
-    # every request; those of the vendors' libraries with the whole conversation where LOG_LEVEL is DEBUG.
+    # Celery tells of every hint, every tick of the clock and each connection, django-eventstream of every listener,
+    # HTTP clients of every request; those of the vendors' libraries with the whole conversation where LOG_LEVEL is
+    # DEBUG.
     "loggers": {
         name: {"level": "WARNING"}
         for name in (
-            *("celery.app.trace", "celery.worker.strategy", "celery.beat", "django_eventstream"),
+            *("celery.app.trace", "celery.worker.strategy", "celery.worker.consumer.connection", "celery.beat"),
+            "django_eventstream",
             *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "groq", "mistralai"),
         )
     },

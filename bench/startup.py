@@ -1,4 +1,4 @@
-"""Commands: processor time until the command line answers, and the time from the start of `up` to its first page."""
+"""Commands: processor time until the command line answers; `up`: the time to its first page, and what it costs idle."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ from urllib.request import urlopen
 from bench import report
 from bench.place import Place
 from bench.report import Row, heading, show
+from bench.stacks import embedded
 
 BIN = Path(sys.executable).parent
 #: Seconds of processor time, and for `up` of the clock.
 LIMITS = {"agentops --help": 0.4, "agentops agent --help": 1.0, "agentops agent ls": 1.0}
 FIRST_PAGE_S = 4.0
+IDLE_MIB = 200
+#: Processor time that an idle site may take in a minute.
+IDLE_CPU_S = 1.0
+SETTLED_S = 20.0
 POLL_S = 0.01
 
 
@@ -45,6 +50,19 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
         Row("start of `up` to the first page", f"{again:.2f}", f"limit {FIRST_PAGE_S}", again / FIRST_PAGE_S, at_most=1)
     )
     show(Row("the same on an empty home, with the demo made", f"{first:.2f}"))
+    _show_idle(place, quick=quick)
+
+
+def _show_idle(place: Place, *, quick: bool) -> None:
+    """Of a site that has an agent and no runs: memory, and processor time in a minute."""
+    seconds = SETTLED_S / 4 if quick else SETTLED_S
+    with embedded(place) as stack:
+        time.sleep(seconds)
+        mib, before = stack.rss_mib(), stack.programs[0].cpu_s()
+        time.sleep(seconds)
+        cpu = (stack.programs[0].cpu_s() - before) * 60 / seconds
+    show(Row("memory of an idle `up`, MiB", f"{mib:.0f}", f"limit {IDLE_MIB}", mib / IDLE_MIB, at_most=1))
+    show(Row("its processor time in a minute, s", f"{cpu:.2f}", f"limit {IDLE_CPU_S:g}", cpu / IDLE_CPU_S, at_most=1))
 
 
 def _environment(home: Path) -> dict[str, str]:

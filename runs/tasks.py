@@ -14,7 +14,7 @@ from celery import shared_task, signals
 from django.conf import settings
 
 from runs import chaos, environment
-from runs.lifecycle.wake import send
+from runs.lifecycle.wake import expect_worker, send
 from runs.upkeep import retention
 from runs.worker import worker
 
@@ -53,6 +53,7 @@ def start(sender: Any, **_: Any) -> None:
     gc.freeze()
     # A forking pool's parent drives nothing: its children each have a worker of their own.
     if "prefork" not in str(sender.pool_cls):
+        expect_worker()
         worker.current().start_sweeping()
 
 

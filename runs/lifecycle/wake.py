@@ -1,12 +1,11 @@
-"""Tell workers that a run is ready. This is only a hint: the sweep finds a run whose hint was lost.
+"""Tell workers, by a Celery task, that a run is ready. Only a hint: the sweep finds a run whose hint was lost.
 
-A worker in this process is told directly; those in other processes by a Celery task, if there is a broker.
+With Redis any worker may get the task. Without, the broker is in memory and reaches only a worker of this process.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
@@ -21,13 +20,13 @@ ADVANCE = "runs.advance"
 #: Loaded with the first hint: importing Celery takes half a second, and most commands send none.
 CELERY_APP = "agentops.celery.app"
 
-_listeners: list[Callable[[], None]] = []
+_worker_is_here = False
 
 
-def subscribe(listener: Callable[[], None]) -> Callable[[], None]:
-    """Call `listener()` in this process whenever a run is ready. Returns a function that ends this."""
-    _listeners.append(listener)
-    return lambda: _listeners.remove(listener)
+def expect_worker() -> None:
+    """Send hints from now on, also without Redis: this process has a worker."""
+    global _worker_is_here
+    _worker_is_here = True
 
 
 def wake(run_id: UUID) -> None:
@@ -37,10 +36,8 @@ def wake(run_id: UUID) -> None:
 
 def _send(run_id: UUID) -> None:
     chaos.point("command.committed")
-    for listener in tuple(_listeners):
-        listener()
-    if not settings.REDIS_URL:
-        return  # a broker in memory reaches no other process: the sweep of a worker on this database finds the run
+    if not settings.REDIS_URL and not _worker_is_here:
+        return  # nobody would get it: the sweep of a worker on this database finds the run
     send(run_id)
     chaos.point("command.hint_sent")
 

@@ -32,7 +32,6 @@ from runs.engine.stopping import Stopping
 from runs.errors import MoveRefused
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
-from runs.lifecycle.wake import subscribe
 from runs.worker.housekeeping import mail, tidy
 from runs.worker.quarantine import Gate, try_alone
 from timeline.errors import LeaseLost
@@ -62,7 +61,6 @@ class Worker:
         self._alone = Gate(settings.AGENTOPS_SLICE_S)
         self._tries = count(1)
         self._threads: list[threading.Thread] = []
-        self._unsubscribe: Callable[[], None] | None = None
 
     def hear(self, run_id: UUID) -> bool:
         """Look for work, because a hint says that there is some; False where no slot is free for it.
@@ -176,9 +174,7 @@ class Worker:
             return self._concurrency - len(self._driving)
 
     def start_sweeping(self) -> None:
-        """Sweep every few seconds, and at once when a slot becomes free or this process queues a run, until the
-        worker ends."""
-        self._unsubscribe = subscribe(self._look.set)
+        """Sweep every few seconds, and at once when a slot becomes free or a hint comes, until the worker ends."""
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.stopping], name="tidy", daemon=True),
@@ -216,9 +212,6 @@ class Worker:
     def close(self, timeout_s: float) -> None:
         """Wait until every run is handed back, at most `timeout_s`."""
         self.ask_to_stop()
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-            self._unsubscribe = None
         until = time.monotonic() + timeout_s
         while self.free() < self._concurrency and time.monotonic() < until:
             time.sleep(0.05)

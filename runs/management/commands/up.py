@@ -55,15 +55,10 @@ class Command(OurCommand):
         demo.seed()
         # The lock is ours, so whoever wrote its name there is dead. Only then is that name replaced.
         transitions.expire_leases(home.previous)
-        mine = worker.current()
-        home.belongs_to(mine.owner)
+        home.belongs_to(worker.current().owner)
         connection.close()
-
-        def ready() -> None:
-            self._tell()
-            mine.start_sweeping()
-
-        serve(site, mine, ending, ready)
+        if code := serve(site, ending, self._tell):
+            raise SystemExit(code)
 
     def _tell(self) -> None:
         """Where the site is and who may enter. The password is made here, so that it cannot get lost on the way."""

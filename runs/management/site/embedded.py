@@ -14,13 +14,12 @@ import uvicorn
 from django.conf import settings
 
 from runs.management.site.web_server import allow_connections, web_config
-from runs.worker.worker import Worker
+from runs.management.site.worker_thread import WorkerThread
 
 HOST = "127.0.0.1"
 #: How long open requests, and then the current awaits of runs, may still take at the end.
 REQUESTS_END_S = 2
 AWAITS_END_S = 2.0
-WORKER_ENDS_S = 6.0
 #: Signals that come together are one wish.
 ONE_WISH_S = 0.3
 
@@ -53,11 +52,11 @@ class Ending:
 
 
 class EmbeddedServer(uvicorn.Server):
-    """Uvicorn that says when it answers, and tells the worker to end as soon as it is told itself."""
+    """Uvicorn that starts the worker when it answers, and tells it to end as soon as it is told itself."""
 
-    def __init__(self, config: uvicorn.Config, worker: Worker, ending: Ending, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ending: Ending, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._worker = worker
+        self.worker = WorkerThread(on_end=self._end)
         self._ending = ending
         self._ready = ready
 
@@ -66,9 +65,10 @@ class EmbeddedServer(uvicorn.Server):
         if self.started:
             # On a thread: Django refuses to use the database on an event loop's.
             await asyncio.to_thread(self._ready)
+            await asyncio.to_thread(self.worker.start)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._worker.ask_to_stop()
+        self.worker.ask_to_stop()
         await super().shutdown(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -76,14 +76,19 @@ class EmbeddedServer(uvicorn.Server):
         if self._ending.first(sig):
             self.should_exit = True
 
+    def _end(self) -> None:
+        self.should_exit = True
 
-def serve(site: socket.socket, worker: Worker, ending: Ending, ready: Callable[[], None]) -> None:
-    """Serve and work until a signal says otherwise; then runs in flight are handed back."""
+
+def serve(site: socket.socket, ending: Ending, ready: Callable[[], None]) -> int:
+    """Serve and work until a signal says otherwise; then runs in flight are handed back. Returns the exit code."""
     # The same signal ends a worker on its own within AGENTOPS_GRACE_S; at a terminal nobody waits that long.
     settings.AGENTOPS_GRACE_S = min(settings.AGENTOPS_GRACE_S, AWAITS_END_S)
     allow_connections(settings.AGENTOPS_CONNECTIONS)
     config = web_config(timeout_graceful_shutdown=REQUESTS_END_S)
+    server = EmbeddedServer(config, ending, ready)
     try:
-        EmbeddedServer(config, worker, ending, ready).run(sockets=[site])
+        server.run(sockets=[site])
     finally:
-        worker.close(WORKER_ENDS_S)
+        code = server.worker.close()
+    return code

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,15 @@ def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, proc
     assert AgentRun.objects.get().step_count == 5
     assert "No hostname was supplied" not in log.read_text()
     assert "Traceback" not in log.read_text()
+
+
+def test_nothing_is_imported_from_the_working_directory(no_broker: dict[str, str], tmp_path: Path) -> None:
+    """Celery's part for Django would have a file that lies there imported in place of a library."""
+    look = [sys.executable, "-P", "-c", "import sys, agentops.celery; print(sys.path)"]
+    done = subprocess.run(look, env=no_broker, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path) not in done.stdout
 
 
 def test_ctrl_c_ends_it_too(no_broker: dict[str, str], tmp_path: Path) -> None:

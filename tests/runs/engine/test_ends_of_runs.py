@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
 from pydantic_ai.messages import ToolCallPart
 
@@ -19,11 +16,9 @@ from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.factories import drive, make_agent, make_run
+from tests.support.factories import drive, make_run
 from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
-from timeline.maintenance import open_door
-from timeline.models import Event, Log
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -145,18 +140,3 @@ def test_every_event_of_a_run_names_its_agent(scripted: MakeScripted, die_at: Di
     told = [*events(run), *events(drive(new))]
     assert {e.source for e in told} >= {"web", "worker"}
     assert {e.node_id for e in told} == {run.agent_config["agent_id"]}
-
-
-def test_the_migration_names_the_node_of_older_events() -> None:
-    run = drive(make_run(make_agent(slug="older")))
-    Log.objects.filter(pk=run.pk).update(node_id="")
-    AgentRun.objects.filter(pk=run.pk).update(summary="")
-    with open_door("an older release has not named it"):
-        Event.objects.filter(log=run.pk).update(node_id="")
-
-    migration = importlib.import_module("runs.migrations.0012_fill_nodes_and_summaries")
-    with connection.schema_editor(atomic=False) as editor:
-        migration.fill(apps, editor)
-
-    assert {e.node_id for e in events(run)} == {"older"}
-    assert AgentRun.objects.get(pk=run.pk).summary == run.summary

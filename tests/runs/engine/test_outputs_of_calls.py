@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from django.apps import apps
-from django.db import connection
 from pydantic_ai.messages import ToolCallPart
 
 from runs.conversation.repeats import WARN_AT
@@ -20,7 +17,7 @@ from runs.tools.base import ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.factories import drive, make_run
+from tests.support.factories import drive
 from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check
 
@@ -98,17 +95,3 @@ def test_a_call_that_a_stop_closes_keeps_why(scripted: MakeScripted, die_at: Die
     assert "unknown" in what.lower()
     assert "not run" in why
     check(run)
-
-
-def test_the_migration_fills_the_outputs_of_older_rows() -> None:
-    """From the message that holds the result; what was rolled back has none, and says so."""
-    run = drive(make_run())
-    before = outputs(run)
-    AgentRunToolCall.objects.filter(run=run).update(output=None)
-
-    migration = importlib.import_module("runs.migrations.0011_fill_tool_call_outputs")
-    with connection.schema_editor(atomic=False) as editor:
-        migration.fill(apps, editor)
-
-    assert before
-    assert outputs(run) == before

@@ -1,4 +1,4 @@
-"""The commits of a step on Postgres: one function, one round trip (runs/conversation/writes.py calls it).
+"""The commits of a step on PostgreSQL: one function, one round trip (runs/conversation/writes.py calls it).
 
 Rows travel as JSON by their columns' names and are read back by their tables' types. The log's row is locked
 last, by timeline_append, which also is the fence: a worker that was taken over writes nothing.
@@ -7,17 +7,8 @@ last, by timeline_append, which also is the fence: a worker that was taken over 
 from __future__ import annotations
 
 from django.db import migrations
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-# Room on the pages for the next version of a row that every step updates (HOT).
-FILLFACTORS = """
-ALTER TABLE agent_runs SET (fillfactor = 50);
-ALTER TABLE agent_run_tool_calls SET (fillfactor = 80);
-"""
-FILLFACTORS_UNDO = """
-ALTER TABLE agent_runs RESET (fillfactor);
-ALTER TABLE agent_run_tool_calls RESET (fillfactor);
-"""
+from timeline.vendor_sql import VendorSQL
 
 # enable_seqscan: plans are cached, and the first may have been made on an empty table.
 FUNCTION = """
@@ -55,10 +46,12 @@ BEGIN
         cost_source = CASE WHEN v_used.cost_usd IS NULL THEN r.cost_source ELSE 'computed' END
       WHERE r.id = p_run AND r.lease_epoch = p_epoch AND r.status = 'running';
     INSERT INTO agent_run_turn_usages (run_id, step_number, attempt, model, input_tokens, output_tokens,
-        cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, duration_ms, created_at)
+        cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, duration_ms, created_at,
+        cache_saved_usd, outcome, usage_complete)
       SELECT v_used.run_id, v_used.step_number, v_used.attempt, v_used.model, v_used.input_tokens,
         v_used.output_tokens, v_used.cache_read_tokens, v_used.cache_write_tokens, v_used.reasoning_tokens,
-        v_used.cost_usd, v_used.duration_ms, v_used.created_at;
+        v_used.cost_usd, v_used.duration_ms, v_used.created_at,
+        v_used.cache_saved_usd, v_used.outcome, v_used.usage_complete;
   END IF;
   IF p_rows ? 'messages' THEN
     INSERT INTO agent_run_messages
@@ -98,20 +91,10 @@ BEGIN
         CASE WHEN v_then THEN p_events || p_then ELSE p_events END, false) a;
 END $$;
 """
-
-
-def create(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    if editor.connection.vendor == "postgresql":
-        editor.execute(FILLFACTORS, params=None)
-        editor.execute(FUNCTION, params=None)
-
-
-def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    if editor.connection.vendor == "postgresql":
-        editor.execute("DROP FUNCTION runs_commit(uuid, int, text, jsonb, jsonb, jsonb)", params=None)
-        editor.execute(FILLFACTORS_UNDO, params=None)
+UNDO = "DROP FUNCTION runs_commit(uuid, int, text, jsonb, jsonb, jsonb)"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0001_initial"), ("timeline", "0003_append_function")]
-    operations = [migrations.RunPython(create, drop)]
+    dependencies = [("runs", "0003_postgres_storage"), ("timeline", "0004_append_function")]
+
+    operations = [VendorSQL("postgresql", [FUNCTION], [UNDO])]

@@ -1,16 +1,15 @@
-"""The append of Postgres: one function, so that a batch costs one round trip (timeline/log.py calls it).
+"""The append of PostgreSQL: one function, so that a batch costs one round trip (timeline/log.py calls it).
 
 It locks the log's row, refuses a lower epoch, drops known event ids (each statement in a volatile function
-takes a fresh snapshot, so ids committed while it waited for the lock are seen), numbers and inserts the rest.
+takes a fresh snapshot, so ids committed while it waited for the lock are seen), numbers and inserts the rest. An event
+without a node of its own is given that of its log.
 """
 
 from __future__ import annotations
 
 from django.db import migrations
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-# Half-filled pages keep the counter's updates HOT: the new row version fits beside the old one.
-FILLFACTOR = "ALTER TABLE timeline_log SET (fillfactor = 50)"
+from timeline.vendor_sql import VendorSQL
 
 # enable_*: the cached plan must stay an index scan when the table was empty as the session first planned it.
 FUNCTION = """
@@ -22,8 +21,9 @@ LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_m
 DECLARE
   v_last bigint;
   v_epoch int;
+  v_node text;
 BEGIN
-  SELECT l.last_seq, l.epoch INTO v_last, v_epoch FROM timeline_log l WHERE l.id = p_log FOR UPDATE;
+  SELECT l.last_seq, l.epoch, l.node_id INTO v_last, v_epoch, v_node FROM timeline_log l WHERE l.id = p_log FOR UPDATE;
   IF NOT FOUND THEN
     RAISE EXCEPTION 'no log %', p_log USING ERRCODE = 'AO404';
   END IF;
@@ -39,7 +39,7 @@ BEGIN
     INSERT INTO agent_run_events (log_id, seq, ref_id, event_id, run_kind, phase, type, ts, step, node_id,
         payload, source, epoch, late, sanitized, body_sha256, created_at)
     SELECT p_log, v_last + g.ord, g.ref_id, NULL, p_run_kind, g.phase, g.type,
-        coalesce(g.ts, clock_timestamp()), g.step, g.node_id, g.payload, p_source, p_epoch, g.late,
+        coalesce(g.ts, clock_timestamp()), g.step, coalesce(nullif(g.node_id, ''), v_node), g.payload, p_source, p_epoch, g.late,
         g.sanitized, NULL, clock_timestamp()
       FROM ROWS FROM (jsonb_to_recordset(p_entries) AS (phase text, type text, ts timestamptz, step int,
         node_id text, ref_id uuid, payload jsonb, late boolean, sanitized text)) WITH ORDINALITY AS g(
@@ -72,7 +72,7 @@ BEGIN
     INSERT INTO agent_run_events (log_id, seq, ref_id, event_id, run_kind, phase, type, ts, step, node_id,
         payload, source, epoch, late, sanitized, body_sha256, created_at)
     SELECT p_log, f.seq, f.ref_id, f.event_id, p_run_kind, f.phase, f.type,
-        coalesce(f.ts, clock_timestamp()), f.step, f.node_id, f.payload, p_source, p_epoch, f.late,
+        coalesce(f.ts, clock_timestamp()), f.step, coalesce(nullif(f.node_id, ''), v_node), f.payload, p_source, p_epoch, f.late,
         f.sanitized, decode(f.sha256, 'hex'), clock_timestamp()
       FROM fresh f
   )
@@ -84,20 +84,10 @@ BEGIN
    ORDER BY g.ord;
 END $$;
 """
-
-
-def create(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    if editor.connection.vendor == "postgresql":
-        editor.execute(FILLFACTOR, params=None)
-        editor.execute(FUNCTION, params=None)
-
-
-def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    if editor.connection.vendor == "postgresql":
-        editor.execute("DROP FUNCTION timeline_append(uuid, int, text, text, jsonb, boolean)", params=None)
-        editor.execute("ALTER TABLE timeline_log RESET (fillfactor)", params=None)
+UNDO = "DROP FUNCTION timeline_append(uuid, int, text, text, jsonb, boolean)"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("timeline", "0002_append_only")]
-    operations = [migrations.RunPython(create, drop)]
+    dependencies = [("timeline", "0003_postgres_storage")]
+
+    operations = [VendorSQL("postgresql", [FUNCTION], [UNDO])]

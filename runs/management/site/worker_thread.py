@@ -1,0 +1,54 @@
+"""Celery's worker on a thread of the web server's process: as in `agentops worker`, but without signal handlers.
+
+The broker is in memory, so it receives the hints of this process. Celery's own signals start and end our worker
+(runs/tasks.py).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from runs.lifecycle.wake import CELERY_APP
+from runs.worker import worker
+
+
+class WorkerThread:
+    """A Celery worker that can be started once. It calls `on_end` at its end, whether it was asked to end or failed."""
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        self._controller: Any = None
+        self._thread = threading.Thread(target=self._work, name="celery", daemon=True)
+
+    def start(self) -> None:
+        """Load Celery, which takes half a second, and start the thread."""
+        # WorkController installs no signal handlers: signals are the web server's. One thread (`solo`) is enough,
+        # because a hint only wakes our worker, which executes runs on threads of its own.
+        self._controller = import_string(CELERY_APP).WorkController(
+            hostname=f"up-{os.getpid()}@{socket.gethostname()}",
+            pool_cls="solo",
+            without_mingle=True,
+            without_gossip=True,
+            without_heartbeat=True,
+        )
+        self._thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Claim no more runs."""
+        worker.current().ask_to_stop()
+
+    def close(self) -> int:
+        """Hand the runs back and end. Return 0, or the exit code of a worker that failed."""
+        if self._thread.is_alive():
+            self._controller.stop()
+        return getattr(self._controller, "exitcode", None) or 0
+
+    def _work(self) -> None:
+        self._controller.start()
+        self._on_end()

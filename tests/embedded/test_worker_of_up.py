@@ -1,0 +1,65 @@
+"""The worker of `agentops up` is Celery's, on a thread: it hears the hints of its process, and they end together."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import httpx
+
+from tests.support.deployment.embedded_site import Site
+from tests.support.paths import ROOT
+from tests.support.waiting import eventually
+
+#: `up`, whose Celery worker is told that it cannot go on as soon as there is a file of that name.
+FAILING = """
+import sys, threading, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from celery.worker import state
+from agentops.cli import main
+
+def fail():
+    while not Path({file!r}).exists():
+        time.sleep(0.05)
+    state.should_stop = 1
+
+threading.Thread(target=fail, daemon=True).start()
+main()
+"""
+
+
+def quick_agent(site: Site) -> httpx.Client:
+    """An agent in this home that plays a short recording, and a client that may start it."""
+    definition = site.home / "quick.json"
+    definition.write_text('{"agent_id": "quick", "provider": "fixture", "model": "claude-code-5c"}')
+    site.agentops("agent", "apply", str(definition), "--project", "demo")
+    made = json.loads(site.agentops("key", "create", "--project", "demo", "--scopes", "read,write", "--json"))
+    return httpx.Client(base_url=site.url, timeout=20, headers={"Authorization": f"Bearer {made['key']}"})
+
+
+def test_a_run_that_is_started_on_the_site_begins_at_once(seasoned: Site) -> None:
+    """No sweep comes within the test: only a hint can have brought it to the worker."""
+    seasoned.up(AGENTOPS_SWEEP_S="600")
+    with quick_agent(seasoned) as client:
+        for _ in range(3):
+            answer = client.post("/api/projects/demo/agent-runs", json={"agent_id": "quick"})
+            assert answer.status_code == 201
+            run = answer.json()["id"]
+            page = f"/api/projects/demo/agent-runs/{run}"
+            eventually(lambda: client.get(page).json()["status"] == "completed", why="it is played", within_s=20)  # noqa: B023
+    assert seasoned.end() == 0
+    assert seasoned.err == ""
+
+
+def test_a_worker_that_cannot_go_on_ends_the_site(seasoned: Site) -> None:
+    """In order, and with its exit code: nobody would execute runs."""
+    broken = seasoned.home.with_name("broken")
+    seasoned.command = [sys.executable, "-c", FAILING.format(root=str(ROOT), file=str(broken))]
+    was = seasoned.runs()["demo-replay"][1]
+    seasoned.up()
+    eventually(lambda: seasoned.runs()["demo-replay"][1] > was, why="the live run goes on")
+    broken.touch()
+
+    assert seasoned.ended() == 1
+    assert seasoned.runs()["demo-replay"][0] == "queued"
