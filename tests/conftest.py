@@ -27,6 +27,7 @@ pytest_plugins = [
     "tests.support.plugins.engine_fixtures",
     "tests.support.plugins.invariants_after_each_test",
     "tests.support.plugins.process_fixtures",
+    "tests.support.plugins.run_once",
     "tests.support.plugins.summary",
     "tests.support.plugins.web_fixtures",
 ]

@@ -35,6 +35,7 @@ def empty(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.every_database
 def test_it_gains_its_columns_and_a_second_opening_is_harmless(empty: str, tmp_path: Path) -> None:
     """From before runs could be kept or removed, with a project in it."""
     env = os.environ | {"DATABASE_URL": empty, "AGENTOPS_HOME": str(tmp_path / "home")}
