@@ -33,11 +33,9 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 # Browsers by themselves and a few at a time: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
 BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile
-# What asks no database, or always the same one (the embedded mode's SQLite), or is about the provider and takes half
-# a minute, is run by the first pass alone.
-ONCE := $(addprefix --ignore=,tests/embedded tests/runs/fixtures tests/runs/tools tests/deployment/test_files.py \
-	tests/deployment/test_wheel.py tests/outage tests/runs/test_policies.py tests/timeline/test_redact.py \
-	tests/test_documentation.py tests/test_documented_examples.py tests/test_reference.py)
+# What has SQLite whatever the database of the suite is, or is about the provider and takes half a minute, is run by the
+# first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
+ONCE := $(addprefix --ignore=,tests/embedded tests/outage tests/test_documented_examples.py)
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')
 
@@ -170,7 +168,7 @@ test-services: $(ENV_STAMP)
 	if [ "$$skipped" != 2 ]; then \
 		echo "== Suite on PostgreSQL $${redis:+and Redis }=="; \
 		export DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"; \
-		$(PYTEST) $(ONCE) -m '$(EVERYDAY)' $(PYTEST_ARGS); \
+		AFTER_SQLITE=1 $(PYTEST) $(ONCE) -m '$(EVERYDAY)' $(PYTEST_ARGS); \
 		$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]; \
 	fi
 

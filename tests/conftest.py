@@ -21,13 +21,14 @@ import pytest
 import redis
 from django.conf import settings as django_settings
 
-from tests.support.paths import ROOT
-from tests.support.services import REQUIRE_SERVICES, missing
+from tests.support.services import REQUIRE_SERVICES, missing, shared_directory
 
 pytest_plugins = [
     "tests.support.plugins.engine_fixtures",
     "tests.support.plugins.invariants_after_each_test",
     "tests.support.plugins.process_fixtures",
+    "tests.support.plugins.run_once",
+    "tests.support.plugins.summary",
     "tests.support.plugins.web_fixtures",
 ]
 #: "gw0", "gw1", …; empty where pytest-xdist does not distribute, and in the process that distributes.
@@ -180,10 +181,7 @@ def redis_url(settings: Any) -> str:
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The directory `shared` beside the project: recorded material that is not part of it."""
-    path = ROOT.parent / "shared"
-    if not path.is_dir():
-        missing(f"there is no directory {path.name!r} beside the project")
-    return path
+    return shared_directory()
 
 
 @pytest.fixture

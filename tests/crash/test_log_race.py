@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 from timeline import log
 from timeline.models import Event, Log
 
-COUNT = 10_000
+COUNT = 3_000
 
 
 def test_a_reader_sees_every_event_once_and_in_order(stage: Stage) -> None:

@@ -60,6 +60,7 @@ def manage(empty: str, tmp_path: Path) -> Manage:
 
 
 @pytest.mark.slow
+@pytest.mark.every_database
 def test_it_gains_its_tables_and_a_second_opening_is_harmless(manage: Manage) -> None:
     """From before there were records of runs, with a project in it."""
     manage("migrate", "projects")
@@ -72,6 +73,7 @@ def test_it_gains_its_tables_and_a_second_opening_is_harmless(manage: Manage) ->
 
 
 @pytest.mark.slow
+@pytest.mark.every_database
 def test_each_migration_can_be_undone(manage: Manage) -> None:
     manage("migrate")
     for app in ("runs", "timeline", "projects"):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+from tests.support.paths import ROOT
 
 REQUIRE_SERVICES = os.environ.get("REQUIRE_SERVICES") == "1"
 
@@ -14,3 +17,14 @@ def missing(what: str) -> None:
     if REQUIRE_SERVICES:
         pytest.fail(f"{what}, and REQUIRE_SERVICES=1 forbids skipping", pytrace=False)
     pytest.skip(what)
+
+
+NO_SHARED = "needs the recordings in ../shared, a directory beside the project"
+
+
+def shared_directory() -> Path:
+    """Return the directory `shared` beside the project: recorded material that is not part of it."""
+    path = ROOT.parent / "shared"
+    if not path.is_dir():
+        missing(NO_SHARED)
+    return path

@@ -50,8 +50,8 @@ def working() -> Iterator[Worker]:
 
 
 @contextmanager
-def mute_server() -> Iterator[tuple[int, threading.Event]]:
-    """Takes a connection and says nothing at all; its port, and whether somebody has come."""
+def mute_server() -> Iterator[tuple[int, threading.Event, Callable[[], None]]]:
+    """Takes a connection and says nothing at all; its port, whether somebody has come, and how it hangs up."""
     came = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         held: list[socket.socket] = []
@@ -60,14 +60,17 @@ def mute_server() -> Iterator[tuple[int, threading.Event]]:
             held.append(listening.accept()[0])
             came.set()
 
+        def hang_up() -> None:
+            for each in held:
+                each.close()
+
         thread = threading.Thread(target=take)
         thread.start()
         try:
-            yield listening.getsockname()[1], came
+            yield listening.getsockname()[1], came, hang_up
         finally:
             thread.join(PATIENCE_S)
-            for each in held:
-                each.close()
+            hang_up()
 
 
 def comes(about: Callable[[], bool]) -> bool:
@@ -86,7 +89,7 @@ def test_a_worker_sends_what_is_due(project: Project, settings: Any) -> None:
 
 
 def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) -> None:
-    with mute_server() as (port, came):
+    with mute_server() as (port, came, hang_up):
         settings.EMAIL_PORT = port
         found = notify(project.pk, kind="escalated", title="Escalated: it")
         with working():
@@ -97,6 +100,7 @@ def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) 
             found.refresh_from_db()
             assert found.emailed_at is None
             assert found.email_attempts == 1
+            hang_up()  # or the worker would wait for its mail until it is out of patience
 
 
 def test_without_a_mail_server_nobody_looks(project: Project, settings: Any) -> None:

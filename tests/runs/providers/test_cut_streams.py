@@ -22,6 +22,7 @@ from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.providers.recorded_vendor import MODELS, Answer, Framing, Recorded, Vendor, has_ended, streams
 from tests.support.run_checks import check, events
+from tests.support.services import shared_directory
 
 STREAMS = streams()
 WHOLE = {recorded.name: recorded for recorded in STREAMS if has_ended(recorded.protocol, recorded.body)}
@@ -52,12 +53,14 @@ def cuts_of(recorded: Recorded) -> Iterator[tuple[int, Framing]]:
 
 
 def test_the_recordings_hold_every_protocol() -> None:
+    shared_directory()
     assert {recorded.protocol for recorded in WHOLE.values()} == set(MODELS)
     assert len(WHOLE) >= 15
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", WHOLE or ["none"])
 def test_no_answer_is_complete_without_its_terminal_event(name: str, vendor: Vendor) -> None:
+    shared_directory()
     recorded = WHOLE[name]
 
     async def answered() -> list[tuple[int, Framing]]:
@@ -110,6 +113,7 @@ def test_a_model_in_this_process_needs_no_finish_reason(monkeypatch: pytest.Monk
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("protocol", MODELS)
 def test_a_run_asks_again_after_an_answer_that_was_cut(protocol: str, vendor: Vendor, worker: Worker) -> None:
+    shared_directory()
     recorded = max((each for each in WHOLE.values() if each.protocol == protocol), key=lambda each: len(each.body))
     ends = (found.end() for found in re.finditer(b"\n\n", recorded.body))
     *_, cut = (end for end in ends if not has_ended(protocol, recorded.body[:end]))

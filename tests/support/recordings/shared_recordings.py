@@ -4,15 +4,13 @@ Imports nothing of the code under test but the converter's door.
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 from runs.fixtures.convert import convert_file
 from runs.fixtures.format import Fixture
 from tests.support.paths import ROOT
+from tests.support.services import shared_directory
 
 DATA = ROOT.parent / "shared/data"
 TAU = "tau-bench/gpt-4o-airline.subset.json"
@@ -41,12 +39,7 @@ NAMES = [*SESSIONS, *(f"{TAU}#{index}" for index in range(TAU_RECORDS))]
 
 def path_of(name: str) -> Path:
     """The file, or a skip; a failure where the environment promises that everything is there."""
-    path = DATA / name.partition("#")[0]
-    if not path.exists():
-        if os.environ.get("REQUIRE_SERVICES") == "1":
-            pytest.fail(f"no shared recordings at {path.name}")
-        pytest.skip("no shared recordings")
-    return path
+    return shared_directory() / "data" / name.partition("#")[0]
 
 
 def fixture_of(name: str) -> Fixture:

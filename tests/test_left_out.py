@@ -1,0 +1,16 @@
+"""What a run says of the tests that it left out in a clone without ../shared."""
+
+from __future__ import annotations
+
+from tests.support.plugins.summary import left_out
+from tests.support.services import NO_SHARED
+
+
+def test_tests_without_shared_recordings_are_counted_in_one_sentence() -> None:
+    reasons = [f"Skipped: {NO_SHARED}", "Skipped: Redis does not answer", f"Skipped: {NO_SHARED}"]
+
+    assert left_out(reasons).startswith("Left out: 2 tests, each of which needs the recordings in ../shared")
+
+
+def test_nothing_is_said_where_nothing_was_left_out() -> None:
+    assert left_out(["Skipped: Redis does not answer"]) == ""
