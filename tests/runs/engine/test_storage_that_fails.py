@@ -60,7 +60,9 @@ class Outage:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.join()
-        fresh_pool()
+        if connection.vendor == "postgresql":
+            connection.close()
+            connection.close_pool()
 
     def created(self, connection: Any, **_: Any) -> None:
         if self._on and connection.vendor == "sqlite":
@@ -79,12 +81,6 @@ class Outage:
             server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
 
 
-def fresh_pool() -> None:
-    if connection.vendor == "postgresql":
-        connection.close()
-        connection.close_pool()
-
-
 def use_up_free_pages() -> None:
     """A file that has grown once is full only when what was emptied in it is used again."""
     with connection.cursor() as cursor:
@@ -96,9 +92,6 @@ def use_up_free_pages() -> None:
 @pytest.fixture
 def outage(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[Outage]:
     outage = Outage(getattr(request, "param", "read_only"))
-    # Of the connections that earlier tests have left idle the pool would try one dead one after the other, and wait
-    # twice as long before each: six of them take longer than it may.
-    fresh_pool()
     connection_created.connect(outage.created)
     yield outage
     connection_created.disconnect(outage.created)
