@@ -54,7 +54,7 @@ def check(request: HttpRequest, runs: Iterable[AgentRun]) -> None:
             messages.success(request, f"{run.pk}: all {len(invariants.INVARIANTS)} invariants hold.")
         for found in violations:
             level = messages.WARNING if found.warning_only else messages.ERROR
-            told = f"{run.pk}: {found.invariant}: not true that {found.says} ({', '.join(found.ids[:5])})"
+            told = f"{run.pk}: {found.invariant} violated: {found.says} ({', '.join(found.ids[:5])})"
             messages.add_message(request, level, cells.line(told, 600))
 
 

@@ -248,7 +248,7 @@ def test_the_command_tells_what_differs(run: AgentRun) -> None:
     text, code = told()
 
     assert code == 1
-    assert f"{run.pk} differs\n  output_tokens: the events say {run.output_tokens}, the rows 1\n" in text
+    assert f"{run.pk} differs\n  output_tokens: events: {run.output_tokens}, rows: 1\n" in text
     parsed = json.loads(told("--json")[0])
     assert parsed["differing"] == {
         str(run.pk): [{"what": "output_tokens", "events": str(run.output_tokens), "rows": "1"}]

@@ -10,18 +10,18 @@ from django.core.management import find_commands
 
 #: Commands of this project, in the order in which a newcomer needs them, and what each is for.
 COMMANDS = {
-    "up": "Serve the site and work on its runs, in one process on SQLite, until Ctrl-C",
+    "up": "Serve the site and execute its runs in one process on SQLite, until Ctrl-C",
     "agent": "Define agents, start runs, watch and control them",
     "project": "Create and list projects",
     "key": "Create, list and revoke API keys",
-    "serve": "Serve pages, API and streams, beside workers of their own",
-    "worker": "Work on queued runs until SIGTERM",
-    "fixture": "Convert and check recordings that the fixture provider plays",
-    "budget": "Show or change what all runs of a project may use in a day",
-    "retention": "Delete runs that are older than their project keeps them",
+    "serve": "Serve pages, API and streams; workers run separately",
+    "worker": "Execute queued runs until SIGTERM",
+    "fixture": "Convert and check recordings for the fixture provider",
+    "budget": "Show or change the daily budgets of a project",
+    "retention": "Delete runs whose retention has ended",
     "backup": "Copy a SQLite database, also while the site is up",
-    "post_restore": "Make a database that was restored from a backup safe to use",
-    "check_runs": "Check that the events of runs add up to their rows",
+    "post_restore": "Make a database safe to use after a restore from a backup",
+    "check_runs": "Replay the events of runs and compare the result with their rows",
     "check_invariants": "Check the invariants over all stored rows",
     "completion": "Print a completion script for bash, zsh or fish",
 }

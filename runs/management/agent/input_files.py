@@ -44,7 +44,7 @@ def read_definition(name: str) -> dict[str, Any]:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise CommandError(f"{name}: not {'JSON' if is_json else 'TOML'}: {reason}", returncode=EXIT_INVALID) from None
     if not isinstance(definition, dict):
-        raise CommandError(f"{name}: $: a definition is an object", returncode=EXIT_INVALID)
+        raise CommandError(f"{name}: $: a definition must be an object", returncode=EXIT_INVALID)
     return definition
 
 

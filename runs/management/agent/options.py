@@ -12,8 +12,8 @@ from runs.management.agent import argument_types
 from runs.management.agent.input_files import STDIN, legible
 from runs.statuses import RunStatus
 
-RUN_HELP = "the run's ID, or a prefix of it (4 characters or more) that no other run has"
-CALL_HELP = "the call's ID, or the model's name for it"
+RUN_HELP = "run ID, or a unique prefix of 4 characters or more"
+CALL_HELP = "ID of the call, or the call ID of the model"
 POLICIES = (
     "A definition's policies say what happens to a run that nobody watches. on_idle (it answers without calling done): "
     "nudge, done, fail, escalate, gate. on_dead (its worker is lost): done, fail, resume, escalate, gate. "
@@ -48,10 +48,10 @@ def _add_definitions(add: AddSubcommand) -> None:
 
 def _add_run(add: AddSubcommand) -> None:
     run = add("run", "runs.management.agent.start_commands.run", help="Start a run and print its ID")
-    run.add_argument("agent_id", metavar="AGENT_ID", help="as its definition names it")
+    run.add_argument("agent_id", metavar="AGENT_ID", help="ID of the agent")
     run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
     prompt = run.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="the first user turn (default: the recording's)")
+    prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="first user message (default: from the recording)")
     prompt.add_argument("--prompt-file", metavar="F", help=f"read it from a file; {STDIN} reads standard input")
     run.add_argument("--max-steps", metavar="N", type=argument_types.whole, help="(default: the agent's)")
     run.add_argument(
@@ -89,14 +89,14 @@ def _add_reads(add: AddSubcommand) -> None:
     tail = add("tail", "runs.management.agent.tail.tail", help="Print a run's events until it ends or pauses")
     _add_run_argument(tail)
     tail.add_argument(
-        "--after", metavar="SEQ", type=argument_types.seq, default=0, help="only the events after this one"
+        "--after", metavar="SEQ", type=argument_types.seq, default=0, help="only events after this sequence number"
     )
-    tail.add_argument("--no-follow", dest="follow", action="store_false", help="end after the events stored by now")
+    tail.add_argument("--no-follow", dest="follow", action="store_false", help="exit after the stored events")
     _add_json(tail, "as JSON, one event a line")
     for name, what in (
         ("messages", "List a run's messages, newest last"),
         ("calls", "List a run's tool calls, newest last"),
-        ("errors", "List a run's failed attempts, with those that a retry made good"),
+        ("errors", "List the failed attempts of a run, including those that a retry made up for"),
     ):
         records = add(name, f"runs.management.agent.record_lists.{name}", help=what)
         _add_run_argument(records)
@@ -119,7 +119,7 @@ def _add_resume(add: AddSubcommand) -> None:
     resume.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
     resume.add_argument("--all", action="store_true", help="every paused run, and with --kill every running one")
     resume.add_argument("--project", metavar="SLUG", help="only this project (with --all)")
-    resume.add_argument("--message", metavar="M", type=legible, help='the next user turn (default: "continue")')
+    resume.add_argument("--message", metavar="M", type=legible, help='next user message (default: "continue")')
     resume.add_argument("--replace", action="store_true", help="start over with the message as the prompt")
     resume.add_argument(
         "--max-steps", metavar="N", type=argument_types.whole, help="of the new run (default: the old run's)"
@@ -134,7 +134,7 @@ def _add_fork(add: AddSubcommand) -> None:
     fork = add("fork", "runs.management.agent.run_commands.fork", help="Start a run from a step of another one")
     _add_run_argument(fork)
     fork.add_argument("--step", metavar="N", type=argument_types.whole, required=True, help="after this step")
-    fork.add_argument("--message", metavar="M", type=legible, help="the next user turn")
+    fork.add_argument("--message", metavar="M", type=legible, help="next user message")
     fork.add_argument("--model", metavar="MODEL", type=legible, help="(default: as before)")
     fork.add_argument("--instructions-file", metavar="F", help=f"replaces the instructions; {STDIN}: standard input")
     fork.add_argument(
@@ -153,7 +153,7 @@ def _add_commands(add: AddSubcommand) -> None:
     for parser in (pause, stop, send):
         _add_run_argument(parser)
         _add_json(parser)
-    send.add_argument("message", metavar="MESSAGE", type=legible, help="the user turn")
+    send.add_argument("message", metavar="MESSAGE", type=legible, help="message text")
 
 
 def _add_outcome(add: AddSubcommand) -> None:
@@ -163,9 +163,9 @@ def _add_outcome(add: AddSubcommand) -> None:
     _add_run_argument(outcome)
     outcome.add_argument("call", metavar="CALL", type=legible, help=CALL_HELP)
     choice = outcome.add_mutually_exclusive_group(required=True)
-    choice.add_argument("--retry", action="store_true", help="run it again; an effect that it had happens twice")
-    choice.add_argument("--done", metavar="OUTPUT", type=legible, help="it took effect, and this is its output")
-    choice.add_argument("--failed", metavar="ERROR", type=legible, help="it failed, and this is the error")
+    choice.add_argument("--retry", action="store_true", help="run it again; if the lost call succeeded, its effect happens twice")
+    choice.add_argument("--done", metavar="OUTPUT", type=legible, help="the call succeeded, with this output")
+    choice.add_argument("--failed", metavar="ERROR", type=legible, help="the call failed, with this error")
     _add_json(outcome)
 
 

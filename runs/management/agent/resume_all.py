@@ -64,8 +64,8 @@ def _confirm(live: int) -> None:
     """Ask whoever sits there; nobody can be asked where there is no terminal."""
     if not live:
         return
-    question = f"{live} live runs would be taken from their workers"
+    question = f"{live} live runs would be taken away from their workers"
     if not sys.stdin.isatty():
-        raise CommandError(f"{question}: say --yes if that is meant", returncode=EXIT_REFUSED)
-    if input(f"{question}. Go on? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise CommandError("nothing was done", returncode=EXIT_REFUSED)
+        raise CommandError(f"{question}: pass --yes to confirm", returncode=EXIT_REFUSED)
+    if input(f"{question}. Continue? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise CommandError("cancelled: nothing was changed", returncode=EXIT_REFUSED)

@@ -88,5 +88,5 @@ def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:
         return text
     recorded = agent_definitions.recorded_prompt(agent)
     if recorded is None:
-        raise CommandError("a prompt is needed: give --prompt or --prompt-file", returncode=EXIT_USAGE)
+        raise CommandError("the agent has no recorded prompt: pass --prompt or --prompt-file", returncode=EXIT_USAGE)
     return recorded

@@ -29,7 +29,7 @@ class Command(OurCommand):
             raise CommandError(ELSEWHERE, returncode=EXIT_REFUSED)
         path = options["file"].absolute()
         if path.exists():
-            raise CommandError(f"{path} is there already", returncode=EXIT_REFUSED)
+            raise CommandError(f"{path} already exists", returncode=EXIT_REFUSED)
         # Under another name until it is whole and on the disk.
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         try:

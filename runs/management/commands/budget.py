@@ -20,7 +20,7 @@ NONE = "none"
 
 class Command(OurCommand):
     help = (
-        "Show or change what all runs of a project may use in a day (UTC). If a budget is used up, each run pauses"
+        "Show or change the daily budgets of a project (UTC). If a budget is used up, each run pauses"
         " before its next model call. Budgets of single runs are in the settings of their agent."
     )
 

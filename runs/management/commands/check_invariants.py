@@ -35,7 +35,7 @@ class Command(OurCommand):
             self.stdout.write("All invariants hold.")
         for violation in violations:
             warning = " (a warning)" if violation.warning_only else ""
-            self.stdout.write(f"{violation.invariant}: not true that {violation.says}{warning}")
+            self.stdout.write(f"{violation.invariant} violated: {violation.says}{warning}")
             for id_ in violation.ids:
                 self.stdout.write(f"  {printable(id_)}")
             if violation.more:

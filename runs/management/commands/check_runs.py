@@ -17,7 +17,7 @@ from runs.upkeep.replay_check import Mismatch, differences
 
 
 class Command(OurCommand):
-    help = "Check that the events of native runs add up to their rows. Exit code 1 if they do not. Read-only."
+    help = "Replay the events of native runs and compare the result with their rows. Exit code 1 if they do not. Read-only."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or prefixes (default: all runs)")
@@ -39,7 +39,7 @@ class Command(OurCommand):
         else:
             self.stdout.write(f"{checked} checked, {len(differing)} differ.")
         if differing:
-            raise CommandError(f"the events of {len(differing)} runs do not add up to their rows", returncode=1)
+            raise CommandError(f"{len(differing)} runs differ from the replay of their events", returncode=1)
 
     def _wanted(self, options: dict[str, Any]) -> Iterator[UUID]:
         """Native runs only: of another's run the log is all that we have."""
@@ -60,4 +60,4 @@ class Command(OurCommand):
             self.stdout.write(f"{run_id} differs")
         for difference in found:
             told, kept = printable(difference.events), printable(difference.rows)
-            self.stdout.write(f"  {printable(difference.what)}: the events say {told}, the rows {kept}")
+            self.stdout.write(f"  {printable(difference.what)}: events: {told}, rows: {kept}")

@@ -44,7 +44,7 @@ class Command(OurCommand):
         for file in options["files"]:
             for name, fixture, account in _converted(file):
                 if name in made:
-                    raise CommandError(f"{file}: another recording is named {name!r} too", returncode=EXIT_REFUSED)
+                    raise CommandError(f"{file}: another recording has the name {name!r} too", returncode=EXIT_REFUSED)
                 made[name] = fixture
                 accounts.append((file, account))
         paths = _write(made, options["output"], force=options["force"])
@@ -121,7 +121,7 @@ def _write(made: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]
         folder.mkdir(parents=True, exist_ok=True)
         there = [path for path in paths if path.exists()]
         if there and not force:
-            raise CommandError(f"{there[0]} is there already; --force replaces it", returncode=EXIT_REFUSED)
+            raise CommandError(f"{there[0]} already exists; pass --force to replace it", returncode=EXIT_REFUSED)
         for path, fixture in zip(paths, made.values(), strict=True):
             # A reader finds the old file or the new one, never half of it.
             fresh = path.with_name(f".{path.name}.{os.getpid()}")

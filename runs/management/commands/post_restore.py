@@ -27,7 +27,7 @@ OTHERS = """
 
 class Command(OurCommand):
     help = (
-        "Make a database that was restored from a backup safe to use: fence off former workers and readers, and queue"
+        "Make a database safe to use after a restore from a backup: fence off former workers and readers, and queue"
         " running runs again. Exit code 1 if an invariant is violated. Safe to repeat."
     )
 
@@ -59,10 +59,10 @@ class Command(OurCommand):
         if yes:
             return
         if not self.stdout.isatty():
-            raise CommandError("nobody can be asked here: say --yes", returncode=EXIT_REFUSED)
-        self.stdout.write("Every running run is taken away from its worker, and every reader begins again.")
+            raise CommandError("not a terminal: pass --yes to confirm", returncode=EXIT_REFUSED)
+        self.stdout.write("All running runs are taken away from their workers, and all readers start again.")
         if input("Was this database restored from a backup? [y/N] ").strip().lower() not in {"y", "yes"}:
-            raise CommandError("nothing was done", returncode=EXIT_REFUSED)
+            raise CommandError("cancelled: nothing was changed", returncode=EXIT_REFUSED)
 
     def _restore(self, *, as_json: bool) -> None:
         incarnation = restore.begin(by=operator())
@@ -72,7 +72,7 @@ class Command(OurCommand):
             found = [violation.invariant for violation in broken]
             self.write_json({"incarnation": incarnation.number, "runs": runs, "violated": found})
         else:
-            self.stdout.write(f"Incarnation {incarnation.number}; live runs that go on from here: {len(runs)}.")
+            self.stdout.write(f"Incarnation {incarnation.number}; unfinished runs that continue from here: {len(runs)}.")
         if broken:
             names = ", ".join(violation.invariant for violation in broken)
             raise CommandError(f"violated: {names}; see agentops check_invariants", returncode=EXIT_VIOLATED)

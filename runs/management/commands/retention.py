@@ -26,7 +26,7 @@ MAX_REASON = 200
 
 class Command(OurCommand):
     help = (
-        "Delete runs that ended longer ago than their project keeps them. Run groups (resumed, forked and spawned"
+        "Delete runs whose retention has ended. Run groups (resumed, forked and spawned"
         " runs) are deleted together, when the last run is old enough."
     )
 
@@ -35,17 +35,17 @@ class Command(OurCommand):
         parser.add_argument("--dry-run", action="store_true", help="dry run: list the runs that would be deleted")
         parser.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
         parser.add_argument(
-            "--older-than", metavar="DAYS", type=_days, help="days since the end (default: as each project says)"
+            "--older-than", metavar="DAYS", type=_days, help="days since the end (default: the retention of each project)"
         )
         parser.add_argument("--json", action="store_true", help="as JSON")
         choices = parser.add_subparsers(metavar="[hold|release]")
         for name, handler, told in (
-            ("hold", self.hold, "Keep a run until it is released, whatever its age."),
+            ("hold", self.hold, "Exempt a run from retention until it is released."),
             ("release", self.release, "Release a held run."),
         ):
             chosen = choices.add_parser(name, help=told, description=told)
             chosen.set_defaults(handler=handler)
-            chosen.add_argument("run", metavar="RUN", help="the run's ID, or a prefix of it that no other run has")
+            chosen.add_argument("run", metavar="RUN", help="run ID or a unique prefix")
             chosen.add_argument("--reason", metavar="TEXT", type=_reason, required=True, help="for the audit trail")
             chosen.add_argument("--json", action="store_true", help="as JSON")
 

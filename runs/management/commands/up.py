@@ -31,7 +31,7 @@ SERVERS = ("DATABASE_URL", "REDIS_URL")
 
 
 class Command(OurCommand):
-    help = "Serve the site and work on its runs, in one process on SQLite, until Ctrl-C; fills a new site with a demo."
+    help = "Serve the site and execute its runs in one process on SQLite, until Ctrl-C; a new site gets demo data."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """None: PORT and AGENTOPS_HOME say everything."""

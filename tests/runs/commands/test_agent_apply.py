@@ -201,7 +201,7 @@ def test_standard_input(
         ("a.json", b'{"agent_id": "x", "agent_id": "y"}', "'agent_id' stands there twice"),
         ("a.json", b"[" * 100_000, "not JSON: nested too deeply"),
         ("a.json", b"", "not JSON"),
-        ("a.json", b"[]", "$: a definition is an object"),
+        ("a.json", b"[]", "$: a definition must be an object"),
         ("a.json", b"\xff\xfe", "not UTF-8 text"),
         ("a.json", b"\xef\xbb\xbf{}", "not JSON"),
         ("a.toml", b"agent_id = ", "not TOML"),

@@ -154,7 +154,7 @@ def test_the_command_tells_what_is_broken(world: World) -> None:
     text, code = told("--run", str(run))
 
     assert code == 1
-    assert "R2b: not true that a run keeps to its own step budget" in text
+    assert "R2b violated: a run keeps to its own step budget" in text
     assert str(run) in text
 
 

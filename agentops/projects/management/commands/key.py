@@ -36,7 +36,7 @@ class Command(OurCommand):
         ls.add_argument("--json", action="store_true", help="as JSON")
         revoked = add("revoke", self.revoke, help="Revoke a key.")
         revoked.add_argument(
-            "prefix", metavar="PREFIX", help="prefix of the key as shown by ls, or a shorter one that no other key has"
+            "prefix", metavar="PREFIX", help="prefix of the key, as ls prints it, or a shorter unique one"
         )
         revoked.add_argument("--json", action="store_true", help="as JSON")
 
