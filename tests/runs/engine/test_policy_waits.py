@@ -15,12 +15,12 @@ from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
 from agentops.projects.models import Notification
+from runs import chaos
 from runs.actions.resume import resume
 from runs.agents import policies
 from runs.engine.policy import due_resumes
 from runs.errors import RunNotPaused
 from runs.lifecycle import inbox, transitions
-from runs.lifecycle.wake import subscribe
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import retries
 from runs.statuses import RunStatus
@@ -134,14 +134,16 @@ def test_what_was_said_meanwhile_comes_first(limited: AgentRun) -> None:
     in_order(limited)
 
 
-def test_without_a_cooldown_it_goes_on_at_once(scripted: MakeScripted, worker: Worker) -> None:
-    """By the same way; whoever sweeps is told to look."""
-    told = threading.Event()
-    unsubscribe = subscribe(told.set)
-    run = drive(with_policies(scripted(saying([http(500)], ["Better."])), on_error="resume"), worker)
-    unsubscribe()
+def test_without_a_cooldown_it_goes_on_at_once(
+    scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same way; a hint is sent for it."""
+    waiting, passed = scripted(saying([http(500)], ["Better."])), list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(chaos, "point", passed.append)
+        run = drive(with_policies(waiting, on_error="resume"), worker)
     assert run.status == RunStatus.WAITING
-    assert told.is_set()
+    assert "command.committed" in passed
 
     assert worker.sweep_once() == 1
 
