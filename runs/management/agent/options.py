@@ -51,7 +51,7 @@ def _add_run(add: AddSubcommand) -> None:
     run.add_argument("agent_id", metavar="AGENT_ID", help="ID of the agent")
     run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
     prompt = run.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="first user message (default: from the recording)")
+    prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="first message (default: from the recording)")
     prompt.add_argument("--prompt-file", metavar="F", help=f"read it from a file; {STDIN} reads standard input")
     run.add_argument("--max-steps", metavar="N", type=argument_types.whole, help="(default: the agent's)")
     run.add_argument(
@@ -163,7 +163,9 @@ def _add_outcome(add: AddSubcommand) -> None:
     _add_run_argument(outcome)
     outcome.add_argument("call", metavar="CALL", type=legible, help=CALL_HELP)
     choice = outcome.add_mutually_exclusive_group(required=True)
-    choice.add_argument("--retry", action="store_true", help="run it again; if the lost call succeeded, its effect happens twice")
+    choice.add_argument(
+        "--retry", action="store_true", help="run it again; a lost call that succeeded has its effect twice"
+    )
     choice.add_argument("--done", metavar="OUTPUT", type=legible, help="the call succeeded, with this output")
     choice.add_argument("--failed", metavar="ERROR", type=legible, help="the call failed, with this error")
     _add_json(outcome)

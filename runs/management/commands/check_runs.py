@@ -17,7 +17,7 @@ from runs.upkeep.replay_check import Mismatch, differences
 
 
 class Command(OurCommand):
-    help = "Replay the events of native runs and compare the result with their rows. Exit code 1 if they do not. Read-only."
+    help = "Replay the events of native runs and compare the result with their rows. Exit code 1 if they differ."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or prefixes (default: all runs)")

@@ -72,7 +72,7 @@ class Command(OurCommand):
             found = [violation.invariant for violation in broken]
             self.write_json({"incarnation": incarnation.number, "runs": runs, "violated": found})
         else:
-            self.stdout.write(f"Incarnation {incarnation.number}; unfinished runs that continue from here: {len(runs)}.")
+            self.stdout.write(f"Incarnation {incarnation.number}; unfinished runs that continue: {len(runs)}.")
         if broken:
             names = ", ".join(violation.invariant for violation in broken)
             raise CommandError(f"violated: {names}; see agentops check_invariants", returncode=EXIT_VIOLATED)

@@ -35,7 +35,7 @@ class Command(OurCommand):
         parser.add_argument("--dry-run", action="store_true", help="dry run: list the runs that would be deleted")
         parser.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
         parser.add_argument(
-            "--older-than", metavar="DAYS", type=_days, help="days since the end (default: the retention of each project)"
+            "--older-than", metavar="DAYS", type=_days, help="days since the end (default: the project's retention)"
         )
         parser.add_argument("--json", action="store_true", help="as JSON")
         choices = parser.add_subparsers(metavar="[hold|release]")
