@@ -20,7 +20,7 @@ UUIDs. Unknown parameters and fields are refused."""
 
 PREFIX = "/api/projects/{project}"
 #: Schemas that fields and answers name.
-SHARED = ("Which", "ResumedOne", "SkippedOne", "UsageTotals", "Problem")
+SHARED = ("Which", "ResumedOne", "SkippedOne", "UsageTotals", "Problem", "RefusalFault")
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,21 @@ Act = Callable[[dict[str, Any]], Response]
 
 
 class Acting(ApiView):
-    """A POST: a body, and one act in a project."""
+    """A POST: a body, and one act, on the run of the address or in its project."""
 
     #: Where nothing is sent, `{}` is meant.
     body_optional: ClassVar[bool] = False
+
+    def post(self, request: Request, **_: Any) -> HttpResponse:
+        if "run_id" not in self.kwargs:
+            project = self.get_project(Action.OPERATE)
+            return self.once(project, partial(self.act, project))
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self.act, run))
+
+    def act(self, target: Any, sent: dict[str, Any]) -> Response:
+        """Do it to the run, or in the project, with what was sent."""
+        raise NotImplementedError
 
     def once(self, project: Project, act: Act) -> HttpResponse:
         """Do it with the body that was sent."""
@@ -108,12 +119,11 @@ class Runs(Acting, RunList):
     serializer_class = NewRun
 
     @extend_schema(responses={201: OpenApiResponse(RUN.schema(), "The new run, queued.")})
-    def post(self, request: Request, **_: Any) -> HttpResponse:
+    def post(self, request: Request, **options: Any) -> HttpResponse:
         """Start a run of an agent."""
-        project = self.get_project(Action.OPERATE)
-        return self.once(project, partial(self._create, project))
+        return super().post(request, **options)
 
-    def _create(self, project: Project, sent: dict[str, Any]) -> Response:
+    def act(self, project: Project, sent: dict[str, Any]) -> Response:
         run = run_actions.create(
             self.principal,
             project,
@@ -127,51 +137,44 @@ class Runs(Acting, RunList):
         return self.run_answer(run, 201)
 
 
+@extend_schema(
+    responses={
+        201: OpenApiResponse(RESUMED_RUN, "The new run."),
+        200: OpenApiResponse(RESUMED_RUN, "Already resumed: the run that continues it."),
+    }
+)
 class Resume(Acting):
     """Resume a paused run as a new run."""
 
     serializer_class = ResumeRun
     body_optional = True
 
-    @extend_schema(
-        responses={
-            201: OpenApiResponse(RESUMED_RUN, "The new run."),
-            200: OpenApiResponse(RESUMED_RUN, "Already resumed: the run that continues it."),
-        }
-    )
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._resume, run))
-
-    def _resume(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         self.require_kill(run.project, asked=sent["kill"])
         return self.resumed_answer(run_actions.resume(self.principal, run, **sent))
 
 
+@extend_schema(responses=ResumedMany)
 class ResumeMany(Acting):
     """Resume several runs."""
 
     serializer_class = ResumeRuns
     body_optional = True
 
-    @extend_schema(responses=ResumedMany)
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        project = self.get_project(Action.OPERATE)
-        return self.once(project, partial(self._resume, project))
-
-    def _resume(self, project: Project, sent: dict[str, Any]) -> Response:
+    def act(self, project: Project, sent: dict[str, Any]) -> Response:
         ids, wanted, _ = sent.pop("ids"), sent.pop("filter"), sent.pop("all")
         self.require_kill(project, asked=ids is None or sent["kill"])
         runs = _named(project, ids) if ids is not None else _unended(project, wanted or {})
-        found = {run.pk for run in runs}
-        unknown = [
-            BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one not in found
+        unknown = set(ids or []) - {run.pk for run in runs}
+        outcomes = run_actions.resume_many(self.principal, runs, **sent)
+        outcomes += [
+            BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one in unknown
         ]
-        outcomes = [*run_actions.resume_many(self.principal, runs, **sent), *unknown]
-        resumed, skipped = [one for one in outcomes if not one.code], [one for one in outcomes if one.code]
-        return Response(ResumedMany({"resumed": resumed, "skipped": skipped}).data)
+        parts = {"resumed": [one for one in outcomes if not one.code], "skipped": [one for one in outcomes if one.code]}
+        return Response(ResumedMany(parts).data)
 
 
+@extend_schema(responses={201: OpenApiResponse(RUN.schema(), "The new run, queued.")})
 class Fork(Acting):
     """Fork a run at a checkpoint.
 
@@ -181,59 +184,51 @@ class Fork(Acting):
 
     serializer_class = NewFork
 
-    @extend_schema(responses={201: OpenApiResponse(RUN.schema(), "The new run, queued.")})
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._fork, run))
-
-    def _fork(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         require_edits(self.principal, run, sent["agent"] or {})
         checkpoint_id = sent.pop("checkpoint")
         return self.run_answer(run_actions.fork(self.principal, run, checkpoint_id=checkpoint_id, **sent), 201)
 
 
+@extend_schema(
+    responses={
+        200: OpenApiResponse(RUN.schema(), "The run is paused."),
+        202: OpenApiResponse(RUN.schema(), "The run will pause after the tools of its turn."),
+    }
+)
 class PauseView(Acting):
     """Pause a run after the tools of its turn."""
 
     serializer_class = Nothing
     body_optional = True
 
-    @extend_schema(
-        responses={
-            200: OpenApiResponse(RUN.schema(), "The run is paused."),
-            202: OpenApiResponse(RUN.schema(), "The run will pause after the tools of its turn."),
-        }
-    )
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._pause, run))
-
-    def _pause(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         now = run_actions.pause(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.PAUSED else 202)
 
 
+@extend_schema(
+    responses={
+        200: OpenApiResponse(RUN.schema(), "The run has ended."),
+        202: OpenApiResponse(RUN.schema(), "The worker will end the run."),
+    }
+)
 class Stop(Acting):
     """Stop a run."""
 
     serializer_class = Nothing
     body_optional = True
 
-    @extend_schema(
-        responses={
-            200: OpenApiResponse(RUN.schema(), "The run has ended."),
-            202: OpenApiResponse(RUN.schema(), "The worker will end the run."),
-        }
-    )
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._stop, run))
-
-    def _stop(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         now = run_actions.stop(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.STOPPED else 202)
 
 
+@extend_schema(
+    responses=OpenApiResponse(
+        TOOL_CALL.schema(), "The call with its result. A call that will run again is still `unknown`."
+    )
+)
 class ResolveCall(Acting):
     """Resolve a tool call whose outcome is unknown.
 
@@ -243,16 +238,7 @@ class ResolveCall(Acting):
 
     serializer_class = CallOutcome
 
-    @extend_schema(
-        responses=OpenApiResponse(
-            TOOL_CALL.schema(), "The call with its result. A call that will run again is still `unknown`."
-        )
-    )
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._resolve, run))
-
-    def _resolve(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         choice = OutcomeChoice(sent["choice"])
         text = sent["message"] if choice is OutcomeChoice.FAILED else sent["output"]
         run_actions.resolve_call(self.principal, run, self.kwargs["call_id"], choice, text=text)
@@ -260,23 +246,19 @@ class ResolveCall(Acting):
         return Response(json.loads(TOOL_CALL.one(with_id(of_run, "t.id", self.kwargs["call_id"])) or "{}"))
 
 
+@extend_schema(
+    responses={
+        202: OpenApiResponse(CommandAnswer, "The command was recorded."),
+        201: OpenApiResponse(RESUMED_RUN, "The new run."),
+        200: OpenApiResponse(COMMAND_OR_RUN, "The command was recorded before."),
+    }
+)
 class Commands(Acting):
     """Send a command to a run."""
 
     serializer_class = NewCommand
 
-    @extend_schema(
-        responses={
-            202: OpenApiResponse(CommandAnswer, "The command was recorded."),
-            201: OpenApiResponse(RESUMED_RUN, "The new run."),
-            200: OpenApiResponse(COMMAND_OR_RUN, "The command was recorded before."),
-        }
-    )
-    def post(self, request: Request, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._command, run))
-
-    def _command(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         who, message = self.principal, sent["message"]
         key = None if sent["key"] is None else KEYS + sent["key"]
         match sent["type"]:

@@ -11,6 +11,7 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from agentops.projects.models import Notification, Project
+from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
 from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, TurnUsage
 from runs.queries.run_columns import RUN
@@ -221,3 +222,24 @@ class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
 
     def get_key(self, command: RunCommand) -> str | None:
         return None if command.key is None else command.key.removeprefix(KEYS)
+
+
+class RefusalFault(serializers.Serializer):  # type: ignore[misc]
+    """What of the request is at fault."""
+
+    pointer = serializers.CharField(help_text="A JSON pointer into the body, or a name.")
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+@extend_schema_serializer(component_name="Problem")
+class Refusal(serializers.Serializer):  # type: ignore[misc]
+    """A refusal (RFC 9457)."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    code = serializers.CharField(help_text="Machine-readable code.")
+    detail = serializers.CharField(help_text="Explanation for people.")
+    request_id = serializers.CharField(help_text="ID of the request in the server's log.")
+    errors = serializers.ListField(child=RefusalFault(), max_length=MAX_FAULTS)

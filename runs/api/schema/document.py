@@ -13,8 +13,8 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import Direction, OpenApiExample, OpenApiParameter
 
 from agentops.projects.rate_limits import limits
+from runs.api.answers import Refusal
 from runs.api.base_views import ApiView
-from runs.api.problems import MAX_FAULTS
 from runs.api.requests.bodies import StrictSerializer
 from runs.api.requests.idempotency import HEADER, REPLAYED
 
@@ -76,34 +76,7 @@ REFUSALS = {
     429: "Too many requests per minute (`rate_limited`), or too many streams. See Retry-After.",
     503: "The database does not answer, or the server is full. Nothing was changed. See Retry-After.",
 }
-PROBLEM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "A refusal (RFC 9457).",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string", "description": "Machine-readable code."},
-        "detail": {"type": "string", "description": "Explanation for people."},
-        "request_id": {"type": "string", "description": "ID of the request in the server's log."},
-        "errors": {
-            "type": "array",
-            "maxItems": MAX_FAULTS,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "pointer": {"type": "string", "description": "A JSON pointer into the body, or a name."},
-                    "code": {"type": "string"},
-                    "detail": {"type": "string"},
-                },
-                "required": ["pointer", "code", "detail"],
-            },
-        },
-    },
-    "required": ["type", "title", "status", "code", "detail", "request_id"],
-}
 COMPONENTS = {
-    "schemas": {"Problem": PROBLEM_SCHEMA},
     "headers": _RATES,
     "securitySchemes": {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key: `Authorization: Bearer aok_…`."},
@@ -187,7 +160,7 @@ class Described(AutoSchema):
         answers: dict[str, Any] = super()._get_response_bodies(direction)
         if self._is_tagged():
             answers["304"] = {"description": "Unchanged.", "headers": answers["200"]["headers"]}
-        problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+        problem = {"schema": self.resolve_serializer(Refusal, direction).ref}
         for status in self._refusals():
             answers[str(status)] = {"description": REFUSALS[status], "content": {PROBLEM: problem}}
         for name, described in answers.items():
