@@ -33,9 +33,6 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
     query_class: ClassVar[type[QuerySerializer]] = QuerySerializer
     #: Whether its answer has one form, whatever an Accept header says.
     any_type: ClassVar[bool] = False
-    #: Whether the OpenAPI document speaks of it.
-    documented: ClassVar[bool] = True
-
     #: The values of the parameters, by name.
     query: dict[str, Any]
     #: Of the address, once it was looked up.

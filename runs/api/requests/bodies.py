@@ -11,7 +11,7 @@ from uuid import UUID
 from django.core.validators import RegexValidator
 from django.http import UnreadablePostError
 from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.exceptions import ErrorDetail, UnsupportedMediaType, ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
@@ -137,6 +137,8 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, Any]:
         request = parser_context["request"]
+        if "*" in request._request.content_type:  # which DRF takes for any type
+            raise UnsupportedMediaType(media_type)
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):
             raise Problem(f"JSON is sent in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)

@@ -23,7 +23,7 @@ from runs.api.base_views import ApiView
 class Schema(ApiView):
     """For whoever has a key or is signed in; what is in it depends on neither."""
 
-    documented = False
+    schema = None
     # Generators ask for YAML, for "openapi+json", or for anything: there is one form.
     any_type = True
 

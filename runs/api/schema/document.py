@@ -95,9 +95,6 @@ class Described(AutoSchema):
         "agent": "The agent's name.",
     }
 
-    def is_excluded(self) -> bool:
-        return not isinstance(self.view, ApiView) or not self.view.documented
-
     def get_operation_id(self) -> str:
         name = type(self.view).__name__
         return name[0].lower() + name[1:] + ("" if self.method == "GET" else self.method.capitalize())

@@ -45,7 +45,8 @@ def zipped(data: bytes) -> bytes:
 # --- Refusals ---------------------------------------------------------------------------------------------------
 
 TYPES = ["text/plain", "", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "application/xml",
-         "application/json5", "text/json", "application/problem+json", "application/jsonx"]  # fmt: skip
+         "application/json5", "text/json", "application/problem+json", "application/jsonx",
+         "application/*", "*/*"]  # fmt: skip
 CHARSETS = ["zlib", "bz2", "rot13", "utf-16", "utf-7", "unicode_escape", "bogus", "latin-1", "utf-8-sig", "idna", ""]
 ENCODINGS: list[tuple[str, bytes, int, str]] = [
     ("gzip", zipped(b" " * (MAX_BYTES + 1)), 413, "decompressed_too_large"),
