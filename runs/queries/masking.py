@@ -27,8 +27,10 @@ def masked(text: str) -> str:
 
 def masked_rows(texts: Sequence[str]) -> list[str]:
     """Return a page of a list without secrets. One search through all its rows tells which need a closer look."""
+    rows = list(texts)
     # What stands before a secret decides whether it is one, and an escape ends in a letter or a digit.
-    rows = [dumped(json.loads(text)) if "\\u" in text else text for text in texts]
+    if "\\u" in "".join(rows):
+        rows = [dumped(json.loads(text)) for text in rows]
     for place in suspects(rows):
         rows[place] = masked(rows[place])
     return rows
