@@ -152,13 +152,21 @@ AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, h
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
 
-# --- API: closed by default; the views of runs/api/base_views.py open what they serve ---
+# --- API: Django REST framework with our keys, limits, problems and pages ---
 REST_FRAMEWORK = {
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_AUTHENTICATION_CLASSES": [],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["runs.api.callers.KeyAuthentication", "runs.api.callers.LoginAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_THROTTLE_CLASSES": ["runs.api.callers.CallerRate"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "runs.api.negotiation.Negotiation",
+    "DEFAULT_RENDERER_CLASSES": ["runs.api.negotiation.MaskedJSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["runs.api.requests.bodies.StrictJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "runs.api.requests.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "runs.api.schema.document.Described",
+    "DEFAULT_METADATA_CLASS": None,
+    "EXCEPTION_HANDLER": "runs.api.problems.refused",
+    "URL_FORMAT_OVERRIDE": None,
+    # Always with microseconds, as the database writes them in the long lists.
+    "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",
 }
 SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
@@ -167,7 +175,9 @@ SPECTACULAR_SETTINGS = {
     "VERSION": version("agentops"),
     "COMPONENT_SPLIT_REQUEST": False,
     "SORT_OPERATIONS": False,
-    "POSTPROCESSING_HOOKS": [],
+    "SORT_OPERATION_PARAMETERS": False,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "POSTPROCESSING_HOOKS": ["runs.api.schema.examples.add_examples"],
 }
 
 # Requests in a minute to the API; 0: as many as they like (agentops/projects/rate_limits/limits.py).

@@ -19,6 +19,8 @@ handler500 = error_pages.server_error
 admin.autodiscover()
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    # /api/: first, because it is asked most often, and patterns are tried one by one.
+    path("api/", include("runs.api.urls")),
     path("", home, name="home"),
     path("login", LoginPage.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
@@ -28,8 +30,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),
     # /p/{project}/… and /runs/{run}/…
     path("", include("runs.pages.urls")),
-    # /api/
-    path("api/", include("runs.api.urls")),
     # /admin/
     path("admin/login/", admin_login),
     path("admin/", admin.site.urls),

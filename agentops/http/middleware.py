@@ -99,7 +99,7 @@ class KnownHosts:
 
 
 class Methods:
-    """Refuses methods that a page does not have, before a token or a right is asked for. The API does so itself."""
+    """Refuses methods that an address does not have, before a token or a right is asked for."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -111,7 +111,7 @@ class Methods:
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
         allowed = methods_of(view)
-        if request.method in allowed or (request.path_info.startswith(API) and hasattr(view, "view_class")):
+        if request.method in allowed:
             return None
         names = ", ".join(allowed)
         response = answer(request, 405, "method_not_allowed", f"This address takes {names} only.")

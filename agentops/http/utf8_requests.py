@@ -8,6 +8,7 @@ is not UTF-8, Django would replace by U+FFFD: a text that nobody sent would be l
 
 from __future__ import annotations
 
+import os
 import string
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,6 +40,9 @@ class AsgiRequest(ASGIRequest):
             # Django would decode it, and fail; escaped it is refused with every other text that is not UTF-8.
             scope["query_string"] = quote(query, safe=string.printable).encode("ascii")
         super().__init__(scope, body_file)
+        # Of a chunked body, which was read whole: DRF takes a body without a length for none.
+        self.META.setdefault("CONTENT_LENGTH", str(body_file.seek(0, os.SEEK_END)))
+        body_file.seek(0)
 
     def _set_content_type_params(self, meta: dict[str, Any]) -> None:
         _told(self, meta)

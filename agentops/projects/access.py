@@ -71,6 +71,11 @@ class Principal:
     ip: str | None = None
 
     @property
+    def is_authenticated(self) -> bool:
+        """As Django asks of a user."""
+        return self != ANONYMOUS
+
+    @property
     def holder(self) -> str:
         """Whose rights these are: what a message that they have changed names."""
         return key_holder(self.key_id) if self.key_id is not None else user_holder(self.user_id)

@@ -20,7 +20,7 @@ UUIDs. Unknown parameters and fields are refused."""
 
 PREFIX = "/api/projects/{project}"
 #: Schemas that fields and answers name.
-SHARED = ("Which", "Problem")
+SHARED = ("Which", "ResumedOne", "SkippedOne", "UsageTotals", "Problem", "RefusalFault")
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,10 @@ def _parameter(parameter: JsonSchema) -> list[str]:
 def _fields(schema: JsonSchema) -> str:
     required = schema.get("required", [])
     rows = [
-        [code(name) + (" (required)" if name in required else ""), type_of(field), _meaning(field)]
+        [code(name) + (" (required)" if name in required else ""), type_of(field), flat(field.get("description"))]
         for name, field in schema.get("properties", {}).items()
     ]
     return table(["Field", "Type", "Meaning"], rows)
-
-
-def _meaning(field: JsonSchema) -> str:
-    """The description, without the list of choices that drf-spectacular adds: the type names them."""
-    lines = str(field.get("description") or "").splitlines()
-    return flat("\n".join(line for line in lines if not line.startswith("* `")))
 
 
 def _resolved(schema: JsonSchema, schemas: JsonSchema) -> JsonSchema:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.urls import reverse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
 
 from agentops.projects.access import Action, project_for
 from agentops.projects.models import Project
@@ -24,9 +26,10 @@ from runs.actions.agent_definitions import AgentNotFound
 from runs.actions.resume import Resumed
 from runs.actions.run_actions import BulkOutcome
 from runs.actions.unknown_calls import OutcomeChoice
+from runs.api.answers import COMMAND_OR_RUN, KEYS, RESUMED_RUN, CommandAnswer, ResumedMany
 from runs.api.base_views import ApiView
 from runs.api.problems import Fault, Problem, RunMismatch, echo
-from runs.api.requests.bodies import checked, document_of
+from runs.api.requests.bodies import document_of
 from runs.api.requests.idempotency import once
 from runs.api.requests.inputs import (
     MAX_IDS,
@@ -40,7 +43,6 @@ from runs.api.requests.inputs import (
     ResumeRuns,
 )
 from runs.api.run_views import RunList
-from runs.api.schema.answers import COMMAND, OUTCOMES, RESUMED_RUN
 from runs.lifecycle.inbox import Posted
 from runs.models import Agent, AgentRun
 from runs.queries.json_lists import Where, id_param
@@ -48,23 +50,42 @@ from runs.queries.record_columns import TOOL_CALL
 from runs.queries.run_columns import RUN, runs_of, with_id
 from runs.statuses import LIVE, RunStatus
 
-#: In front of the keys of commands that come this way: pages and recordings have keys of their own.
-KEYS = "api:"
 #: What a filter names, and the column that has it.
 FILTERS = {name: name for name in ("status_reason", "parent_run_id", "root_run_id")} | {"agent_id": "agent__slug"}
 
-Act = Callable[[dict[str, Any]], HttpResponse]
+Act = Callable[[dict[str, Any]], Response]
 
 
 class Acting(ApiView):
-    """A POST: a body, and one act in a project."""
+    """A POST: a body, and one act, on the run of the address or in its project."""
 
-    def once(self, project: Project, act: Act, *, optional: bool = False) -> HttpResponse:
-        """Do it with the body that was sent. `optional`: where nothing is sent, `{}` is meant."""
-        document = document_of(self.request, optional=optional)
-        sent = checked(document, self.takes["post"])
+    #: Where nothing is sent, `{}` is meant.
+    body_optional: ClassVar[bool] = False
+
+    def post(self, request: Request, **_: Any) -> HttpResponse:
+        if "run_id" not in self.kwargs:
+            project = self.get_project(Action.OPERATE)
+            return self.once(project, partial(self.act, project))
+        run = self.get_run(Action.OPERATE)
+        return self.once(run.project, partial(self.act, run))
+
+    def act(self, target: Any, sent: dict[str, Any]) -> Response:
+        """Do it to the run, or in the project, with what was sent."""
+        raise NotImplementedError
+
+    def once(self, project: Project, act: Act) -> HttpResponse:
+        """Do it with the body that was sent."""
+        document = document_of(self.request, optional=self.body_optional)
+        body = self.get_serializer(data=document)
+        body.is_valid(raise_exception=True)
+        sent = body.validated_data
         self._require_same_run(project, sent.pop(NAMED_RUNS, set()))
-        return once(self.request, self.principal, project, document, partial(act, sent))
+        return once(self.request, self.principal, project, document, lambda: self._rendered(act(sent)))
+
+    def _rendered(self, response: Response) -> HttpResponse:
+        """Now and not later, because its content may be kept for repeats."""
+        rendered: HttpResponse = self.finalize_response(self.request, response).render()
+        return rendered
 
     def _require_same_run(self, project: Project, named: set[str]) -> None:
         """A body may name the run of the address, by its id or by its runner's own, and no other."""
@@ -75,13 +96,13 @@ class Acting(ApiView):
         }:
             raise RunMismatch(f"the body names run {echo(min(others))}, the address run {run_id}")
 
-    def run_answer(self, run: AgentRun, status: int, **also: Any) -> HttpResponse:
+    def run_answer(self, run: AgentRun, status: int, **also: Any) -> Response:
         """A run as its own address shows it; where it is a new one, with that address."""
         shown = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
         headers = {"Location": self._address(run.pk)} if status == 201 else {}
-        return self.answer({**shown, **also}, status, headers)
+        return Response({**shown, **also}, status, headers=headers)
 
-    def resumed_answer(self, done: Resumed) -> HttpResponse:
+    def resumed_answer(self, done: Resumed) -> Response:
         return self.run_answer(done.run, 200 if done.already else 201, already_resumed=done.already)
 
     def require_kill(self, project: Project, *, asked: bool) -> None:
@@ -93,18 +114,16 @@ class Acting(ApiView):
 
 
 class Runs(Acting, RunList):
-    """The runs of a project, newest first; and new ones."""
+    """List the runs of a project, newest first."""
 
-    takes: ClassVar = {"post": NewRun}
-    answers: ClassVar = RunList.answers | {"post": RUN.schema()}
-    statuses: ClassVar = {"post": {201: "The new run, queued."}}
-    summaries: ClassVar = {"get": "List the runs of a project, newest first.", "post": "Start a run of an agent."}
+    serializer_class = NewRun
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        project = self.get_project(Action.OPERATE)
-        return self.once(project, partial(self._create, project))
+    @extend_schema(responses={201: OpenApiResponse(RUN.schema(), "The new run, queued.")})
+    def post(self, request: Request, **options: Any) -> HttpResponse:
+        """Start a run of an agent."""
+        return super().post(request, **options)
 
-    def _create(self, project: Project, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, project: Project, sent: dict[str, Any]) -> Response:
         run = run_actions.create(
             self.principal,
             project,
@@ -118,43 +137,44 @@ class Runs(Acting, RunList):
         return self.run_answer(run, 201)
 
 
+@extend_schema(
+    responses={
+        201: OpenApiResponse(RESUMED_RUN, "The new run."),
+        200: OpenApiResponse(RESUMED_RUN, "Already resumed: the run that continues it."),
+    }
+)
 class Resume(Acting):
     """Resume a paused run as a new run."""
 
-    takes: ClassVar = {"post": ResumeRun}
-    answers: ClassVar = {"post": RESUMED_RUN}
-    statuses: ClassVar = {"post": {201: "The new run.", 200: "Already resumed: the run that continues it."}}
+    serializer_class = ResumeRun
+    body_optional = True
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._resume, run), optional=True)
-
-    def _resume(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         self.require_kill(run.project, asked=sent["kill"])
         return self.resumed_answer(run_actions.resume(self.principal, run, **sent))
 
 
+@extend_schema(responses=ResumedMany)
 class ResumeMany(Acting):
     """Resume several runs."""
 
-    takes: ClassVar = {"post": ResumeRuns}
-    answers: ClassVar = {"post": OUTCOMES}
+    serializer_class = ResumeRuns
+    body_optional = True
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        project = self.get_project(Action.OPERATE)
-        return self.once(project, partial(self._resume, project), optional=True)
-
-    def _resume(self, project: Project, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, project: Project, sent: dict[str, Any]) -> Response:
         ids, wanted, _ = sent.pop("ids"), sent.pop("filter"), sent.pop("all")
         self.require_kill(project, asked=ids is None or sent["kill"])
         runs = _named(project, ids) if ids is not None else _unended(project, wanted or {})
-        found = {run.pk for run in runs}
-        unknown = [
-            BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one not in found
+        unknown = set(ids or []) - {run.pk for run in runs}
+        outcomes = run_actions.resume_many(self.principal, runs, **sent)
+        outcomes += [
+            BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one in unknown
         ]
-        return self.answer(_told([*run_actions.resume_many(self.principal, runs, **sent), *unknown]))
+        parts = {"resumed": [one for one in outcomes if not one.code], "skipped": [one for one in outcomes if one.code]}
+        return Response(ResumedMany(parts).data)
 
 
+@extend_schema(responses={201: OpenApiResponse(RUN.schema(), "The new run, queued.")})
 class Fork(Acting):
     """Fork a run at a checkpoint.
 
@@ -162,52 +182,53 @@ class Fork(Acting):
     whatever its status.
     """
 
-    takes: ClassVar = {"post": NewFork}
-    answers: ClassVar = {"post": RUN.schema()}
-    statuses: ClassVar = {"post": {201: "The new run, queued."}}
+    serializer_class = NewFork
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._fork, run))
-
-    def _fork(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         require_edits(self.principal, run, sent["agent"] or {})
         checkpoint_id = sent.pop("checkpoint")
         return self.run_answer(run_actions.fork(self.principal, run, checkpoint_id=checkpoint_id, **sent), 201)
 
 
+@extend_schema(
+    responses={
+        200: OpenApiResponse(RUN.schema(), "The run is paused."),
+        202: OpenApiResponse(RUN.schema(), "The run will pause after the tools of its turn."),
+    }
+)
 class PauseView(Acting):
     """Pause a run after the tools of its turn."""
 
-    takes: ClassVar = {"post": Nothing}
-    answers: ClassVar = {"post": RUN.schema()}
-    statuses: ClassVar = {"post": {200: "The run is paused.", 202: "The run will pause after the tools of its turn."}}
+    serializer_class = Nothing
+    body_optional = True
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._pause, run), optional=True)
-
-    def _pause(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         now = run_actions.pause(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.PAUSED else 202)
 
 
+@extend_schema(
+    responses={
+        200: OpenApiResponse(RUN.schema(), "The run has ended."),
+        202: OpenApiResponse(RUN.schema(), "The worker will end the run."),
+    }
+)
 class Stop(Acting):
     """Stop a run."""
 
-    takes: ClassVar = {"post": Nothing}
-    answers: ClassVar = {"post": RUN.schema()}
-    statuses: ClassVar = {"post": {200: "The run has ended.", 202: "The worker will end the run."}}
+    serializer_class = Nothing
+    body_optional = True
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._stop, run), optional=True)
-
-    def _stop(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         now = run_actions.stop(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.STOPPED else 202)
 
 
+@extend_schema(
+    responses=OpenApiResponse(
+        TOOL_CALL.schema(), "The call with its result. A call that will run again is still `unknown`."
+    )
+)
 class ResolveCall(Acting):
     """Resolve a tool call whose outcome is unknown.
 
@@ -215,36 +236,29 @@ class ResolveCall(Acting):
     the first decision counts. Later ones are refused with `call_not_unknown`, which names the one that was `chosen`.
     """
 
-    takes: ClassVar = {"post": CallOutcome}
-    answers: ClassVar = {"post": TOOL_CALL.schema()}
-    statuses: ClassVar = {"post": {200: "The call with its result. A call that will run again is still `unknown`."}}
+    serializer_class = CallOutcome
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._resolve, run))
-
-    def _resolve(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         choice = OutcomeChoice(sent["choice"])
         text = sent["message"] if choice is OutcomeChoice.FAILED else sent["output"]
         run_actions.resolve_call(self.principal, run, self.kwargs["call_id"], choice, text=text)
         of_run = Where(("t.run_id = %s",), (id_param(run.pk),))
-        return self.answer(json.loads(TOOL_CALL.one(with_id(of_run, "t.id", self.kwargs["call_id"])) or "{}"))
+        return Response(json.loads(TOOL_CALL.one(with_id(of_run, "t.id", self.kwargs["call_id"])) or "{}"))
 
 
+@extend_schema(
+    responses={
+        202: OpenApiResponse(CommandAnswer, "The command was recorded."),
+        201: OpenApiResponse(RESUMED_RUN, "The new run."),
+        200: OpenApiResponse(COMMAND_OR_RUN, "The command was recorded before."),
+    }
+)
 class Commands(Acting):
     """Send a command to a run."""
 
-    takes: ClassVar = {"post": NewCommand}
-    answers: ClassVar = {"post": {"anyOf": [COMMAND, RESUMED_RUN]}}
-    statuses: ClassVar = {
-        "post": {202: "The command was recorded.", 201: "The new run.", 200: "The command was recorded before."}
-    }
+    serializer_class = NewCommand
 
-    def post(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self._command, run))
-
-    def _command(self, run: AgentRun, sent: dict[str, Any]) -> HttpResponse:
+    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
         who, message = self.principal, sent["message"]
         key = None if sent["key"] is None else KEYS + sent["key"]
         match sent["type"]:
@@ -258,7 +272,7 @@ class Commands(Acting):
                 posted = run_actions.pause(who, run, key=key)
             case _:
                 posted = run_actions.stop(who, run, key=key)
-        return self.answer(_command_json(posted, sent["type"]), 202 if posted.new else 200)
+        return Response(_command_json(posted, sent["type"]), 202 if posted.new else 200)
 
 
 def _agent(project: Project, agent_id: str) -> Agent:
@@ -283,31 +297,11 @@ def _unended(project: Project, wanted: dict[str, Any]) -> list[AgentRun]:
     return [*paused, *unended.filter(status__in=LIVE)[: MAX_IDS - len(paused)]]
 
 
-def _told(outcomes: list[BulkOutcome]) -> dict[str, list[dict[str, Any]]]:
-    resumed = [{"id": one.run_id, "resumed_as": one.resumed_as} for one in outcomes if not one.code]
-    skipped = [{"id": one.run_id, "code": one.code, "reason": one.reason} for one in outcomes if one.code]
-    return {"resumed": resumed, "skipped": skipped}
-
-
 def _command_json(posted: Posted, kind: str) -> dict[str, Any]:
-    """The command; without an id where it was granted before anyone wished it."""
-    shown: dict[str, Any] = {"run_id": posted.run.pk, "run_status": posted.run.status, "type": kind}
+    """The command; no more than its run where it was granted before anyone wished it."""
     if posted.command is None:
-        return {"id": None, **shown}
-    command = posted.command
-    command.refresh_from_db(fields=["applied_at", "outcome"])
-    return {
-        "id": command.pk,
-        **shown,
-        "key": None if command.key is None else command.key.removeprefix(KEYS),
-        "payload": command.payload,
-        "created_by": command.created_by,
-        "received_at": _moment(command.received_at),
-        "applied_at": _moment(command.applied_at),
-        "outcome": command.outcome,
-    }
-
-
-def _moment(when: datetime | None) -> str | None:
-    """As lists say it."""
-    return None if when is None else when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {"id": None, "run_id": posted.run.pk, "run_status": posted.run.status, "type": kind}
+    posted.command.refresh_from_db(fields=["applied_at", "outcome"])
+    posted.command.run = posted.run
+    shown: dict[str, Any] = CommandAnswer(posted.command).data
+    return shown

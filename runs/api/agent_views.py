@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from rest_framework.request import Request
 
 from agentops.projects.names import SLUG_PATTERN
-from runs.api.base_views import ApiView
+from runs.api.answers import AgentAnswer, AgentRow
+from runs.api.base_views import ApiView, ListView
+from runs.api.negotiation import MaskedJSONRenderer
 from runs.api.problems import ResourceNotFound
-from runs.api.requests.pagination import PAGING, Pages
-from runs.api.schema.shared import page_of
-from runs.queries.run_columns import AGENT, AGENTS, agents_of
+from runs.models import Agent
 
 
 class NoSuchAgent(ResourceNotFound):
@@ -20,27 +22,24 @@ class NoSuchAgent(ResourceNotFound):
     text = "no such agent in this project"
 
 
-class Agents(ApiView):
+class Agents(ListView):
     """List the agents of a project by name, without instructions, settings and policies."""
 
-    parameters: ClassVar = {"get": PAGING}
-    answers: ClassVar = {"get": page_of(AGENTS)}
+    serializer_class = AgentRow
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        project = self.get_project()
-        pages = Pages.of(request, self.query, "agents", project.pk)
-        return pages.answer(lambda span: AGENTS.page(agents_of(project.pk), span))
+    def get_queryset(self) -> QuerySet[Agent]:
+        return Agent.objects.filter(project=self.get_project()).order_by("slug")
 
 
 class AgentDetail(ApiView):
     """Get an agent."""
 
-    answers: ClassVar = {"get": AGENT.schema()}
+    serializer_class = AgentAnswer
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+    def get(self, request: Request, **_: Any) -> HttpResponse:
         project, slug = self.get_project(), self.kwargs["agent"]
         # What can be no name never reaches the database: Postgres fails on NUL and lone surrogates.
-        text = AGENT.one(agents_of(project.pk, slug=slug)) if re.match(SLUG_PATTERN, slug) else None
-        if text is None:
+        agent = Agent.objects.filter(project=project, slug=slug).first() if re.match(SLUG_PATTERN, slug) else None
+        if agent is None:
             raise NoSuchAgent
-        return self.tagged(text)
+        return self.tagged(MaskedJSONRenderer().render(self.get_serializer(agent).data).decode())

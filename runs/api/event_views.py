@@ -6,49 +6,53 @@ import json
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
 
-from runs.api.base_views import JSON, ApiView
-from runs.api.requests.parameters import LIMIT, WholeParameter
+from runs.api.base_views import ApiView
+from runs.api.problems import JSON
+from runs.api.requests.queries import MAX_INTEGER, Limit, QuerySerializer, WholeParameter
 from runs.queries.record_columns import EVENTS, events_after
 
-AFTER_SEQ = WholeParameter(
-    name="afterSeq",
-    code="invalid_after_seq",
-    description="Start after this sequence number (default 0: from the first event). "
-    "Beyond the end of the log, `results` is empty, and `last_seq` is the number of the last event.",
-    default=0,
-    example=50,
-)
+PAGE = {
+    "type": "object",
+    "properties": {
+        "results": {"type": "array", "items": EVENTS.schema()},
+        "last_seq": {"type": "integer", "description": "The number of the last event that there is."},
+        "next": {"type": ["string", "null"], "format": "uri-reference"},
+    },
+    "required": ["results", "last_seq", "next"],
+}
 
 
+class EventsQuery(QuerySerializer):
+    afterSeq = WholeParameter(
+        0,
+        MAX_INTEGER,
+        default=0,
+        help_text="Start after this sequence number (default 0: from the first event). "
+        "Beyond the end of the log, `results` is empty, and `last_seq` is the number of the last event.",
+        style={"example": 50},
+    )
+    limit = Limit()
+
+
+@extend_schema(responses={200: PAGE})
 class Events(ApiView):
     """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`."""
 
-    parameters: ClassVar = {"get": (AFTER_SEQ, LIMIT)}
-    answers: ClassVar = {
-        "get": {
-            "type": "object",
-            "properties": {
-                "results": {"type": "array", "items": EVENTS.schema()},
-                "last_seq": {"type": "integer", "description": "The number of the last event that there is."},
-                "next": {"type": ["string", "null"], "format": "uri-reference"},
-            },
-            "required": ["results", "last_seq", "next"],
-        }
-    }
+    query_class: ClassVar = EventsQuery
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+    def get(self, request: Request, **_: Any) -> HttpResponse:
         limit, after, run_id = self.query["limit"], self.query["afterSeq"], self.kwargs["run_id"]
         found, last_seq = events_after(self.get_project().pk, run_id, after, limit + 1)
         rows, url = found.first(limit), None
         if not len(rows):
             last_seq = self.look_up_run().last_seq
         if len(found) > limit:
-            pairs = {name: text for name, text in self.query.sent if name != AFTER_SEQ.name}
-            url = f"{request.path}?{urlencode({AFTER_SEQ.name: rows.place(-1)[0]} | pairs)}"
+            sent = {**request.query_params.dict(), "afterSeq": rows.place(-1)[0]}
+            url = f"{request.path}?{urlencode(sorted(sent.items()))}"
         tail = f'"last_seq":{last_seq},"next":{json.dumps(url)}'
-        response = HttpResponse(f'{{"results":[{",".join(rows.texts)}],{tail}}}', content_type=JSON)
-        if url:
-            response.headers["Link"] = f'<{url}>; rel="next"'
-        return response
+        headers = {"Link": f'<{url}>; rel="next"'} if url else {}
+        return HttpResponse(f'{{"results":[{",".join(rows.found)}],{tail}}}', content_type=JSON, headers=headers)

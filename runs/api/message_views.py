@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
 
 from runs.actions.reveal import reveal
-from runs.api.base_views import JSON, ApiView
-from runs.api.problems import ResourceNotFound
-from runs.api.requests.pagination import PAGING, Pages
-from runs.api.requests.parameters import SECRETS
-from runs.api.schema.shared import page_of
+from runs.api.base_views import ApiView, HotListView
+from runs.api.problems import JSON, ResourceNotFound
+from runs.api.requests.pagination import Fetch, page_of
+from runs.api.requests.queries import SecretsQuery
 from runs.models import AgentRunMessage
 from runs.queries.record_columns import MESSAGE, MESSAGES, of_run
 from runs.queries.run_columns import with_id
@@ -22,26 +24,22 @@ class MessageNotFound(ResourceNotFound):
     text = "no such message in this run"
 
 
-class Messages(ApiView):
+@extend_schema(responses=page_of(MESSAGES))
+class Messages(HotListView):
     """List the messages of a run by step, without their content."""
 
-    parameters: ClassVar = {"get": PAGING}
-    answers: ClassVar = {"get": page_of(MESSAGES)}
-
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.look_up_run()
-        pages = Pages.of(request, self.query, "messages", run.pk)
-        return pages.answer(lambda span: MESSAGES.page(of_run(run, "m"), span))
+    def get_rows(self) -> Fetch:
+        return partial(MESSAGES.page, of_run(self.look_up_run(), "m"))
 
 
+@extend_schema(responses={200: MESSAGE.schema()})
 class MessageDetail(ApiView):
     """Get a message with its content."""
 
-    parameters: ClassVar = {"get": (SECRETS,)}
-    answers: ClassVar = {"get": MESSAGE.schema()}
+    query_class: ClassVar = SecretsQuery
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run, secrets = self.look_up_run(), bool(self.query["secrets"])
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        run, secrets = self.look_up_run(), "secrets" in self.query
         text = MESSAGE.one(with_id(of_run(run, "m"), "m.id", self.kwargs["message_id"]), secrets=secrets)
         if text is None:
             raise MessageNotFound

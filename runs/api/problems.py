@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rest_framework import exceptions, status
+from rest_framework import exceptions
 
+from agentops.projects.errors import AuthRequired
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
+JSON = "application/json"
 MAX_ECHO = 64
 #: As much of it is looked at.
 MAX_LOOK = 4096
@@ -59,22 +61,6 @@ class Problem(Exception):
         self.data = extra
 
 
-class MethodNotAllowed(Problem):
-    code = "method_not_allowed"
-    status = 405
-
-    def __init__(self, method: str | None, allowed: Iterable[str]) -> None:
-        names = ", ".join(allowed)
-        text = f"{echo(method or '')} is not allowed here; allowed are {names}"
-        super().__init__(text, headers={"Allow": names})
-
-
-class NotAcceptable(Problem):
-    code = "not_acceptable"
-    status = 406
-    text = "the answer is application/json, which the Accept header excludes"
-
-
 class CsrfFailed(Problem):
     code = "csrf_failed"
     status = 403
@@ -108,15 +94,20 @@ def echo(text: str) -> str:
     return repr(REDACTOR.clean_text(text[:MAX_LOOK])[0][:MAX_ECHO])
 
 
-def problem_of(error: exceptions.APIException) -> Problem:
-    """A refusal of DRF's in our words: its serializers and parsers are used, its answers are not."""
+def refused(error: Exception, context: Mapping[str, Any]) -> None:
+    """DRF's handler of exceptions: raises what DRF refuses in our words, and leaves all else to the middleware."""
+    if isinstance(error, exceptions.NotAuthenticated):
+        raise AuthRequired from error
     if isinstance(error, exceptions.ValidationError):
         faults = list(_faults(error.get_full_details()))
         code = faults[0].code if len({fault.code for fault in faults}) == 1 else "invalid_input"
-        return Problem(faults[0].detail, code=code, status=status.HTTP_422_UNPROCESSABLE_ENTITY, errors=faults)
-    code = str(error.get_codes()) if isinstance(error.detail, str) else "bad_request"
-    headers = {"Retry-After": f"{error.wait:.0f}"} if getattr(error, "wait", None) else None
-    return Problem(str(error.detail), code=code, status=error.status_code, headers=headers)
+        raise Problem(faults[0].detail, code=code, status=422, errors=faults) from error
+    if isinstance(error, exceptions.UnsupportedMediaType):
+        text = f"the body must be {JSON}, not {echo(context['request'].content_type)}"
+        headers = {"Accept-Post": JSON}
+        raise Problem(text, code="unsupported_media_type", status=415, headers=headers) from error
+    if isinstance(error, exceptions.APIException):
+        raise Problem(str(error.detail), code=str(error.get_codes()), status=error.status_code) from error
 
 
 def _faults(found: Any, pointer: str = "") -> Iterable[Fault]:

@@ -2,53 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework.response import Response
 
-from runs.api.base_views import ApiView
-from runs.api.requests.pagination import PAGING, Pages
-from runs.api.schema.shared import page_of
+from runs.api.answers import CheckpointRow, ErrorRow, UsagePage, UsageRow, UsageTotals, usage_totals
+from runs.api.base_views import ListView
 from runs.errors import RunNotFound
-from runs.queries.json_lists import Where
-from runs.queries.record_columns import CHECKPOINTS, ERRORS, TURN_USAGES, USAGE_TOTALS, of_run
-from runs.queries.run_columns import with_id
+from runs.models import Checkpoint, RunError, TurnUsage
 
 
-class Checkpoints(ApiView):
+class Checkpoints(ListView):
     """List the checkpoints of a run: one after each finished step, from which it can be forked."""
 
-    parameters: ClassVar = {"get": PAGING}
-    answers: ClassVar = {"get": page_of(CHECKPOINTS)}
+    serializer_class = CheckpointRow
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.look_up_run()
-        pages = Pages.of(request, self.query, "checkpoints", run.pk)
-        return pages.answer(lambda span: CHECKPOINTS.page(of_run(run, "c"), span))
+    def get_queryset(self) -> QuerySet[Checkpoint]:
+        return Checkpoint.objects.filter(run=self.look_up_run().pk).order_by("step_number")
 
 
-class Errors(ApiView):
+class Errors(ListView):
     """List the failed attempts of model calls, tools and steps, including those that a retry resolved."""
 
-    parameters: ClassVar = {"get": PAGING}
-    answers: ClassVar = {"get": page_of(ERRORS)}
+    serializer_class = ErrorRow
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.look_up_run()
-        pages = Pages.of(request, self.query, "errors", run.pk)
-        return pages.answer(lambda span: ERRORS.page(of_run(run, "e"), span))
+    def get_queryset(self) -> QuerySet[RunError]:
+        return RunError.objects.filter(run=self.look_up_run().pk).order_by("step_number", "pk")
 
 
-class UsageView(ApiView):
+@extend_schema(responses=UsagePage)
+class UsageView(ListView):
     """Get tokens and cost: of the run in `totals`, of each model call in `results`."""
 
-    parameters: ClassVar = {"get": PAGING}
-    answers: ClassVar = {"get": page_of(TURN_USAGES, totals=USAGE_TOTALS.schema())}
+    serializer_class = UsageRow
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.look_up_run()
-        pages = Pages.of(request, self.query, "usage", run.pk)
-        totals = USAGE_TOTALS.one(with_id(Where(), "r.id", run.pk))
+    def get_queryset(self) -> QuerySet[TurnUsage]:
+        return TurnUsage.objects.filter(run=self.look_up_run().pk).order_by("step_number", "pk")
+
+    def get_paginated_response(self, data: Any) -> Response:
+        totals = usage_totals(self.kwargs["run_id"])
         if totals is None:  # removed since
             raise RunNotFound("no such run")
-        return pages.answer(lambda span: TURN_USAGES.page(of_run(run, "u"), span), head=f'"totals":{totals},')
+        response = super().get_paginated_response(data)
+        response.data = {"totals": UsageTotals(totals).data, **response.data}
+        return response

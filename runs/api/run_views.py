@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
+from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
 
-from runs.api.base_views import ApiView
-from runs.api.requests.pagination import PAGING, Pages
-from runs.api.requests.parameters import ChoiceParameter, Choices, IdParameter, Parameter, Query, TextParameter, Time
-from runs.api.schema.shared import page_of
+from runs.api.base_views import ApiView, HotListView
+from runs.api.requests.bodies import Choice, IdField
+from runs.api.requests.pagination import Fetch, page_of
+from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, Text, Time
 from runs.errors import RunNotFound
 from runs.models import AgentRun
 from runs.queries.json_lists import Where
@@ -17,53 +22,75 @@ from runs.queries.run_columns import RUN, RUNS, before, runs_of, since, with_age
 from runs.queries.search import runs_saying
 from runs.statuses import RunStatus
 
-FILTERS: tuple[Parameter, ...] = (
-    Choices(
-        name="status",
+
+class RunsQuery(QuerySerializer):
+    status = Choices(
         choices=[status.value for status in RunStatus],
-        description="Filter by status. Repeat the parameter or separate values with commas.",
-        example=["paused", "failed"],
-    ),
-    TextParameter(name="agent_id", description="Filter by agent name.", example="reviewer"),
-    IdParameter(name="parent_run_id", description="Filter by parent run."),
-    IdParameter(
-        name="root_run_id", description="Filter by lineage: the run with this ID and all runs that continue it."
-    ),
-    IdParameter(name="forked_from", description="Filter by the run that was forked."),
-    ChoiceParameter(name="source", choices=list(AgentRun.Source.values), description="Filter by source."),
-    TextParameter(name="label", description="Filter by label, exact match.", example="nightly"),
-    Time(name="created_after", description="Runs created at this time or later.", example="2026-11-20T00:00:00Z"),
-    Time(name="created_before", description="Runs created before this time.", example="2026-11-21T00:00:00Z"),
-    TextParameter(
-        name="q",
-        description="Search titles and messages for this text, literally; A to Z match in either case. "
+        required=False,
+        help_text="Filter by status. Repeat the parameter or separate values with commas.",
+        style={"example": ["paused", "failed"]},
+    )
+    agent_id = Text(help_text="Filter by agent name.", style={"example": "reviewer"})
+    parent_run_id = IdField(required=False, help_text="Filter by parent run.")
+    root_run_id = IdField(
+        required=False, help_text="Filter by lineage: the run with this ID and all runs that continue it."
+    )
+    forked_from = IdField(required=False, help_text="Filter by the run that was forked.")
+    source = Choice(choices=AgentRun.Source.values, required=False, help_text="Filter by source.")
+    label = Text(help_text="Filter by label, exact match.", style={"example": "nightly"})
+    created_after = Time(
+        required=False, help_text="Runs created at this time or later.", style={"example": "2026-11-20T00:00:00Z"}
+    )
+    created_before = Time(
+        required=False, help_text="Runs created before this time.", style={"example": "2026-11-21T00:00:00Z"}
+    )
+    q = Text(
+        help_text="Search titles and messages for this text, literally; A to Z match in either case. "
         "A page looks through the next 500 runs at most, so it may be short or empty and still have a `next`.",
-        example="rate limit",
-    ),
-)
-#: Filters by another run, and the column that names it.
-RELATIVES = {"parent_run_id": "r.parent_run_id", "root_run_id": "r.root_run_id", "forked_from": "r.forked_from_id"}
+        style={"example": "rate limit"},
+    )
+    limit, cursor = Limit(), Cursor()
 
 
-class RunList(ApiView):
+#: Filters, and what each adds to the condition.
+FILTERS: dict[str, Callable[[Where, Any], Where]] = {
+    "status": with_status,
+    "parent_run_id": lambda where, value: with_id(where, "r.parent_run_id", value),
+    "root_run_id": lambda where, value: with_id(where, "r.root_run_id", value),
+    "forked_from": lambda where, value: with_id(where, "r.forked_from_id", value),
+    "source": lambda where, value: where.also("r.source = %s", value),
+    "label": with_label,
+    "created_after": since,
+    "created_before": before,
+}
+
+
+@extend_schema(responses=page_of(RUNS))
+class RunList(HotListView):
     """List the runs of a project, newest first."""
 
-    parameters: ClassVar = {"get": (*FILTERS, *PAGING)}
-    answers: ClassVar = {"get": page_of(RUNS)}
+    query_class: ClassVar = RunsQuery
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        project = self.get_project()
-        pages = Pages.of(request, self.query, "runs", project.pk)
-        where, said = filtered(runs_of(project.pk), project.pk, self.query), self.query["q"]
-        return pages.answer(lambda span: runs_saying(said, where, span) if said else RUNS.page(where, span))
+    def get_rows(self) -> Fetch:
+        where = self._filtered(self.get_project().pk)
+        said = self.query.get("q")
+        return partial(runs_saying, said, where) if said else partial(RUNS.page, where)
+
+    def _filtered(self, project_id: UUID) -> Where:
+        where = runs_of(project_id)
+        if "agent_id" in self.query:
+            where = with_agent(where, project_id, self.query["agent_id"])
+        for name, narrowed in FILTERS.items():
+            if name in self.query:
+                where = narrowed(where, self.query[name])
+        return where
 
 
+@extend_schema(responses={200: RUN.schema()})
 class RunDetail(ApiView):
     """Get a run."""
 
-    answers: ClassVar = {"get": RUN.schema()}
-
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+    def get(self, request: Request, **_: Any) -> HttpResponse:
         run = self.look_up_run()
         text = RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk))
         if text is None:  # removed since
@@ -71,32 +98,10 @@ class RunDetail(ApiView):
         return self.tagged(text)
 
 
-class Children(ApiView):
+@extend_schema(responses=page_of(RUNS))
+class Children(HotListView):
     """List the child runs of a run, newest first."""
 
-    parameters: ClassVar = {"get": PAGING}
-    answers: ClassVar = {"get": page_of(RUNS)}
-
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+    def get_rows(self) -> Fetch:
         run = self.look_up_run()
-        where = with_id(runs_of(run.project_id), "r.parent_run_id", run.pk)
-        return Pages.of(request, self.query, "children", run.pk).answer(lambda span: RUNS.page(where, span))
-
-
-def filtered(where: Where, project_id: Any, asked: Query) -> Where:
-    if asked["status"]:
-        where = with_status(where, asked["status"])
-    if asked["agent_id"]:
-        where = with_agent(where, project_id, asked["agent_id"])
-    for name, column in RELATIVES.items():
-        if asked[name]:
-            where = with_id(where, column, asked[name])
-    if asked["source"]:
-        where = where.also("r.source = %s", asked["source"])
-    if asked["label"]:
-        where = with_label(where, asked["label"])
-    if asked["created_after"]:
-        where = since(where, asked["created_after"])
-    if asked["created_before"]:
-        where = before(where, asked["created_before"])
-    return where
+        return partial(RUNS.page, with_id(runs_of(run.project_id), "r.parent_run_id", run.pk))

@@ -7,23 +7,35 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
 
 from runs.api.base_views import ApiView
-from runs.api.requests.parameters import Parameter
+from runs.api.requests.bodies import StringField
+from runs.api.requests.queries import QuerySerializer
 from timeline.access import Permit
 from timeline.live.cursor import cursor_of
 from timeline.live.rendering import JSON
 from timeline.live.response import log_stream, refuse_foreign
 
-AFTER_SEQ = Parameter(
-    name="afterSeq",
-    code="invalid_after_seq",
-    description="Start after this sequence number. A `Last-Event-ID` header takes precedence.",
-    example="50",
+ONE_EACH = {"type": "string", "description": "Server-sent events, one JSON object each."}
+
+
+class StreamQuery(QuerySerializer):
+    afterSeq = StringField(
+        required=False,
+        help_text="Start after this sequence number. A `Last-Event-ID` header takes precedence.",
+        style={"example": "50"},
+    )
+
+
+@extend_schema(
+    responses={
+        (200, "text/event-stream"): OpenApiResponse(ONE_EACH, "Success."),
+        204: OpenApiResponse(description="The run has ended and there are no further events."),
+    }
 )
-
-
 class EventStreamView(ApiView):
     """Stream the events of a run: those after `Last-Event-ID` or `afterSeq`, then new ones until the run ends.
 
@@ -37,12 +49,11 @@ class EventStreamView(ApiView):
     """
 
     http_method_names = ["get"]
-    parameters: ClassVar = {"get": (AFTER_SEQ,)}
-    answers: ClassVar = {"get": {"type": "string", "description": "Server-sent events, one JSON object each."}}
+    query_class: ClassVar = StreamQuery
     #: Whoever opens a stream by hand asks for no type, or for another.
-    media_type = None
+    any_type = True
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
+    def get(self, request: Request, **_: Any) -> HttpResponse:
         refuse_foreign(request)
         run = self.get_run()
         session_key = request.session.session_key if self.principal.user_id is not None else None

@@ -2,63 +2,59 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
 
 from runs.actions.reveal import reveal
-from runs.api.base_views import JSON, ApiView
-from runs.api.requests.pagination import PAGING, Pages
-from runs.api.requests.parameters import SECRETS, Choices, TextParameter
-from runs.api.schema.shared import page_of
+from runs.api.base_views import ApiView, HotListView
+from runs.api.problems import JSON
+from runs.api.requests.pagination import Fetch, page_of
+from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, SecretsQuery, Text
 from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
 from runs.queries.record_columns import TOOL_CALL, TOOL_CALLS, of_run
 from runs.queries.run_columns import with_id
 from runs.statuses import ToolStatus
 
-FILTERS = (
-    TextParameter(
-        name="tool_name",
-        description="Filter by tool name, exact match.",
-        max_length=256,
-        example="read_file",
-    ),
-    Choices(
-        name="status",
+
+class ToolCallsQuery(QuerySerializer):
+    tool_name = Text(max_length=256, help_text="Filter by tool name, exact match.", style={"example": "read_file"})
+    status = Choices(
         choices=[status.value for status in ToolStatus],
-        description="Filter by status. Repeat the parameter or separate values with commas.",
-        example=["error", "unknown"],
-    ),
-)
+        required=False,
+        help_text="Filter by status. Repeat the parameter or separate values with commas.",
+        style={"example": ["error", "unknown"]},
+    )
+    limit, cursor = Limit(), Cursor()
 
 
-class ToolCalls(ApiView):
+@extend_schema(responses=page_of(TOOL_CALLS))
+class ToolCalls(HotListView):
     """List the tool calls of a run by step, without input and output."""
 
-    parameters: ClassVar = {"get": (*FILTERS, *PAGING)}
-    answers: ClassVar = {"get": page_of(TOOL_CALLS)}
+    query_class: ClassVar = ToolCallsQuery
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run = self.look_up_run()
-        where = of_run(run, "t")
-        if self.query["tool_name"]:
+    def get_rows(self) -> Fetch:
+        where = of_run(self.look_up_run(), "t")
+        if "tool_name" in self.query:
             where = where.also("t.tool_name = %s", self.query["tool_name"])
-        if self.query["status"]:
-            statuses = self.query["status"]
+        if statuses := self.query.get("status"):
             where = where.also(f"t.status IN ({', '.join(['%s'] * len(statuses))})", *statuses)
-        pages = Pages.of(request, self.query, "tool-calls", run.pk)
-        return pages.answer(lambda span: TOOL_CALLS.page(where, span))
+        return partial(TOOL_CALLS.page, where)
 
 
+@extend_schema(responses={200: TOOL_CALL.schema()})
 class ToolCallDetail(ApiView):
     """Get a tool call with its input and output."""
 
-    parameters: ClassVar = {"get": (SECRETS,)}
-    answers: ClassVar = {"get": TOOL_CALL.schema()}
+    query_class: ClassVar = SecretsQuery
 
-    def get(self, request: HttpRequest, **_: Any) -> HttpResponse:
-        run, secrets = self.look_up_run(), bool(self.query["secrets"])
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        run, secrets = self.look_up_run(), "secrets" in self.query
         text = TOOL_CALL.one(with_id(of_run(run, "t"), "t.id", self.kwargs["call_id"]), secrets=secrets)
         if text is None:
             raise ToolCallNotFound("no such tool call in this run")

@@ -1,85 +1,58 @@
-"""Values of columns as JSON text: what Postgres' row_to_json makes of them, and the same from what SQLite stores.
+"""Columns of the lists that the database writes as JSON: what they are called, and how each database writes them.
 
-Times are RFC 3339 in UTC with microseconds, money is text.
+Times are RFC 3339 in UTC with microseconds, money is text. Both databases give the same values; how they space them
+and in which order the members of stored JSON come is their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How a column's value stands in JSON. In the texts `{}` is the column's expression."""
-
-    schema: Mapping[str, Any]
-    #: What Postgres' row_to_json shows as we want it.
-    postgres: str = "{}"
-    #: What SQLite is asked for, and how its answer (never None) becomes JSON.
-    sqlite: str = "{}"
-    dumps: Callable[[Any], str] = str
-
 
 #: Kept, because json.dumps makes one for each value.
 dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def _time(stored: str) -> str:
-    # Django leaves out the fraction of a whole second.
-    return f'"{stored[:10]}T{stored[11:19]}.{stored[20:26] or "000000":0<6}Z"'
+@dataclass(frozen=True)
+class Kind:
+    """How a column's value becomes a member of a JSON object. In the texts `{0}` is the column's expression."""
+
+    schema: Mapping[str, Any]
+    postgres: str = "{0}"
+    sqlite: str = "{0}"
 
 
-def _id(stored: str) -> str:
-    return f'"{UUID(hex=stored)}"'
-
-
-def _money(stored: float) -> str:
-    return f'"{Decimal(repr(stored)):.8f}"'
-
-
-def _elapsed(span: int) -> str:
-    return f"{'-' * (span < 0)}{abs(span) // 10**6}.{abs(span) % 10**6:06d}"
-
-
-def as_jsonb(stored: str) -> str:
-    """A JSON text as Postgres gives back what it stores as jsonb."""
-    return jsonb(json.loads(stored, parse_float=Decimal))
-
-
-def jsonb(value: Any) -> str:
-    if isinstance(value, dict):
-        items = sorted(value.items(), key=lambda item: (len(item[0].encode()), item[0].encode()))
-        return "{" + ", ".join(f"{dumped(name)}: {jsonb(inner)}" for name, inner in items) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(jsonb, value)) + "]"
-    if isinstance(value, Decimal):
-        return format(value if value else abs(value), "f")
-    return dumped(value)
-
-
-_AT = """to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
-# An expression has no declared type, by which the driver would make an object of it.
-_AS_STORED = "{} || ''"
-TEXT = Kind({"type": "string"}, dumps=dumped)
+_STORED_JSON = "JSON({0})"
+TEXT = Kind({"type": "string"})
 INTEGER = Kind({"type": "integer"})
-BOOLEAN = Kind({"type": "boolean"}, dumps=lambda stored: "true" if stored else "false")
-ID = Kind({"type": "string", "format": "uuid"}, dumps=_id)
-TIME = Kind({"type": "string", "format": "date-time"}, postgres=_AT, sqlite=_AS_STORED, dumps=_time)
+BOOLEAN = Kind({"type": "boolean"}, sqlite="JSON(CASE WHEN {0} THEN 'true' ELSE 'false' END)")
+ID = Kind(
+    {"type": "string", "format": "uuid"},
+    sqlite="SUBSTR({0}, 1, 8) || '-' || SUBSTR({0}, 9, 4) || '-' || SUBSTR({0}, 13, 4) || '-' || SUBSTR({0}, 17, 4)"
+    " || '-' || SUBSTR({0}, 21)",
+)
+TIME = Kind(
+    {"type": "string", "format": "date-time"},
+    postgres="""to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""",
+    # Django leaves out the fraction of a whole second.
+    sqlite="SUBSTR({0}, 1, 10) || 'T' || SUBSTR({0}, 12, 8) || '.' || SUBSTR(SUBSTR({0}, 21) || '000000', 1, 6) || 'Z'",
+)
 #: As a text: money must not pass through a float on its way.
-MONEY = Kind({"type": "string", "format": "decimal"}, postgres="({})::text", dumps=_money)
-#: Seconds with six digits. On SQLite the expression gives microseconds.
-ELAPSED = Kind({"type": "number"}, dumps=_elapsed)
-ANY = Kind({}, dumps=as_jsonb)
-OBJECT = Kind({"type": "object"}, dumps=as_jsonb)
-ARRAY = Kind({"type": "array"}, dumps=as_jsonb)
+MONEY = Kind(
+    {"type": "string", "format": "decimal"},
+    postgres="({0})::text",
+    sqlite="CASE WHEN {0} IS NOT NULL THEN PRINTF('%%.8f', {0}) END",
+)
+#: Seconds. On SQLite the expression gives microseconds.
+ELAPSED = Kind({"type": "number"}, sqlite="{0} / 1000000.0")
+ANY = Kind({}, sqlite=_STORED_JSON)
+OBJECT = Kind({"type": "object"}, sqlite=_STORED_JSON)
+ARRAY = Kind({"type": "array"}, sqlite=_STORED_JSON)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""Rows of a list as JSON text, made where that is cheapest: by Postgres itself, or beside SQLite's driver.
+"""Rows of a list as JSON text, made by the database itself.
 
-A list is read by keyset in a constant number of statements and becomes no
-objects on the way; the answer is the same to the byte on both databases.
+A list is read by keyset in a constant number of statements and becomes no objects on the way.
 """
 
 from __future__ import annotations
@@ -35,16 +34,10 @@ class Key:
     told: str = ""
     kept: Callable[[Any], int | str] = lambda value: value
     asked: Callable[[Any], Any] = lambda kept: kept
-    #: Letters stand in the order of their codes, whatever the database's language.
-    text: bool = False
 
     @property
     def selected(self) -> str:
         return self.told or self.sql
-
-    @property
-    def compared(self) -> str:
-        return f'{self.sql} COLLATE "C"' if self.text and connection.vendor == "postgresql" else self.sql
 
 
 def _kept_time(told: str) -> int:
@@ -71,9 +64,9 @@ def by_id(sql: str) -> Key:
 
 @dataclass(frozen=True)
 class Rows:
-    """What was read, in the order it was read in."""
+    """What was read, in the order it was read in: rows as JSON text, or as a model's objects."""
 
-    texts: list[str]
+    found: list[Any]
     #: Of each row, the values of the order's columns.
     keys: list[tuple[Any, ...]]
     order: Sequence[Key]
@@ -83,16 +76,16 @@ class Rows:
     tail: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.found)
 
     def place(self, index: int) -> Place:
         return tuple(key.kept(value) for key, value in zip(self.order, self.keys[index], strict=True))
 
     def first(self, count: int) -> Rows:
-        return replace(self, texts=self.texts[:count], keys=self.keys[:count])
+        return replace(self, found=self.found[:count], keys=self.keys[:count])
 
     def backwards(self) -> Rows:
-        return replace(self, texts=self.texts[::-1], keys=self.keys[::-1])
+        return replace(self, found=self.found[::-1], keys=self.keys[::-1])
 
 
 # --- A list ---------------------------------------------------------------------------------------------------
@@ -128,19 +121,18 @@ class Listing:
     columns: Sequence[Column]
     order: Sequence[Key]
     descending: bool = False
-    #: Further expressions, valid on both databases, that `finish` needs besides the text of a row; and what makes of
-    #: SQLite's value the one that Postgres gives.
-    tail: Sequence[tuple[str, Callable[[Any], Any]]] = ()
+    #: Further expressions, valid on both databases, that `finish` needs besides the text of a row.
+    tail: Sequence[str] = ()
     finish: Callable[..., str] | None = None
 
     def page(self, where: Where, span: RowSpan) -> Rows:
         """Return the rows, without secrets. One statement."""
         found = self._read(self.beyond(where, span), self._in_order(span))
-        return replace(found, texts=masked_rows(found.texts))
+        return replace(found, found=masked_rows(found.found))
 
     def one(self, where: Where, *, secrets: bool = False) -> str | None:
         """Return the row, with its `secrets` only for who may see them. One statement."""
-        text = next(iter(self._read(where, "LIMIT 1").texts), None)
+        text = next(iter(self._read(where, "LIMIT 1").found), None)
         return text if text is None or secrets else masked(text)
 
     def keys(self, where: Where, span: RowSpan, *also: str) -> list[tuple[Any, ...]]:
@@ -159,7 +151,7 @@ class Listing:
         """`where`, and on the span's side of its place."""
         if not span.place:
             return where
-        columns = ", ".join(key.compared for key in self.order)
+        columns = ", ".join(key.sql for key in self.order)
         sign = (">" if self.descending == span.backward else "<") + "=" * span.inclusive
         marks = ", ".join(["%s"] * len(self.order))
         values = (key.asked(kept) for key, kept in zip(self.order, span.place, strict=True))
@@ -168,43 +160,28 @@ class Listing:
 
     def _in_order(self, span: RowSpan) -> str:
         direction = "" if self.descending == span.backward else " DESC"
-        return f"ORDER BY {', '.join(key.compared + direction for key in self.order)} LIMIT {int(span.limit)}"
+        return f"ORDER BY {', '.join(key.sql + direction for key in self.order)} LIMIT {int(span.limit)}"
 
     def _read(self, where: Where, rest: str) -> Rows:
-        vendor, keys = connection.vendor, len(self.order)
-        found = _all(f"{self._selects[vendor]} {_said(where)} {rest}", where)
-        tails = [row[len(row) - len(self.tail) :] for row in found]
-        if vendor == "postgresql":
-            texts = [row[keys] for row in found]
-        else:
-            texts = [self._assembled(row[keys:]) for row in found]
-            tails = [tuple(as_in(value) for (_, as_in), value in zip(self.tail, row, strict=True)) for row in tails]
+        count = len(self.order)
+        found = _all(f"{self._selects[connection.vendor]} {_said(where)} {rest}", where)
+        texts = [row[count] for row in found]
         if self.finish is not None:
-            texts = [self.finish(text, *tail) for text, tail in zip(texts, tails, strict=True)]
-        return Rows(texts, [row[:keys] for row in found], self.order, tail=tails[0] if tails else ())
+            texts = [self.finish(text, *row[count + 1 :]) for text, row in zip(texts, found, strict=True)]
+        return Rows(texts, [row[:count] for row in found], self.order, tail=found[0][count + 1 :] if found else ())
 
     @cached_property
     def _selects(self) -> Mapping[str, str]:
-        return {"postgresql": self._select_postgres(), "sqlite": self._select_sqlite()}
-
-    def _select_postgres(self) -> str:
+        members = ", ".join(f"'{column.name}', {column.selected('sqlite')}" for column in self.columns)
         row = ", ".join(f'{column.selected("postgresql")} AS "{column.name}"' for column in self.columns)
-        selected = self._selected(["row_to_json(made)::text"])
-        return f"SELECT {selected} FROM {self.source} CROSS JOIN LATERAL (SELECT {row}) AS made"  # noqa: S608 - all ours
+        return {
+            "sqlite": self._select(f"JSON_OBJECT({members})"),
+            "postgresql": f"{self._select('row_to_json(made)::text')} CROSS JOIN LATERAL (SELECT {row}) AS made",
+        }
 
-    def _select_sqlite(self) -> str:
-        selected = self._selected([column.selected("sqlite") for column in self.columns])
+    def _select(self, row: str) -> str:
+        selected = ", ".join([*(key.selected for key in self.order), row, *self.tail])
         return f"SELECT {selected} FROM {self.source}"  # noqa: S608 - all ours
-
-    def _selected(self, row: list[str]) -> str:
-        return ", ".join([*(key.selected for key in self.order), *row, *(sql for sql, _ in self.tail)])
-
-    def _assembled(self, values: Sequence[Any]) -> str:
-        members = (
-            f'"{column.name}":{"null" if value is None else column.kind.dumps(value)}'
-            for column, value in zip(self.columns, values, strict=False)
-        )
-        return "{" + ",".join(members) + "}"
 
 
 def _said(where: Where) -> str:

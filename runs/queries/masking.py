@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
 from runs import environment
-from runs.queries.json_columns import dumped, jsonb
+from runs.queries.json_columns import dumped
 from timeline.outgoing import suspects
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import Redactor
@@ -21,17 +20,17 @@ from timeline.redaction.redact import Redactor
 
 def masked(text: str) -> str:
     """Return the JSON object of a row without secrets: the same text where it has none."""
-    value = json.loads(text, parse_float=Decimal)
+    value = json.loads(text)
     cleaned, _ = REDACTOR.clean(value)
-    if cleaned is value or not isinstance(cleaned, dict):
-        return text
-    # In the row's own order, and its values as the database writes them.
-    return "{" + ",".join(f"{dumped(name)}:{jsonb(member)}" for name, member in cleaned.items()) + "}"
+    return text if cleaned is value else dumped(cleaned)
 
 
 def masked_rows(texts: Sequence[str]) -> list[str]:
     """Return a page of a list without secrets. One search through all its rows tells which need a closer look."""
     rows = list(texts)
+    # What stands before a secret decides whether it is one, and an escape ends in a letter or a digit.
+    if "\\u" in "".join(rows):
+        rows = [dumped(json.loads(text)) for text in rows]
     for place in suspects(rows):
         rows[place] = masked(rows[place])
     return rows

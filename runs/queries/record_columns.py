@@ -1,4 +1,4 @@
-"""What the lists of a run's messages, tool calls, events and other rows say: columns, sources and orders.
+"""What the lists of a run's messages, tool calls and events say: columns, sources and orders.
 
 Lists leave out what may be large; the single row has it.
 """
@@ -6,13 +6,12 @@ Lists leave out what may be large; the single row has it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
 
-from runs.queries.json_columns import ANY, BOOLEAN, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column, as_jsonb, dumped
+from runs.queries.json_columns import ANY, ID, INTEGER, OBJECT, TEXT, TIME, Column, dumped
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan, Where, by_id, id_param
 from timeline import events
 
@@ -117,110 +116,6 @@ TOOL_CALL = Listing(
     ),
     _CALLS_BY_STEP,
 )
-CHECKPOINTS = Listing(
-    "agent_run_checkpoints c",
-    (
-        Column("id", ID, "c.id"),
-        Column("step_number", INTEGER, "c.step_number", note="The step that it follows."),
-        Column("last_message_position", INTEGER, "c.last_message_position"),
-        Column("created_at", TIME, "c.created_at"),
-    ),
-    (Key("c.step_number"),),
-)
-ERRORS = Listing(
-    "agent_run_errors e",
-    (
-        Column("id", INTEGER, "e.id"),
-        Column("step_number", INTEGER, "e.step_number"),
-        Column("context", TEXT, "e.context", note="What failed: `llm`, `step` or `tool:CALL_ID`."),
-        Column("error_type", TEXT, "e.error_type"),
-        Column("message", TEXT, "e.message", note="What is wrong and what to do, for people."),
-        Column("details", TEXT, "e.details", note="What the vendor or its library said."),
-        Column("attempt", INTEGER, "e.attempt", note="Attempt, from 0."),
-        Column("created_at", TIME, "e.created_at"),
-    ),
-    (Key("e.step_number"), Key("e.id")),
-)
-_USED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-TURN_USAGES = Listing(
-    "agent_run_turn_usages u",
-    (
-        Column("id", INTEGER, "u.id"),
-        Column("step_number", INTEGER, "u.step_number"),
-        Column("attempt", INTEGER, "u.attempt", note="Attempt, from 0."),
-        Column("model", TEXT, "u.model"),
-        *(Column(name, INTEGER, f"u.{name}") for name in _USED),
-        Column("cost_usd", MONEY, "u.cost_usd", note="Null if unknown.", nullable=True),
-        Column("duration_ms", INTEGER, "u.duration_ms", nullable=True),
-        Column("created_at", TIME, "u.created_at"),
-        Column(
-            "outcome",
-            TEXT,
-            "u.outcome",
-            note="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash.",
-        ),
-        Column(
-            "usage_complete",
-            BOOLEAN,
-            "u.usage_complete",
-            note="False if the provider did not report all tokens. Tokens and cost are what is known.",
-        ),
-        Column(
-            "cache_saved_usd",
-            MONEY,
-            "u.cache_saved_usd",
-            note="Cost without the prompt cache, minus `cost_usd`. Negative if the cache was only written.",
-            nullable=True,
-        ),
-    ),
-    (Key("u.step_number"), Key("u.id")),
-)
-_OF_RUN = "FROM agent_run_turn_usages u WHERE u.run_id = r.id"
-_BUCKETS = {"abandoned": "u.outcome = 'abandoned'", "repeated": "u.outcome IN ('lost', 'rolled_back')"}
-
-
-def _bucket(name: str, condition: str) -> Iterator[Column]:
-    """What calls without a lasting answer have used; the totals include it."""
-
-    def of_run(what: str) -> str:
-        return f"(SELECT {what} {_OF_RUN} AND {condition})"
-
-    what = {"abandoned": "that failed or were stopped", "repeated": "repeated after a crash"}[name]
-    yield Column(f"{name}_calls", INTEGER, of_run("COUNT(*)"), note=f"Model calls {what}; part of the totals.")
-    for kind in ("input_tokens", "output_tokens"):
-        yield Column(f"{name}_{kind}", INTEGER, of_run(f"CAST(COALESCE(SUM(u.{kind}), 0) AS BIGINT)"))
-    yield Column(f"{name}_cost_usd", MONEY, of_run("SUM(u.cost_usd)"), nullable=True)
-
-
-USAGE_TOTALS = Listing(
-    "agent_runs r",
-    (
-        Column(
-            "model_calls",
-            INTEGER,
-            f"(SELECT COUNT(*) {_OF_RUN})",
-            note="Those without an answer too, unless the provider refused them.",
-        ),
-        *(Column(name, INTEGER, f"r.{name}") for name in _USED),
-        Column("cost_usd", MONEY, "r.cost_usd", note="Null if unknown.", nullable=True),
-        Column("cost_source", TEXT, "r.cost_source", note="`reported`, `computed` or `unknown`."),
-        Column(
-            "cache_saved_usd",
-            MONEY,
-            f"(SELECT SUM(u.cache_saved_usd) {_OF_RUN})",
-            note="The cost without the prompt cache, minus the cost of the calls that used it.",
-            nullable=True,
-        ),
-        *(column for name, condition in _BUCKETS.items() for column in _bucket(name, condition)),
-        Column(
-            "incomplete_usage_calls",
-            INTEGER,
-            f"(SELECT COUNT(*) {_OF_RUN} AND NOT u.usage_complete)",
-            note="Calls of which the provider did not report all tokens: it may bill more than the totals say.",
-        ),
-    ),
-    (by_id("r.id"),),
-)
 
 
 def of_run(run: Holder, alias: str) -> Where:
@@ -257,7 +152,7 @@ EVENTS = Listing(
         Column("nodeId", TEXT, "NULLIF(e.node_id, '')", nullable=True),
     ),
     (Key("e.seq"),),
-    tail=(("e.type", str), ("CAST(e.payload AS text)", as_jsonb), ("e.source", str), ("l.last_seq", int)),
+    tail=("e.type", "CAST(e.payload AS text)", "e.source", "l.last_seq"),
     finish=_wire,
 )
 

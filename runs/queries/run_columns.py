@@ -1,7 +1,6 @@
-"""What the lists of runs and of agents say, row by row: columns, sources, orders and filters.
+"""What the list of runs says, row by row: columns, source, order and filters.
 
-Lists leave out what may be large; the single row has it. Every list stands in an
-order in which no two rows share a place.
+The list leaves out what may be large; the single row has it. No two rows share a place in its order.
 """
 
 from __future__ import annotations
@@ -9,17 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
 from runs.models import Agent
 from runs.queries.json_columns import ANY, ARRAY, BOOLEAN, ELAPSED, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column
-from runs.queries.json_lists import Key, Listing, Where, by_id, by_time, id_param, time_param
+from runs.queries.json_lists import Listing, Where, by_id, by_time, id_param, time_param
 from timeline.redaction.redact import DEFAULT as REDACTOR
-
-# --- Runs -----------------------------------------------------------------------------------------------------
 
 _RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
 # Looked up for each row that is shown: a third table would cost more to plan than that.
@@ -186,37 +182,3 @@ def since(where: Where, moment: datetime) -> Where:
 
 def before(where: Where, moment: datetime) -> Where:
     return where.also("r.created_at < %s", time_param(moment))
-
-
-# --- Agents ---------------------------------------------------------------------------------------------------
-
-_AGENT: tuple[Column, ...] = (
-    Column("id", ID, "a.id"),
-    Column("agent_id", TEXT, "a.slug", note="Name of the agent."),
-    Column("provider", TEXT, "a.provider"),
-    Column("model", TEXT, "a.model"),
-    Column("tools", ARRAY, "a.tools"),
-    Column("max_steps", INTEGER, "a.max_steps"),
-    Column("version", INTEGER, "a.version"),
-    Column("created_at", TIME, "a.created_at"),
-    Column("updated_at", TIME, "a.updated_at"),
-)
-_BY_NAME = (Key("a.slug", text=True),)
-AGENTS = Listing("runs_agent a", _AGENT, _BY_NAME)
-AGENT = Listing(
-    "runs_agent a",
-    (
-        *_AGENT,
-        Column("instructions", TEXT, "a.instructions"),
-        Column("settings", OBJECT, "a.settings"),
-        Column("policies", OBJECT, "a.policies"),
-    ),
-    _BY_NAME,
-)
-
-
-def agents_of(project_id: UUID, **fields: Any) -> Where:
-    where = Where(("a.project_id = %s",), (id_param(project_id),))
-    for name, value in fields.items():
-        where = where.also(f"a.{name} = %s", value)
-    return where

@@ -5,22 +5,22 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 from uuid import UUID
 
 from django.core.validators import RegexValidator
-from django.http import HttpRequest, UnreadablePostError
+from django.http import UnreadablePostError
 from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.exceptions import ErrorDetail, UnsupportedMediaType, ValidationError
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
 
 from agentops.http import strict_json
 from agentops.projects.management.base import printable
 from agentops.projects.names import UUID_PATTERN
-from runs.api.problems import MAX_ECHO, Problem, echo
+from runs.api.problems import JSON, MAX_ECHO, Problem, echo
 from timeline.redaction.redact import BARE
 
-JSON = "application/json"
-UNKNOWN = "unknown_field"
 #: Of a body as it is sent, and of the same without its encoding.
 MAX_BYTES = 5 * 1024 * 1024
 GZIP = 16 + zlib.MAX_WBITS
@@ -28,15 +28,18 @@ GZIP_MAGIC = b"\x1f\x8b"
 MIB = MAX_BYTES // (1024 * 1024)
 
 
-class BodySerializer(serializers.Serializer):  # type: ignore[misc]
-    """What a resource takes: its fields, each strictly of its type, and no other."""
+class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
+    """What a request may carry: its fields, each strictly of its type, and no other."""
+
+    #: What a field is called where one is not known.
+    named: ClassVar[str] = "field"
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
             self.fail("invalid", datatype=type(data).__name__)
-        known = ", ".join(self.fields) or "none"
+        text = f"there is no {self.named} {{}} here; known are {', '.join(self.fields) or 'none'}"
         unknown = {
-            name[:MAX_ECHO]: [ErrorDetail(f"there is no field {echo(name)} here; known are {known}", UNKNOWN)]
+            name[:MAX_ECHO]: [ErrorDetail(text.format(echo(name)), f"unknown_{self.named}")]
             for name in data
             if name not in self.fields
         }
@@ -81,6 +84,16 @@ class Identifier(StringField):
         self.validators.append(RegexValidator(r"\A[A-Za-z0-9._:-]+\Z", text, code="invalid_identifier"))
 
 
+class Choice(serializers.ChoiceField):  # type: ignore[misc]
+    """One of a closed set of words."""
+
+    default_error_messages = {"invalid_choice": "{input} is none of {choices}"}
+
+    def fail(self, key: str, **facts: Any) -> NoReturn:
+        super().fail(key, **facts | {"input": echo(str(facts.get("input"))), "choices": ", ".join(self.choices)})
+        raise AssertionError("fail raises")
+
+
 class WholeField(serializers.IntegerField):  # type: ignore[misc]
     """A JSON number without a point. Neither a string of digits nor true is one."""
 
@@ -114,70 +127,59 @@ class IdField(serializers.UUIDField):  # type: ignore[misc]
         return UUID(data)
 
 
-def document_of(request: HttpRequest, *, optional: bool = False) -> dict[str, Any]:
-    """The JSON object that was sent. `optional`: where nothing is sent, an empty one is meant.
+class StrictJSONParser(BaseParser):  # type: ignore[misc]
+    """DRF's parser of all bodies: one JSON object in UTF-8, plain or in gzip, within all limits.
 
     Raises Problem (400, 413, 415) or NotJson (400, 413, 422).
     """
-    raw = _inflated(request, _read(request, optional=optional))
-    document: Any = strict_json.parse(raw) if raw or not optional else {}
-    if not isinstance(document, dict):
-        raise Problem("the body must be a JSON object", code="object_expected")
-    return document
+
+    media_type = JSON
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, Any]:
+        request = parser_context["request"]
+        if "*" in request._request.content_type:  # which DRF takes for any type
+            raise UnsupportedMediaType(media_type)
+        charset = (request.content_params or {}).get("charset", "utf-8")
+        if charset.lower() not in ("utf-8", "utf8"):
+            raise Problem(f"JSON is sent in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
+        document = strict_json.parse(_inflated(request, _read(stream, int(request.META["CONTENT_LENGTH"]))))
+        if not isinstance(document, dict):
+            raise Problem("the body must be a JSON object", code="object_expected")
+        return document
 
 
-def checked(document: Mapping[str, Any], kind: type[BodySerializer]) -> dict[str, Any]:
-    """The document as `kind` wants it, with its defaults; raises DRF's ValidationError, a 422, with every fault."""
-    found: dict[str, Any] = kind(data=document).run_validation(document)
-    return found
+def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
+    """The JSON object that was sent. `optional`: where nothing is sent, an empty one is meant.
 
-
-def _read(request: HttpRequest, *, optional: bool) -> bytes:
-    """The bytes as they were sent. Where their type and length are told, not one is read before those are ours."""
-    length = _length(request)
-    if length:
-        _check_type(request)
-    if length is not None and length > MAX_BYTES:
+    Raises what StrictJSONParser raises. A body that is too long is not read.
+    """
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if not (length.isascii() and length.isdigit() and len(length) < 20):
+        raise Problem(f"{echo(length)} is no length of a body", code="bad_length")
+    if int(length) > MAX_BYTES:
         raise _too_large()
+    if request.stream is None and not optional:
+        raise Problem("the body is empty: send a JSON object", code="empty_body")
+    # Without a body DRF would give an empty form to whoever names the type of one.
+    return {} if request.stream is None else request.data
+
+
+def _read(stream: Any, length: int) -> bytes:
     try:
-        raw: bytes = request.read(MAX_BYTES + 1)
+        raw: bytes = stream.read(MAX_BYTES + 1)
     except UnreadablePostError:
         raise _incomplete() from None
     if len(raw) > MAX_BYTES:
         raise _too_large()
-    if length is not None and len(raw) < length:
+    if len(raw) < length:
         raise _incomplete()
-    if raw and length is None:
-        _check_type(request)
-    if not raw and not optional:
-        raise Problem("the body is empty: send a JSON object", code="empty_body")
     return raw
 
 
-def _length(request: HttpRequest) -> int | None:
-    """As the header says; None where it says nothing, as with a chunked body."""
-    given = request.META.get("CONTENT_LENGTH") or ""
-    if not given:
-        return None
-    if not (given.isascii() and given.isdigit() and len(given) < 20):
-        raise Problem(f"{echo(given)} is no length of a body", code="bad_length")
-    return int(given)
-
-
-def _check_type(request: HttpRequest) -> None:
-    if (request.content_type or "").lower() != JSON:
-        text = f"the body must be {JSON}, not {echo(request.content_type or '')}"
-        headers = {"Accept-Post": JSON}
-        raise Problem(text, code="unsupported_media_type", status=415, headers=headers)
-    charset = (request.content_params or {}).get("charset", "utf-8")
-    if charset.lower() not in ("utf-8", "utf8"):
-        raise Problem(f"JSON is sent in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
-
-
-def _inflated(request: HttpRequest, raw: bytes) -> bytes:
+def _inflated(request: Request, raw: bytes) -> bytes:
     """The body without its Content-Encoding; never more of it than a body may have."""
     coding = request.headers.get("Content-Encoding", "").strip().lower()
-    if not raw or coding in ("", "identity"):
+    if coding in ("", "identity"):
         return raw
     if coding.replace(" ", "") in ("gzip,gzip", "x-gzip,x-gzip"):
         raise _bad_encoding("it is encoded twice")

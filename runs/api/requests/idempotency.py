@@ -22,7 +22,6 @@ from agentops.projects.access import Principal
 from agentops.projects.idempotency_keys import KEPT_FOR, forget_old_keys
 from agentops.projects.models import IdempotencyKey, Project
 from runs.api.problems import Fault, Problem
-from runs.queries.masking import masked
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 HEADER = "Idempotency-Key"
@@ -62,7 +61,7 @@ def once(
             return _again(earlier, asked)
         response = act()
         kept = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
-        answered = {"asked": asked, "status": response.status_code, "headers": kept, "body": _without_secrets(response)}
+        answered = {"asked": asked, "status": response.status_code, "headers": kept, "body": response.content.decode()}
         IdempotencyKey.objects.update_or_create(**mine, defaults=answered | {"created_at": timezone.now()})
         forget_old_keys(FORGET_WITH_EACH)
     return response
@@ -77,11 +76,6 @@ def _key(request: HttpRequest) -> str | None:
         errors = [Fault(HEADER, "invalid_idempotency_key", text)]
         raise Problem(text, code="invalid_idempotency_key", errors=errors)
     return key
-
-
-def _without_secrets(response: HttpResponse) -> str:
-    body = response.content.decode()
-    return masked(body) if body.startswith("{") else body
 
 
 def _kept(key: str) -> str:

@@ -11,7 +11,16 @@ from rest_framework.exceptions import ValidationError
 
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.agents.definition import MAX_TEXT
-from runs.api.requests.bodies import BodySerializer, Flag, Identifier, IdField, LineField, StringField, WholeField
+from runs.api.requests.bodies import (
+    Choice,
+    Flag,
+    Identifier,
+    IdField,
+    LineField,
+    StrictSerializer,
+    StringField,
+    WholeField,
+)
 from runs.errors import InvalidMaxSteps
 from runs.lifecycle import creation, inbox, title_limits
 
@@ -71,7 +80,7 @@ class AgentId(StringField):
         self.validators.append(RegexValidator(r"\A[a-z0-9][a-z0-9-]*\Z", text, code="invalid_identifier"))
 
 
-class OfRun(BodySerializer):
+class OfRun(StrictSerializer):
     """About the run of the address. A body may name it too; one that names another is refused (`run_mismatch`)."""
 
     run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Optional; must be the run of the address.")
@@ -83,7 +92,7 @@ class OfRun(BodySerializer):
         return found
 
 
-class NewRun(BodySerializer):
+class NewRun(StrictSerializer):
     agent_id = AgentId(help_text="Name of the agent.")
     prompt = MessageField("First user turn. Optional for agents that play a recording.")
     title = LineField(
@@ -101,7 +110,7 @@ class ResumeRun(OfRun):
     kill = Flag(required=False, default=False, help_text="Stop the worker of a running run first. Admins only.")
 
 
-class AgentChanges(BodySerializer):
+class AgentChanges(StrictSerializer):
     """What the fork's agent has otherwise than that of the run; what is left out stays."""
 
     model = StringField(required=False, max_length=200)
@@ -126,7 +135,7 @@ class NewFork(OfRun):
         return {**sent, "agent": sent.get("agent", {})}
 
 
-class Which(BodySerializer):
+class Which(StrictSerializer):
     """Paused runs that match every field; with `kill` running runs too."""
 
     agent_id = AgentId(required=False, help_text="Filter by agent name.")
@@ -144,7 +153,7 @@ class Which(BodySerializer):
         return sent
 
 
-class ResumeRuns(BodySerializer):
+class ResumeRuns(StrictSerializer):
     """Exactly one of `ids`, `filter` and `all`. `filter` and `all` are for admins only."""
 
     ids = serializers.ListField(
@@ -176,7 +185,7 @@ class Nothing(OfRun):
 
 
 class CallOutcome(OfRun):
-    choice = serializers.ChoiceField(choices=[choice.value for choice in OutcomeChoice])
+    choice = Choice(choices=[choice.value for choice in OutcomeChoice])
     output = MessageField("For `done`: the output of the tool. Default: the model is told that it was done.")
     message = MessageField("For `failed`: the error. Default: the model is told that it failed.")
 
@@ -192,7 +201,7 @@ class MessageBody(OfRun):
 
 
 class NewCommand(OfRun):
-    type = serializers.ChoiceField(choices=["send", "reply", "pause", "stop", "resume"])
+    type = Choice(choices=["send", "reply", "pause", "stop", "resume"])
     message = MessageField(
         "Message to send, reply or resume with. If the run waits for an answer, send and reply are the answer."
     )

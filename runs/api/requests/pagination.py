@@ -10,23 +10,30 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from hmac import compare_digest
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q, QuerySet
+from django.http import HttpResponse
 from django.utils.crypto import salted_hmac
+from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from runs.api.problems import Problem
-from runs.api.requests.parameters import LIMIT, Parameter, Query
-from runs.queries.json_lists import Place, Rows, RowSpan
+from runs.api.problems import JSON, Problem
+from runs.api.requests.queries import PageQuery
+from runs.queries.json_lists import Key, Listing, Rows, RowSpan
 
 #: A cursor that was made under another version is refused: change it with what a cursor holds.
 VERSION = 1
-MAX_CURSOR = 512
 MAC_BYTES = 16
-JSON = "application/json"
+LINK = {"type": ["string", "null"], "format": "uri-reference"}
+#: What reads the rows of a list, by SQL of its own.
+Fetch = Callable[[RowSpan], Rows]
 
 
 class InvalidCursor(Problem):
@@ -34,98 +41,90 @@ class InvalidCursor(Problem):
     text = "the cursor is not one that this list gave for this project and these filters: begin with the first page"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CursorParameter(Parameter):
-    """Its text is read when it is known which list is asked, by `Pages`."""
+class Pages(BasePagination):  # type: ignore[misc]
+    """DRF's pagination by signed cursors. Its view is an ApiView whose query has PageQuery's parameters."""
 
-    name: str = "cursor"
-    code: str = "invalid_cursor"
-    description: str = "Position of a page, from `next` or `previous` of another page of this list."
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": "string", "maxLength": MAX_CURSOR}
-
-
-CURSOR = CursorParameter()
-#: What every list knows.
-PAGING = (LIMIT, CURSOR)
-
-
-@dataclass(frozen=True)
-class PageCursor:
-    """A place in a list, and on which side of it the page lies."""
-
-    place: Place
-    backward: bool = False
-    #: The row at the place itself is part of the page.
-    inclusive: bool = False
-
-
-@dataclass(frozen=True)
-class Pages:
-    """One list as one caller asks for it: which page it wants, and how the links to its neighbours are made."""
-
-    path: str
-    query: Query
-    #: What a cursor is good for: this view, this project, these filters.
-    bound_to: bytes
-    cursor: PageCursor | None
-
-    ours: ClassVar[frozenset[str]] = frozenset({LIMIT.name, CURSOR.name})
-
-    @classmethod
-    def of(cls, request: HttpRequest, query: Query, view: str, *scope: object) -> Pages:
-        """`scope`: the ids of what the list belongs to."""
-        filters = sorted((name, str(value)) for name, value in query.values.items() if name not in cls.ours)
-        bound_to = json.dumps([view, [str(part) for part in scope], filters]).encode()
-        given = query["cursor"]
-        return cls(request.path, query, bound_to, None if given is None else _opened(given, bound_to))
-
-    @property
-    def limit(self) -> int:
-        return int(self.query["limit"])
-
-    def answer(self, fetch: Callable[[RowSpan], Rows], *, head: str = "") -> HttpResponse:
-        """The page that was asked for. `head`: members that stand before the page's own, as JSON with a comma."""
-        cursor = self.cursor
-        place, backward, inclusive = (cursor.place, cursor.backward, cursor.inclusive) if cursor else ((), False, False)
+    def paginate_queryset(self, queryset: QuerySet[Any] | Fetch, request: Request, view: Any = None) -> list[Any]:
+        """The rows of the page that is asked for. `queryset` has an order in which no two rows share a place."""
+        self.request, self.limit = request, int(view.query["limit"])
+        filters = sorted((name, str(value)) for name, value in view.query.items() if name not in _PARAMETERS)
+        # What a cursor is good for: this view, this project, this run, these filters.
+        scope = [request.resolver_match.url_name, str(view.project_id), str(view.kwargs.get("run_id")), filters]
+        self.bound_to = json.dumps(scope).encode()
+        self.cursor = _opened(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
+        span = self.cursor or RowSpan()
+        fetch = partial(rows_of, queryset) if isinstance(queryset, QuerySet) else queryset
         # One more than a page: that tells whether there is a next one.
-        found = fetch(RowSpan(place, backward=backward, inclusive=inclusive, limit=self.limit + 1))
-        onward, back = self._neighbours(found)
+        found = fetch(replace(span, limit=self.limit + 1))
+        onward, back = self._neighbours(found, backward=span.backward)
+        self.next, self.previous = (back, onward) if span.backward else (onward, back)
         rows = found.first(self.limit)
-        if backward:
-            return self._answered(rows.backwards(), before=onward, after=back, head=head)
-        return self._answered(rows, before=back, after=onward, head=head)
+        return (rows.backwards() if span.backward else rows).found
 
-    def _neighbours(self, found: Rows) -> tuple[str | None, str | None]:
+    def _neighbours(self, found: Rows, *, backward: bool) -> tuple[str | None, str | None]:
         """The link onward in the direction of reading, and the one back to where the reader came from."""
         cursor = self.cursor
-        backward = cursor is not None and cursor.backward
-        count = min(len(found), self.limit)
         end = found.place(self.limit - 1) if len(found) > self.limit else found.reached
-        onward = None if end is None else self.link(PageCursor(end, backward=backward))
+        onward = None if end is None else self.link(RowSpan(end, backward=backward))
         if cursor is None:
             return onward, None
-        if count:
-            return onward, self.link(PageCursor(found.place(0), backward=not backward))
+        if len(found):
+            return onward, self.link(RowSpan(found.place(0), backward=not backward))
         # Nothing is left on this side: what lies on the other begins at the place itself.
         return onward, self.link(replace(cursor, backward=not backward, inclusive=not cursor.inclusive))
 
-    def link(self, cursor: PageCursor) -> str:
-        pairs = [(name, text) for name, text in self.query.sent if name != CURSOR.name]
-        return f"{self.path}?{urlencode([*pairs, (CURSOR.name, _sealed(cursor, self.bound_to))])}"
+    def link(self, cursor: RowSpan) -> str:
+        pairs = [
+            (name, text) for name, texts in self.request.query_params.lists() for text in texts if name != "cursor"
+        ]
+        return f"{self.request.path}?{urlencode([*pairs, ('cursor', _sealed(cursor, self.bound_to))])}"
 
-    @staticmethod
-    def _answered(rows: Rows, *, before: str | None, after: str | None, head: str) -> HttpResponse:
-        links = f'"next":{json.dumps(after)},"previous":{json.dumps(before)}'
-        response = HttpResponse(f'{{{head}{links},"results":[{",".join(rows.texts)}]}}', content_type=JSON)
-        known = [f'<{url}>; rel="{rel}"' for url, rel in ((after, "next"), (before, "prev")) if url]
-        if known:
-            response.headers["Link"] = ", ".join(known)
-        return response
+    def get_paginated_response(self, data: Any) -> Response:
+        return Response({"next": self.next, "previous": self.previous, "results": data}, headers=self._headers())
+
+    def text_response(self, rows: list[str]) -> HttpResponse:
+        """The same of rows that the database has written as JSON."""
+        links = f'"next":{json.dumps(self.next)},"previous":{json.dumps(self.previous)}'
+        return HttpResponse(f'{{{links},"results":[{",".join(rows)}]}}', content_type=JSON, headers=self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        links = [f'<{url}>; rel="{rel}"' for url, rel in ((self.next, "next"), (self.previous, "prev")) if url]
+        return {"Link": ", ".join(links)} if links else {}
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        properties = {"next": LINK, "previous": LINK, "results": schema}
+        return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _sealed(cursor: PageCursor, bound_to: bytes) -> str:
+def page_of(listing: Listing) -> dict[int, dict[str, Any]]:
+    """What a view of such a list answers, for the OpenAPI document."""
+    return {200: Pages().get_paginated_response_schema({"type": "array", "items": listing.schema()})}
+
+
+_PARAMETERS = frozenset(PageQuery().fields)
+
+
+def rows_of(queryset: QuerySet[Any], span: RowSpan) -> Rows:
+    """The rows of a queryset at a place in its order, all of whose columns go the same way. One statement."""
+    order = [str(name) for name in queryset.query.order_by]
+    names = [name.removeprefix("-") for name in order]
+    sign = "gt" if order[0].startswith("-") == span.backward else "lt"
+    beyond, before = Q(), Q()
+    for name, value in zip(names, span.place, strict=False):
+        inclusive = "e" if span.inclusive and name == names[-1] else ""
+        beyond |= before & Q(**{f"{name}__{sign}{inclusive}": value})
+        before &= Q(**{name: value})
+    there = queryset.filter(beyond)
+    found = list((there.reverse() if span.backward else there)[: span.limit])
+    places = [tuple(getattr(row, name) for name in names) for row in found]
+    return Rows(found, places, [Key(name, kept=_as_json) for name in names])
+
+
+def _as_json(value: Any) -> int | str:
+    return value.hex if isinstance(value, UUID) else value
+
+
+def _sealed(cursor: RowSpan, bound_to: bytes) -> str:
     content = json.dumps([*cursor.place, cursor.backward * 2 + cursor.inclusive], separators=(",", ":")).encode()
     return _signed(content, bound_to)
 
@@ -135,9 +134,9 @@ def _signed(content: bytes, bound_to: bytes) -> str:
     return urlsafe_b64encode(mac.digest()[:MAC_BYTES] + content).decode().rstrip("=")
 
 
-def _opened(text: str, bound_to: bytes) -> PageCursor:
+def _opened(text: str, bound_to: bytes) -> RowSpan:
     """Raises InvalidCursor for anything but a cursor of ours: no position is ever read that we have not written."""
-    if len(text) > MAX_CURSOR or not text.isascii():
+    if not text.isascii():
         raise InvalidCursor
     try:
         content = urlsafe_b64decode(text + "=" * (-len(text) % 4))[MAC_BYTES:]
@@ -147,4 +146,4 @@ def _opened(text: str, bound_to: bytes) -> PageCursor:
     if not compare_digest(_signed(content, bound_to), text):
         raise InvalidCursor
     *place, kind = json.loads(content)
-    return PageCursor(tuple(place), backward=bool(kind & 2), inclusive=bool(kind & 1))
+    return RowSpan(tuple(place), backward=bool(kind & 2), inclusive=bool(kind & 1))

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from runs.api.problems import JSON
+from runs.api.schema.document import COMPONENTS
+
 #: What a member of this name says in examples; where there is none, its type decides.
 BY_NAME: dict[str, Any] = {
     "agent_id": "reviewer",
@@ -63,20 +66,33 @@ _BY_FORMAT = {
 _BY_TYPE: dict[str, Any] = {"string": "text", "integer": 7, "number": 12.5, "boolean": False, "object": {}, "array": []}
 
 
-def example_of(schema: Mapping[str, Any], name: str = "") -> Any:
+def add_examples(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """A hook of drf-spectacular's: gives each answer an example, and the document what all operations share."""
+    components = result["components"]
+    for name, added in COMPONENTS.items():
+        components[name] = components.get(name, {}) | added
+    for operation in (one for methods in result["paths"].values() for one in methods.values()):
+        for answer in operation["responses"].values():
+            content = answer.get("content", {}).get(JSON)
+            if content is not None:
+                content["example"] = example_of(content["schema"], components["schemas"])
+    return result
+
+
+def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
     """Something that the schema allows, and that a reader recognises."""
-    if "example" in schema:
-        return schema["example"]
+    if "$ref" in schema:
+        return example_of(schemas[schema["$ref"].rpartition("/")[2]], schemas, name)
     if "anyOf" in schema:
-        return example_of(schema["anyOf"][0], name)
+        return example_of(schema["anyOf"][0], schemas, name)
     if "enum" in schema and BY_NAME.get(name) not in schema["enum"]:
         return schema["enum"][0]
     if "properties" in schema:
-        return {key: example_of(inner, key) for key, inner in schema["properties"].items()}
+        return {key: example_of(inner, schemas, key) for key, inner in schema["properties"].items()}
     kinds = schema.get("type", "string")
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds[0] == "array" and "items" in schema and name not in BY_NAME:
-        return [example_of(schema["items"])]
+        return [example_of(schema["items"], schemas)]
     if name in BY_NAME and "format" not in schema:
         return BY_NAME[name]
     if BY_NAME.get(name, "") is None and "null" in kinds:

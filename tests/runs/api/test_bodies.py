@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from django.test import RequestFactory
+from rest_framework.request import Request
 
 from agentops.http.utf8_requests import AsgiRequest
 from runs.api.problems import Problem
-from runs.api.requests.bodies import MAX_BYTES, document_of
+from runs.api.requests.bodies import MAX_BYTES, StrictJSONParser, document_of
 from tests.support.api.bad_json import REFUSED
 from tests.support.api.write_requests import JSON, Program, counts, pointers, program, refused
 from tests.support.factories import make_agent, make_project
@@ -44,7 +45,8 @@ def zipped(data: bytes) -> bytes:
 # --- Refusals ---------------------------------------------------------------------------------------------------
 
 TYPES = ["text/plain", "", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "application/xml",
-         "application/json5", "text/json", "application/problem+json", "application/jsonx"]  # fmt: skip
+         "application/json5", "text/json", "application/problem+json", "application/jsonx",
+         "application/*", "*/*"]  # fmt: skip
 CHARSETS = ["zlib", "bz2", "rot13", "utf-16", "utf-7", "unicode_escape", "bogus", "latin-1", "utf-8-sig", "idna", ""]
 ENCODINGS: list[tuple[str, bytes, int, str]] = [
     ("gzip", zipped(b" " * (MAX_BYTES + 1)), 413, "decompressed_too_large"),
@@ -136,6 +138,7 @@ def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> Non
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     layer = stream.compress(b"\0" * (256 * MIB)) + stream.flush()
     request = RequestFactory().generic("POST", "/", layer, JSON, headers={"Content-Encoding": "gzip"})
+    request = Request(request, parsers=[StrictJSONParser()])
     tracemalloc.start()
     with pytest.raises(Problem) as caught:
         document_of(request)
@@ -196,10 +199,10 @@ class Counted(io.BytesIO):
         return data
 
 
-def sent(body: io.BytesIO, length: str | None, kind: str = JSON, query: str = "") -> AsgiRequest:
+def sent(body: io.BytesIO, length: str | None, kind: str = JSON, query: str = "") -> Request:
     headers = [(b"content-type", kind.encode())] + ([] if length is None else [(b"content-length", length.encode())])
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": query.encode(), "headers": headers}
-    return AsgiRequest(scope, body)
+    return Request(AsgiRequest(scope, body), parsers=[StrictJSONParser()])
 
 
 def code_of(request: Any, **options: Any) -> tuple[int, str]:

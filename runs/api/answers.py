@@ -1,0 +1,245 @@
+"""What the API answers, as DRF's serializers: all but runs, messages, tool calls and events, which the database writes
+as JSON (runs/queries)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db.models import Count, Q, Sum
+from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
+from rest_framework import serializers
+
+from agentops.projects.models import Notification, Project
+from runs.api.problems import MAX_FAULTS
+from runs.api.requests.pagination import LINK
+from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, TurnUsage
+from runs.queries.run_columns import RUN
+from runs.statuses import RunStatus
+
+#: In front of the keys of commands that come by the API: pages and recordings have keys of their own.
+KEYS = "api:"
+#: A run that goes on, with whether it did before the request.
+RESUMED_RUN = RUN.schema() | {
+    "properties": RUN.schema()["properties"]
+    | {"already_resumed": {"type": "boolean", "description": "True if it was resumed before this request."}},
+    "required": [*RUN.schema()["required"], "already_resumed"],
+}
+COMMAND_OR_RUN = {"anyOf": [{"$ref": "#/components/schemas/CommandAnswer"}, RESUMED_RUN]}
+_ATTEMPT = "Attempt, from 0."
+_USED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+#: Of model calls without a lasting answer; the totals include it.
+_BUCKET = ("calls", "input_tokens", "output_tokens", "cost_usd")
+
+
+def _notes(**notes: str) -> dict[str, dict[str, str]]:
+    return {name: {"help_text": note} for name, note in notes.items()}
+
+
+class ProjectRow(serializers.ModelSerializer):  # type: ignore[misc]
+    class Meta:
+        model = Project
+        fields = ("id", "slug", "name")
+
+
+class AgentRow(serializers.ModelSerializer):  # type: ignore[misc]
+    agent_id = serializers.CharField(source="slug", help_text="Name of the agent.")
+    tools = serializers.ListField(child=serializers.CharField())
+
+    class Meta:
+        model = Agent
+        fields: tuple[str, ...] = (
+            *("id", "agent_id", "provider", "model", "tools", "max_steps", "version", "created_at", "updated_at"),
+        )
+
+
+class AgentAnswer(AgentRow):
+    settings = serializers.DictField()
+    policies = serializers.DictField()
+
+    class Meta(AgentRow.Meta):
+        fields = (*AgentRow.Meta.fields, "instructions", "settings", "policies")
+
+
+class CheckpointRow(serializers.ModelSerializer):  # type: ignore[misc]
+    class Meta:
+        model = Checkpoint
+        fields = ("id", "step_number", "last_message_position", "created_at")
+        extra_kwargs: ClassVar = _notes(step_number="The step that it follows.")
+
+
+class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
+    class Meta:
+        model = RunError
+        fields = ("id", "step_number", "context", "error_type", "message", "details", "attempt", "created_at")
+        extra_kwargs: ClassVar = _notes(
+            context="What failed: `llm`, `step` or `tool:CALL_ID`.",
+            message="What is wrong and what to do, for people.",
+            details="What the vendor or its library said.",
+            attempt=_ATTEMPT,
+        )
+
+
+class UsageRow(serializers.ModelSerializer):  # type: ignore[misc]
+    class Meta:
+        model = TurnUsage
+        fields = (
+            *("id", "step_number", "attempt", "model", *_USED, "cost_usd", "duration_ms", "created_at", "outcome"),
+            *("usage_complete", "cache_saved_usd"),
+        )
+        extra_kwargs: ClassVar = _notes(
+            attempt=_ATTEMPT,
+            cost_usd="Null if unknown.",
+            outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash.",
+            usage_complete="False if the provider did not report all tokens. Tokens and cost are what is known.",
+            cache_saved_usd="Cost without the prompt cache, minus `cost_usd`. Negative if the cache was only written.",
+        )
+
+
+class Money(serializers.DecimalField):  # type: ignore[misc]
+    def __init__(self, help_text: str = "") -> None:
+        super().__init__(max_digits=16, decimal_places=8, allow_null=True, help_text=help_text)
+
+
+class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
+    """What the model calls of a run have used."""
+
+    model_calls = serializers.IntegerField(
+        help_text="Those without an answer too, unless the provider refused them.",
+    )
+    cache_saved_usd = Money("The cost without the prompt cache, minus the cost of the calls that used it.")
+    abandoned_calls = serializers.IntegerField(help_text="Model calls that failed or were stopped; part of the totals.")
+    abandoned_input_tokens = serializers.IntegerField()
+    abandoned_output_tokens = serializers.IntegerField()
+    abandoned_cost_usd = Money()
+    repeated_calls = serializers.IntegerField(help_text="Model calls repeated after a crash; part of the totals.")
+    repeated_input_tokens = serializers.IntegerField()
+    repeated_output_tokens = serializers.IntegerField()
+    repeated_cost_usd = Money()
+    incomplete_usage_calls = serializers.IntegerField(
+        help_text="Calls of which the provider did not report all tokens: it may bill more than the totals say."
+    )
+
+    class Meta:
+        model = AgentRun
+        fields = (
+            *("model_calls", *_USED, "cost_usd", "cost_source", "cache_saved_usd"),
+            *(f"{name}_{what}" for name in ("abandoned", "repeated") for what in _BUCKET),
+            "incomplete_usage_calls",
+        )
+        extra_kwargs: ClassVar = _notes(cost_usd="Null if unknown.", cost_source="`reported`, `computed` or `unknown`.")
+
+
+def usage_totals(run_id: UUID) -> AgentRun | None:
+    """The run with what its model calls have used. One statement."""
+    counted = {
+        "model_calls": Count("turn_usages"),
+        "cache_saved_usd": Sum("turn_usages__cache_saved_usd"),
+        "incomplete_usage_calls": Count("turn_usages", filter=Q(turn_usages__usage_complete=False)),
+    }
+    for name, outcomes in (("abandoned", ["abandoned"]), ("repeated", ["lost", "rolled_back"])):
+        which = Q(turn_usages__outcome__in=outcomes)
+        counted[f"{name}_calls"] = Count("turn_usages", filter=which)
+        counted[f"{name}_cost_usd"] = Sum("turn_usages__cost_usd", filter=which)
+        for kind in ("input_tokens", "output_tokens"):
+            counted[f"{name}_{kind}"] = Sum(f"turn_usages__{kind}", filter=which, default=0)
+    return AgentRun.objects.filter(pk=run_id).annotate(**counted).only(*_USED, "cost_usd", "cost_source").first()
+
+
+@extend_schema_field(LINK)
+class PageLink(serializers.CharField):  # type: ignore[misc]
+    pass
+
+
+@extend_schema_serializer(many=False)
+class UsagePage(serializers.Serializer):  # type: ignore[misc]
+    """A page of UsageRows, after the totals of the run."""
+
+    totals = UsageTotals()
+    next, previous = PageLink(), PageLink()
+    results = UsageRow(many=True)
+
+
+class NotificationRow(serializers.ModelSerializer):  # type: ignore[misc]
+    read = serializers.SerializerMethodField(help_text="True if the user has read it. Null for API keys.")
+
+    class Meta:
+        model = Notification
+        fields = ("id", "kind", "title", "text", "run_id", "created_at", "read")
+        extra_kwargs: ClassVar = _notes(
+            kind=f"`{'` or `'.join(Notification.Kind.values)}`.", run_id="The run concerned."
+        )
+
+    def get_read(self, row: Any) -> bool | None:
+        return None if self.context["request"].user.user_id is None else bool(row.is_read)
+
+
+class ReadAnswer(serializers.Serializer):  # type: ignore[misc]
+    marked = serializers.IntegerField(help_text="Number of notifications that were unread.")
+
+
+class ResumedOne(serializers.Serializer):  # type: ignore[misc]
+    """A run that was resumed; `resumed_as` is null in a dry run."""
+
+    id = serializers.UUIDField(source="run_id")
+    resumed_as = serializers.UUIDField(allow_null=True)
+
+
+class SkippedOne(serializers.Serializer):  # type: ignore[misc]
+    """A run that was left alone, and why."""
+
+    id = serializers.UUIDField(source="run_id")
+    code = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class ResumedMany(serializers.Serializer):  # type: ignore[misc]
+    resumed = ResumedOne(many=True)
+    skipped = SkippedOne(many=True)
+
+
+class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
+    """A recorded command; without an id where it was granted before anyone wished it."""
+
+    id = serializers.UUIDField(allow_null=True)
+    run_status = serializers.ChoiceField(choices=[status.value for status in RunStatus], source="run.status")
+    key = serializers.SerializerMethodField()
+    payload = serializers.DictField()
+
+    class Meta:
+        model = RunCommand
+        #: Of a wish that was granted before it was recorded, nothing else is answered.
+        always = ("id", "run_id", "run_status", "type")
+        fields = (
+            *always,
+            *("key", "payload", "created_by", "received_at", "applied_at", "outcome"),
+        )
+        extra_kwargs: ClassVar = _notes(
+            applied_at="When it ended; null while it is open.",
+            outcome="How it ended: it did what it asks for; something else came first; or the run was over before it "
+            "could hear the message. null while it is open.",
+        )
+
+    def get_key(self, command: RunCommand) -> str | None:
+        return None if command.key is None else command.key.removeprefix(KEYS)
+
+
+class RefusalFault(serializers.Serializer):  # type: ignore[misc]
+    """What of the request is at fault."""
+
+    pointer = serializers.CharField(help_text="A JSON pointer into the body, or a name.")
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+@extend_schema_serializer(component_name="Problem")
+class Refusal(serializers.Serializer):  # type: ignore[misc]
+    """A refusal (RFC 9457)."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    code = serializers.CharField(help_text="Machine-readable code.")
+    detail = serializers.CharField(help_text="Explanation for people.")
+    request_id = serializers.CharField(help_text="ID of the request in the server's log.")
+    errors = serializers.ListField(child=RefusalFault(), max_length=MAX_FAULTS)

@@ -1,0 +1,56 @@
+"""Who calls the API, and how often: DRF's classes for keys, sessions and rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+from agentops.projects import keys
+from agentops.projects.access import Principal, principal_for_key, principal_for_user
+from agentops.projects.errors import AuthInvalid
+from agentops.projects.models import ApiKey
+from agentops.projects.rate_limits import limits
+from agentops.projects.requests import address_of
+from runs.api.problems import CsrfFailed
+
+BEARER = "bearer "
+
+
+class KeyAuthentication(BaseAuthentication):  # type: ignore[misc]
+    """The holder of a key. Where any credential is sent, only that counts: AuthInvalid or AuthRevoked for a bad one."""
+
+    def authenticate(self, request: Request) -> tuple[Principal, ApiKey] | None:
+        header = request.headers.get("Authorization")
+        if header is None:
+            return None
+        if not header.lower().startswith(BEARER):
+            raise AuthInvalid
+        key = keys.authenticate(header[len(BEARER) :].strip())
+        return principal_for_key(key, ip=address_of(request) or None), key
+
+
+class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
+    """Whoever is signed in, with the token of a page for what changes something."""
+
+    def authenticate(self, request: Request) -> tuple[Principal, None] | None:
+        found = super().authenticate(request)
+        return None if found is None else (principal_for_user(found[0], ip=address_of(request) or None), None)
+
+    def enforce_csrf(self, request: Request) -> None:
+        try:
+            # Not DRF's request, whose form would be the body, parsed.
+            super().enforce_csrf(request._request)
+        except PermissionDenied:
+            raise CsrfFailed from None
+
+
+class CallerRate(BaseThrottle):  # type: ignore[misc]
+    """The limit of the key or the person. That of the address is asked before the credential (ApiView)."""
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        limits.count_principal(request._request, request.user)
+        return True

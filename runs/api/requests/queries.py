@@ -1,0 +1,147 @@
+"""Queries: serializers that check them, and from which the OpenAPI document takes their parameters."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+from django.http import QueryDict
+from django.utils.dateparse import parse_datetime
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+
+from runs.api.problems import MAX_ECHO, Fault, InvalidParameters
+from runs.api.requests.bodies import Choice, StrictSerializer, StringField
+from timeline.redaction.redact import BARE
+
+#: What JavaScript, and every column of ours, can hold without doubt.
+MAX_INTEGER = 2**63 - 1
+MAX_LIMIT = 200
+DEFAULT_LIMIT = 50
+MAX_CURSOR = 512
+#: Zones beyond it exist nowhere, and PostgreSQL refuses them.
+MAX_OFFSET = timedelta(hours=16)
+#: 19 digits reach beyond 2**63, which is looked at afterwards; a longer text is no number that we know.
+WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
+TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})",
+    re.ASCII,
+)
+#: Parameter → the code of its refusal.
+CODES = {"limit": "invalid_limit", "cursor": "invalid_cursor", "afterSeq": "invalid_after_seq"}
+
+
+class QuerySerializer(StrictSerializer):
+    """The parameters of a query. A field's `style` may hold an `example` for the OpenAPI document."""
+
+    named: ClassVar[str] = "parameter"
+
+
+class WholeParameter(serializers.IntegerField):  # type: ignore[misc]
+    """A whole number in ASCII digits: no sign, no point, no underscore."""
+
+    default_error_messages = {"invalid": "this must be a whole number"}
+
+    def __init__(self, low: int, high: int, **options: Any) -> None:
+        super().__init__(min_value=low, max_value=high, **options)
+
+    def to_internal_value(self, data: Any) -> int:
+        if not isinstance(data, str) or not WHOLE.fullmatch(data):
+            self.fail("invalid")
+        return int(data)
+
+
+class Limit(WholeParameter):
+    def __init__(self) -> None:
+        text = f"Rows per page, at most {MAX_LIMIT} (default {DEFAULT_LIMIT})."
+        super().__init__(1, MAX_LIMIT, default=DEFAULT_LIMIT, help_text=text)
+
+
+class Cursor(StringField):
+    """Its text is read when it is known which list is asked, by the paginator."""
+
+    def __init__(self) -> None:
+        text = "Position of a page, from `next` or `previous` of another page of this list."
+        super().__init__(required=False, max_length=MAX_CURSOR, help_text=text)
+
+
+class Choices(Choice, serializers.MultipleChoiceField):  # type: ignore[misc]
+    """Words of a closed set: sent several times, or with commas between them, they mean "any of these"."""
+
+    def to_internal_value(self, data: Any) -> tuple[str, ...]:
+        """Each once, in the order of the set, so that the same question is always the same."""
+        texts = [data] if isinstance(data, str) else data
+        chosen = serializers.MultipleChoiceField.to_internal_value(self, ",".join(texts).split(","))
+        return tuple(choice for choice in self.choices if choice in chosen)
+
+
+class Time(serializers.DateTimeField):  # type: ignore[misc]
+    """A moment as RFC 3339 writes it, with its zone."""
+
+    default_error_messages = {
+        "invalid": "this must be a time such as 2026-11-20T16:45:00Z",
+        "zone": "this has a zone of sixteen hours or more: send the time in UTC, with Z",
+    }
+
+    def to_internal_value(self, data: Any) -> datetime:
+        # An unescaped plus arrives as a space; what was meant is not in doubt.
+        given = re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", str(data), flags=re.ASCII)
+        try:
+            moment = parse_datetime(given.upper()) if TIME.fullmatch(given) else None
+        except ValueError:  # the 30th of February
+            moment = None
+        if moment is None or moment.year in (1, 9999):  # there a zone leads out of the calendar
+            raise ValidationError(self.error_messages["invalid"])
+        if abs(moment.utcoffset() or timedelta(0)) >= MAX_OFFSET:
+            raise ValidationError(self.error_messages["zone"])
+        return moment.astimezone(UTC)
+
+
+class Text(StringField):
+    """Any text up to a length, taken literally."""
+
+    def __init__(self, max_length: int = 200, **options: Any) -> None:
+        super().__init__(required=False, allow_blank=False, min_length=1, max_length=max_length, **options)
+
+    def to_internal_value(self, data: Any) -> str:
+        # What no database holds as it is (NUL, lone surrogates) was replaced when it was stored, and is here.
+        return BARE.clean_text(super().to_internal_value(data))[0]
+
+
+class PageQuery(QuerySerializer):
+    limit, cursor = Limit(), Cursor()
+
+
+class SecretsQuery(QuerySerializer):
+    secrets = Choice(
+        choices=["show"],
+        required=False,
+        help_text="`show` returns what is otherwise masked as `[REDACTED:…]`. For admins and keys with the scope "
+        "`secrets`; each use is audited.",
+    )
+
+
+def query_of(kind: type[QuerySerializer], sent: QueryDict) -> dict[str, Any]:
+    """The values of what was sent, and defaults. Raises InvalidParameters with every fault that there is."""
+    # A list is what was sent several times: only some parameters take one.
+    values = {name: texts[0] if len(texts) == 1 else texts for name, texts in sent.lists()}
+    try:
+        checked: dict[str, Any] = _one(kind).run_validation(values)
+    except ValidationError as error:
+        found = error.get_full_details()
+        faults = [(name, fault) for name in sent for fault in found.get(name[:MAX_ECHO], ())[:1]]
+        raise InvalidParameters([_fault(kind, name, fault) for name, fault in faults]) from None
+    return checked
+
+
+#: Kept: fields hold nothing of what they check, and a serializer copies all of its own.
+_one: Callable[[Any], QuerySerializer] = functools.cache(lambda kind: kind())
+
+
+def _fault(kind: type[QuerySerializer], name: str, fault: Mapping[str, Any]) -> Fault:
+    known = name in kind._declared_fields
+    code = CODES.get(name, "invalid_filter") if known else fault["code"]
+    return Fault(f"?{name[:MAX_ECHO]}", code, f"{name}: {fault['message']}" if known else str(fault["message"]))
