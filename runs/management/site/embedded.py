@@ -35,9 +35,13 @@ class Ending:
             signal.signal(number, self)
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        """Where the web server does not have the signals: before it starts and after it has ended."""
+        """Handle a signal before the web server starts, or after it has ended.
+
+        Ends the process without an exception, which would be lost if the signal came during a finalizer. Nothing needs
+        to be cleaned up: a process that is killed here leaves the home in order too.
+        """
         if self.first(number):
-            raise SystemExit(0)
+            os._exit(0)
 
     def first(self, number: int) -> bool:
         """Whether this is the first signal. Does not return where it is a second one."""
