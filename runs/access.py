@@ -1,4 +1,4 @@
-"""The one way from an address to a run: what every door asks before it shows or changes one."""
+"""Access to a run from a URL or a command: every entry point looks runs up here."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from timeline.models import Tombstone
 def run_for(
     principal: Principal, run_id: UUID, action: Action = Action.READ, *, among: QuerySet[AgentRun] | None = None
 ) -> AgentRun:
-    """The run, if they may do `action` in its project. `among`: the rows as the door wants them loaded.
+    """Return the run if the principal may do `action` in its project. `among`: the queryset to load it from.
 
-    Raises AuthRequired to the anonymous, RunNotFound alike for a foreign and an unknown run, RunExpired for one that
-    was removed, and Forbidden where the run may be seen but not this done with it.
+    Raises `AuthRequired` for the anonymous, `RunNotFound` for a foreign and an unknown run alike, `RunExpired` for
+    a removed run, and `Forbidden` if the run is visible but the action is not allowed.
     """
     if principal == ANONYMOUS:
         raise AuthRequired
@@ -36,9 +36,9 @@ def run_for(
 
 
 def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None = None) -> AgentRun:
-    """The run, if it belongs to `project`, in which the caller may do what it is about to (project_for has said so).
+    """Return the run if it belongs to `project`, for which the caller has checked the permission.
 
-    Raises RunNotFound alike for another project's run and an unknown one, RunExpired for one that was removed.
+    Raises `RunNotFound` for a run of another project and an unknown run alike, and `RunExpired` for a removed run.
     """
     runs = AgentRun.objects.all() if among is None else among
     run = runs.filter(project=project, pk=run_id).first()
@@ -48,14 +48,17 @@ def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None =
 
 
 def require_edits(principal: Principal, run: AgentRun, changes: Mapping[str, Any]) -> None:
-    """Whether they may run its agent with these changes. Its settings say which files and hosts its tools reach, and
-    what it may spend: those are for whoever may configure agents. Raises Forbidden."""
+    """Raise `Forbidden` unless the principal may run the agent with these changes.
+
+    Settings say which files and hosts its tools reach and what it may spend, so changing them requires the
+    permission to configure agents.
+    """
     if "settings" in changes:
         project_for(principal, run.project_id, Action.CONFIGURE)
 
 
 def expired(stone: Tombstone) -> RunExpired:
-    """The refusal that tells what is left of a run."""
+    """Return the error for a removed run, with what its tombstone says."""
     text = f"run {stone.pk} was removed on {stone.removed_at:%Y-%m-%d}: {stone.reason}"
     told = {
         "id": str(stone.pk),
@@ -71,6 +74,6 @@ def expired(stone: Tombstone) -> RunExpired:
 
 
 def _missing(stones: QuerySet[Tombstone], run_id: UUID) -> RunNotFound | RunExpired:
-    """Why there is no such run, for somebody who may see these tombstones."""
+    """Return the error for a run that is not there, for a principal who may see these tombstones."""
     stone = stones.filter(pk=run_id).first()
     return RunNotFound("no such run") if stone is None else expired(stone)

@@ -1,4 +1,4 @@
-"""Celery's door: a task says "there is work" and nothing more. Lost, the sweep finds the work.
+"""The Celery tasks. A task is only a hint that there is work; if it is lost, the sweep finds the work.
 
 Signals of Celery start and end the worker of the process.
 """
@@ -18,13 +18,13 @@ from runs.lifecycle.wake import expect_worker, send
 from runs.upkeep import retention
 from runs.worker import worker
 
-#: Redis gives a hint to whoever has waited longest for one, so an idle worker is found after one or two.
+#: Redis gives a task to the consumer that has waited longest, so an idle worker gets it after one or two.
 MOST_PASSES = 3
 
 
 @shared_task(name="runs.advance")
 def advance(run_id: str, passed: int = 0) -> None:
-    """Have this worker look for work; where it has no free slot, pass the hint on, for another one may have."""
+    """Let this worker look for ready runs. Without a free slot, pass the hint on to another worker."""
     chaos.point("hint.received")
     run = UUID(run_id)
     if not worker.current().hear(run) and passed < MOST_PASSES:
@@ -33,25 +33,25 @@ def advance(run_id: str, passed: int = 0) -> None:
 
 @shared_task(name="runs.sweep")
 def sweep() -> None:
-    """Beat's extra look, beside the one that each worker makes by itself."""
+    """Let this worker sweep; sent by Celery beat, besides the sweep that each worker makes by itself."""
     worker.current().look()
 
 
 @shared_task(name="runs.upkeep.retention")
 def remove_expired() -> None:
-    """Beat's look for runs that were kept for long enough; of all that look, one works, once a day."""
+    """Apply the retention; sent by Celery beat. Of all processes that check, one works, once a day."""
     for _ in retention.daily():
         pass
 
 
-# worker_init comes before the broker is connected: sweeping must not depend on it.
+# worker_init comes before the broker is connected, on which sweeping must not depend.
 @signals.worker_init.connect
 def start(sender: Any, **_: Any) -> None:
-    # Before the pool forks: children have what their parent has.
+    # Before the pool forks: children inherit this.
     environment.hide_secrets()
-    # What is loaded by now lives as long as the process: the collector need not look at it again and again.
+    # What is loaded by now lives as long as the process, so the garbage collector can skip it.
     gc.freeze()
-    # A forking pool's parent drives nothing: its children each have a worker of their own.
+    # The parent of a forking pool executes no runs: each child has a worker of its own.
     if "prefork" not in str(sender.pool_cls):
         expect_worker()
         worker.current().start_sweeping()
@@ -62,8 +62,8 @@ def start_child(**_: Any) -> None:
     worker.current().start_sweeping()
 
 
-# Celery sends this from its handler of SIGTERM, under a lock that its holder cannot take again: a second SIGTERM that
-# came while it did so stopped the worker for ever.
+# Celery sends this from its SIGTERM handler, holding a lock that is not reentrant: a second SIGTERM during it would
+# stop the worker for ever.
 signals.worker_shutting_down.lock = threading.RLock()
 
 

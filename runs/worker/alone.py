@@ -1,8 +1,8 @@
-"""The process that holds one run and nothing else: `python -m runs.worker.alone RUN OWNER`.
+"""A process that runs one step of one run: `python -m runs.worker.alone RUN OWNER`.
 
-Started and watched by runs.worker.quarantine. It claims the run, makes one step, gives the run back and
-ends. Its standard input begins with a line of secret variables as JSON, which no environment shows; when that input
-ends, it ends at once, because the worker that watches it is gone.
+Started and watched by runs.worker.quarantine. It claims the run, makes one step, releases the run and ends. The first
+line of its standard input holds secret variables as JSON, so that they appear in no environment. When standard input
+ends, the process ends at once, because the worker that watches it is gone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _make_one_step(run_id: UUID, owner: str) -> None:
     settings.AGENTOPS_SLICE_S = 0.0
     worker = Worker(concurrency=1, owner=owner)
     signal.signal(signal.SIGTERM, lambda *_: leave_handler(worker.ask_to_stop))
-    # Ctrl-C at a terminal is for the worker that started this process, and that one asks it to end.
+    # Ctrl-C at a terminal is for the worker that started this process and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker.drive(run_id)
     worker.close(settings.AGENTOPS_GRACE_S)

@@ -1,6 +1,4 @@
-"""Housekeeping beside the runs: once a day the worker that looks first applies the retention, and notifications are
-mailed as they come. Needs no beat.
-"""
+"""Housekeeping in every worker: retention once a day, and e-mails for notifications. Celery beat is not needed."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ from runs.engine.stopping import Stopping
 from runs.upkeep import retention
 
 log = logging.getLogger(__name__)
-#: The first look comes soon, because some sites are up for an hour a day.
+#: Seconds before the first check: short, because some sites run for an hour a day.
 FIRST_S, EVERY_S = 60.0, 3600.0
-#: Between two looks for notifications that are to be mailed.
+#: Seconds between two checks for notifications to send.
 MAIL_S = 10.0
 
 
 def tidy(stopping: Stopping) -> None:
-    """Look every hour, until the process is told to end. What is wrong here must not end a worker."""
+    """Apply the retention every hour if it is due, until the process ends. Errors do not end the worker."""
     wait = FIRST_S
     while not stopping.asked.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = EVERY_S
@@ -41,14 +39,14 @@ def _apply_retention(stopping: Stopping) -> None:
     began = time.monotonic()
     with closing(retention.daily()) as removal:
         for _ in removal:
-            # As much rest as work: runs that are driven need the database too.
+            # Rest as long as it worked, because runs need the database too.
             if stopping.asked.wait(time.monotonic() - began):
                 return
             began = time.monotonic()
 
 
 def mail(stopping: Stopping) -> None:
-    """Send notifications until the process is told to end. On a thread of its own: a mail server may take its time."""
+    """Send notifications until the process ends. Runs in its own thread, because a mail server may be slow."""
     while not stopping.asked.wait(MAIL_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         try:
             mailing.send_due(stopping.asked.is_set)

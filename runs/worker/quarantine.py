@@ -1,7 +1,7 @@
-"""A run that may be what ends its workers is tried in a process of its own: if that ends, it was this run.
+"""Try a suspected run in a process of its own: if that process dies, the run is the cause.
 
-The process is `python -m runs.worker.alone`: it makes one step and gives the
-run back. The worker that started it watches: what nobody saw, such as the end of the whole site, counts against nobody.
+The process is `python -m runs.worker.alone`. The worker that started it watches it; a death that no worker saw, such as
+the end of the whole site, is not counted.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from runs.lifecycle import suspects
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.1
-#: After its grace a process that was asked to end is ended.
+#: Seconds after the grace period until the process is killed.
 ENDS_S = 3.0
-#: What is meant for this process alone.
+#: Variables that are meant for this process only.
 OWN_VARIABLES = ("AGENTOPS_ALIVE_FILE", "AGENTOPS_CHAOS")
 STORAGE_WAIT_S = 0.5
 
 
 class Gate:
-    """Lets one run in at a time. One that stays for longer than `limit_s` keeps the next one out no longer."""
+    """Lets one run in at a time. A run that stays longer than `limit_s` does not keep others out."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -53,7 +53,7 @@ class Gate:
             return True
 
     def leave(self, run_id: UUID) -> bool:
-        """Let the next one in; False where this run is not inside."""
+        """Let the next run in. Returns False if this run was not inside."""
         with self._lock:
             if self._inside != run_id:
                 return False
@@ -62,9 +62,9 @@ class Gate:
 
 
 def try_alone(run_id: UUID, owner: str, stopping: Stopping) -> None:
-    """Have a process of its own make one step of the run, and wait for its end. `owner` is the name it claims under.
+    """Run one step in a process of its own, and wait for its end. `owner` is the name that it claims with.
 
-    Where it dies although nobody asked it to end, its death counts against the run.
+    If the process dies without having been asked to end, its death counts against the run.
     """
     process = _start(run_id, owner)
     log.info("trying a run in a process of its own", extra={"run_id": str(run_id), "pid": process.pid})
@@ -76,7 +76,7 @@ def try_alone(run_id: UUID, owner: str, stopping: Stopping) -> None:
             process.terminate()
             _wait(process, max(stopping.deadline - time.monotonic(), 0) + ENDS_S)
     finally:
-        # With its standard input it loses the sign that this process lives.
+        # Closing its standard input tells it that this process is ending.
         if process.stdin is not None:
             process.stdin.close()
         if process.poll() is None:
@@ -95,11 +95,11 @@ def _start(run_id: UUID, owner: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "runs.worker.alone", str(run_id), owner],
         env={**kept, "PYTHONPATH": os.pathsep.join(path)},
         stdin=subprocess.PIPE,
-        # A signal to the group of either shall not end both.
+        # A signal to one process group must not reach the other.
         start_new_session=True,
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it has died already, which its exit code tells
+    with contextlib.suppress(BrokenPipeError):  # it has died already; see its exit code
         process.stdin.write(json.dumps(secrets).encode() + b"\n")
         process.stdin.flush()
     return process

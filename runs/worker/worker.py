@@ -1,6 +1,6 @@
-"""The worker of this process: its leases, its event loop, its slots, and the sweep that finds what no hint told of.
+"""The worker of this process: its leases, its event loop, its slots, and the sweep.
 
-Works with the broker down: the database says what there is to do.
+It works without the broker, because the database says which runs are ready.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ from timeline.errors import LeaseLost
 log = logging.getLogger(__name__)
 BATCH = 50
 BETWEEN_LOOKS_S = 0.05
-#: Of a lease: how long a run that a worker died with keeps the next such run out, if it makes no step. What ends
-#: workers mostly does so at once, because a tool that a dead worker has started is started again before anything else.
+#: How long a suspected run without a finished step keeps the next one waiting, as a share of a lease. A run that kills
+#: workers does so early, because the tool that a dead worker had started is started again first.
 TRIAL = 0.5
 
 
 class Worker:
+    """Executes the runs of this process, up to `concurrency` at a time."""
+
     def __init__(self, *, concurrency: int | None = None, owner: str = "") -> None:
         self.pid = os.getpid()
         self.owner = owner or f"{socket.gethostname()[:64]}:{self.pid}:{secrets.token_hex(4)}"
@@ -52,30 +54,30 @@ class Worker:
         self._concurrency = concurrency or settings.AGENTOPS_CONCURRENCY
         self._keeper = Keeper()
         self.loop = LoopThread()
-        #: The runs that have a slot, from the moment on at which it was given to them.
+        #: The runs that have a slot.
         self._driving: set[UUID] = set()
         self._lock = threading.Lock()
         self._look = threading.Event()
-        #: For runs under suspicion: see runs.lifecycle.suspects.
+        #: For suspected runs: see runs.lifecycle.suspects.
         self._on_trial = Gate(settings.AGENTOPS_LEASE_S * TRIAL)
         self._alone = Gate(settings.AGENTOPS_SLICE_S)
         self._tries = count(1)
         self._threads: list[threading.Thread] = []
 
     def hear(self, run_id: UUID) -> bool:
-        """Look for work, because a hint says that there is some; False where no slot is free for it.
+        """Look for ready runs, because a hint came. Returns False if no slot is free.
 
-        The hint does not say what is driven next: that is the first in the database's order.
+        The hint does not say which run is next: the first one in the order of the queue is.
         """
         self.look()
         return self.free() > 0 and not self.stopping.asked.is_set()
 
     def look(self) -> None:
-        """Sweep now, on the thread that does so."""
+        """Sweep now, in the sweep thread."""
         self._look.set()
 
     def drive(self, run_id: UUID) -> bool:
-        """Drive a run on this thread if a slot is free and nobody else has it; False where it is left alone."""
+        """Drive a run in this thread. Returns False if no slot is free or this worker has the run already."""
         if not self._give_slot(run_id):
             return False
         return self._drive(run_id)
@@ -88,19 +90,19 @@ class Worker:
             return True
 
     def _drive(self, run_id: UUID) -> bool:
-        """In the slot that it was given."""
+        """Drive a run in its slot."""
         try:
             progress = partial(self._has_made_a_step, run_id)
             return drive_run(run_id, self.owner, self._keeper, self.loop, self.stopping, on_progress=progress)
         except Exception:
-            # The lease runs out and another worker goes on from the rows; what is wrong must be seen here.
+            # The lease runs out and another worker continues; the error must be visible here.
             log.exception("a step failed outside of any rule", extra={"run_id": str(run_id)})
             return True
         finally:
             self._free_slot(run_id)
 
     def _drive_alone(self, run_id: UUID) -> None:
-        """Not in this process, but its slot here is taken: so there are never more processes than slots."""
+        """Drive a run in a process of its own. It keeps its slot, so there are never more processes than slots."""
         try:
             try_alone(run_id, f"{self.owner}{transitions.OF_A_WORKER}{next(self._tries)}", self.stopping)
         except Exception:
@@ -119,18 +121,18 @@ class Worker:
             self._driving.discard(run_id)
 
     def _has_made_a_step(self, run_id: UUID) -> None:
-        """It has got past the step in which its worker died: whatever ends this process now, the next may be tried."""
+        """Let the next suspected run be tried: this one has got past the step in which its worker died."""
         if self._on_trial.leave(run_id):
             self._look.set()
 
     def sweep_once(self, pool: ThreadPoolExecutor | None = None) -> int:
-        """End waits whose time has come, and drive what is runnable; the number of runs taken up."""
+        """End waits whose time has come, and drive ready runs. Returns how many runs were taken."""
         transitions.end_waits()
         due_resumes.end_waits()
         first = suspects.candidates(BATCH)
         taken = self._take_all(first, pool)
         if len(first) == BATCH and self.free() > 0:
-            # Suspects that have to wait shall not hide who comes after them.
+            # Suspects that have to wait must not hide the runs behind them.
             taken += self._take_all(suspects.candidates(BATCH, clear_only=True), pool)
         return taken
 
@@ -145,13 +147,13 @@ class Worker:
         return taken
 
     def _take(self, candidate: Candidate, pool: ThreadPoolExecutor | None) -> bool:
-        """Give the run a slot, and drive it as carefully as it must be; False where it has to wait."""
+        """Give a run a slot and drive it, as carefully as it has to be. Returns False if it has to wait."""
         run_id, lapsed, deaths = candidate
         if not self._give_slot(run_id):
-            return False  # this worker has it already
+            return False  # this worker has the run already
         is_alone = deaths >= suspects.ALONE_FROM
         gate = self._alone if is_alone else self._on_trial
-        # After a pause, and one after the other.
+        # Suspected runs wait, and are tried one at a time.
         if deaths and ((is_alone and lapsed) or not gate.enter(run_id)):
             if lapsed:
                 self._set_aside(candidate)
@@ -197,15 +199,15 @@ class Worker:
                 self._rest(time.monotonic())
 
     def _rest(self, swept: float) -> None:
-        """Until the next sweep. The first call to look is answered at once, a stream of them at a bounded rate."""
-        # Jitter: workers that were started together shall not ask together.
+        """Wait until the next sweep. The first request to look is answered at once, many of them at a limited rate."""
+        # Jitter, so that workers that were started together do not query together.
         period = settings.AGENTOPS_SWEEP_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load only
         self._look.wait(period)
         self.stopping.asked.wait(max(swept + min(BETWEEN_LOOKS_S, period) - time.monotonic(), 0))
         self._look.clear()
 
     def ask_to_stop(self) -> None:
-        """Take nothing up any more; what runs may finish its current await within the grace."""
+        """Claim no more runs. Current calls may finish within the grace period."""
         self.stopping.ask(settings.AGENTOPS_GRACE_S)
         self._look.set()
 
@@ -222,16 +224,16 @@ class Worker:
 
 
 def leave_handler(act: Callable[[], None]) -> None:
-    """Run what a signal's handler has to do on a thread of its own.
+    """Call `act` in a new thread, for use in a signal handler.
 
-    A handler may interrupt anything, also itself. Most locks, those inside of events too, cannot be taken again by
-    their holder: the handler would wait for ever for the code that it has interrupted. This start takes no lock.
+    A handler may interrupt anything, including itself. Most locks, even those inside events, cannot be acquired
+    again by their holder, so the handler would deadlock. Starting a thread this way takes no lock.
     """
     _thread.start_new_thread(act, ())
 
 
 def close_after(drive: Callable[[UUID], object], run_id: UUID) -> None:
-    """Drive a run on a thread of its own, whose connections nobody else would close."""
+    """Drive a run in a thread, and close its database connections afterwards."""
     try:
         drive(run_id)
     finally:
@@ -239,7 +241,7 @@ def close_after(drive: Callable[[UUID], object], run_id: UUID) -> None:
 
 
 def _show_life() -> None:
-    """For whoever watches this process. A file that cannot be written must not end the work."""
+    """Touch the file that tells a monitor that this process works. Errors do not end the work."""
     if not settings.AGENTOPS_ALIVE_FILE:
         return
     try:
@@ -253,7 +255,7 @@ _making = threading.Lock()
 
 
 def current() -> Worker:
-    """This process's worker; a forked child has no thread of its parent's and makes its own."""
+    """Return the worker of this process. A forked child makes its own, because it has none of its parent's threads."""
     global _current
     with _making:
         if _current is None or _current.pid != os.getpid():

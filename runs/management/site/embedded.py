@@ -17,15 +17,15 @@ from runs.management.site.web_server import allow_connections, web_config
 from runs.management.site.worker_thread import WorkerThread
 
 HOST = "127.0.0.1"
-#: How long open requests, and then the current awaits of runs, may still take at the end.
+#: Seconds that open requests, and then the current calls of runs, may take at the end.
 REQUESTS_END_S = 2
 AWAITS_END_S = 2.0
-#: Signals that come together are one wish.
+#: Signals within these seconds count as one.
 ONE_WISH_S = 0.3
 
 
 class Ending:
-    """What SIGINT and SIGTERM do: the first ends everything in order, a second one at once."""
+    """The handler of SIGINT and SIGTERM: the first ends everything in order, a second one at once."""
 
     def __init__(self) -> None:
         self._asked_at: float | None = None
@@ -44,19 +44,19 @@ class Ending:
             os._exit(0)
 
     def first(self, number: int) -> bool:
-        """Whether this is the first signal. Does not return where it is a second one."""
+        """Whether this is the first signal. Does not return for a second one."""
         now = time.monotonic()
         if self._asked_at is None:
             self._asked_at = now
             return True
-        # Some send one wish twice: `timeout` signals the process and then its group.
+        # Some programs send the signal twice: `timeout` signals the process and then its group.
         if now - self._asked_at > ONE_WISH_S:
             os._exit(128 + number)
         return False
 
 
 class EmbeddedServer(uvicorn.Server):
-    """Uvicorn that starts the worker when it answers, and tells it to end as soon as it is told itself."""
+    """Uvicorn that starts the worker once it answers, and ends it when it is told to end."""
 
     def __init__(self, config: uvicorn.Config, ending: Ending, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -67,7 +67,7 @@ class EmbeddedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         if self.started:
-            # On a thread: Django refuses to use the database on an event loop's.
+            # In a thread, because Django refuses database access in the thread of an event loop.
             await asyncio.to_thread(self._ready)
             await asyncio.to_thread(self.worker.start)
 
@@ -76,7 +76,7 @@ class EmbeddedServer(uvicorn.Server):
         await super().shutdown(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Not uvicorn's own, which raises the signal again when all is over: then nothing could come after `run`.
+        # uvicorn's own handler raises the signal again at the end, and nothing could follow `run`.
         if self._ending.first(sig):
             self.should_exit = True
 
@@ -85,8 +85,8 @@ class EmbeddedServer(uvicorn.Server):
 
 
 def serve(site: socket.socket, ending: Ending, ready: Callable[[], None]) -> int:
-    """Serve and work until a signal says otherwise; then runs in flight are handed back. Returns the exit code."""
-    # The same signal ends a worker on its own within AGENTOPS_GRACE_S; at a terminal nobody waits that long.
+    """Serve and execute runs until a signal, then hand the runs back. Returns the exit code."""
+    # A separate worker has AGENTOPS_GRACE_S for this; at a terminal nobody waits that long.
     settings.AGENTOPS_GRACE_S = min(settings.AGENTOPS_GRACE_S, AWAITS_END_S)
     allow_connections(settings.AGENTOPS_CONNECTIONS)
     config = web_config(timeout_graceful_shutdown=REQUESTS_END_S)

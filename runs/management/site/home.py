@@ -1,6 +1,6 @@
-"""The directory that one embedded process has to itself: its lock, its modes, and where a lock cannot be trusted.
+"""The directory of an embedded site: its lock, its file modes, and file systems on which a lock is not safe.
 
-The lock ends with the process, however that ends; nothing has to be cleaned up.
+The lock ends with the process, however that ends, so nothing has to be cleaned up.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ LOCK = "lock"
 DATABASE_FILES = "agentops.sqlite3*"
 MAX_OWNER = 256
 MOUNTS = Path("/proc/mounts")
-#: File systems of other machines: locks and shared memory on them do not reach everyone who writes.
+#: Network file systems, on which locks and shared memory do not cover all writers.
 REMOTE = frozenset({"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"})
 REMOTE_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.rclone", "fuse.s3fs", "fuse.davfs")
 
 
 class AlreadyRunning(Exception):
-    """Another process has the home, and lives."""
+    """Another live process has the home."""
 
     code: ClassVar[str] = "already_running"
     exit_code: ClassVar[int] = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class Home:
-    """The home, locked by this process until its end. `previous` is the worker that had it last: it is dead."""
+    """The home, locked by this process. `previous` is the worker that had it last, which is dead."""
 
     def __init__(self, path: Path) -> None:
         with _writing():
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _make_private(path)
-            # Kept open: with the descriptor the lock would go. It is not handed on to child processes.
+            # Kept open, because closing it would release the lock. Child processes do not inherit it.
             self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +50,7 @@ class Home:
         self.previous = self._owner()
 
     def belongs_to(self, owner: str) -> None:
-        """Write down whose leases are worthless once this process is dead."""
+        """Store the name of the worker whose leases end with this process."""
         line = f"{owner}\n".encode()
         with _writing():
             os.pwrite(self._lock, line, 0)
@@ -58,22 +58,22 @@ class Home:
             os.fsync(self._lock)
 
     def release(self) -> None:
-        """Give the lock back before the process ends."""
+        """Release the lock before the process ends."""
         os.close(self._lock)
 
     def _owner(self) -> str:
-        # Only the first line counts: a process that died before it could cut the rest off has left more.
+        # Only the first line counts: a process that died early may have left more.
         return os.pread(self._lock, MAX_OWNER, 0).decode(errors="replace").partition("\n")[0]
 
     def _process(self) -> str:
-        """Which process has the home; one that has only just begun has not said so yet."""
+        """Return the process that has the home; empty while it is starting."""
         parts = self._owner().split(":")
         return f" (process {parts[-2]})" if len(parts) > 2 else ""
 
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """What the file system refuses is a fault of the home: read-only, full, of somebody else, or no directory."""
+    """Turn errors of the file system into errors about the home: read-only, full, not owned, not a directory."""
     try:
         yield
     except OSError as error:
@@ -82,10 +82,10 @@ def _writing() -> Iterator[None]:
 
 
 def _make_private(path: Path) -> None:
-    """Nobody else may look into the home; what an earlier command made under a looser umask included."""
+    """Remove access for other users, also to files that an earlier command created with another umask."""
     found = path.stat()
     if found.st_mode & 0o077:
-        # The owner's right alone, and not where everyone keeps files, such as /tmp.
+        # Only if we own the directory, and not if it is shared, such as /tmp.
         if found.st_uid != os.geteuid() or found.st_mode & stat.S_ISVTX:
             raise ImproperlyConfigured("AGENTOPS_HOME must be a directory of your own, which others do not use")
         path.chmod(0o700)
@@ -95,7 +95,7 @@ def _make_private(path: Path) -> None:
 
 
 def warnings_about(path: Path) -> list[str]:
-    """What may go on, but should not."""
+    """Return warnings about the home that do not prevent the start."""
     found = []
     if os.geteuid() == 0:
         found.append("running as root: an ordinary user is enough, and safer")
@@ -106,15 +106,15 @@ def warnings_about(path: Path) -> list[str]:
 
 
 def remote_file_system(path: Path, mounts: str) -> str:
-    """The kind of the file system of another machine that holds `path`, by the lines of /proc/mounts; else empty."""
+    """Return the type of the network file system that holds `path`; empty for a local one."""
     holder, kind = Path("/"), ""
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        # Blanks and backslashes stand there as octal numbers.
+        # Blanks and backslashes are octal escapes there.
         at = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[1]))
-        # Of two at the same place the later one lies on top.
+        # Of two mounts at one place the later one is visible.
         if path.is_relative_to(at) and len(at.parts) >= len(holder.parts):
             holder, kind = at, fields[2]
     return kind if kind in REMOTE or kind.startswith(REMOTE_FUSE) else ""

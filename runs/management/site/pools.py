@@ -1,6 +1,6 @@
-"""Whether the connection pools of all processes fit into what PostgreSQL allows.
+"""Warn at the start if the connection pools of all processes exceed the limit of PostgreSQL.
 
-A door's part: runs Django's checks of the database, among them agentops.checks'.
+Runs Django's database checks, which include agentops.checks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ POOLS = "agentops.W004"
 
 
 def warn_of_pools() -> None:
-    """Log the warning of the check, if the server can be asked; one that is down is no reason not to start."""
+    """Log the warning of the check. A server that does not answer does not prevent the start."""
     try:
         problems = run_checks(tags=[Tags.database], databases=["default"])
     except Error:

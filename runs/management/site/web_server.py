@@ -1,7 +1,4 @@
-"""How the site is served, by `serve` and `up` alike: uvicorn with limits on what a client may cost.
-
-Names the ASGI application and its protocol by string.
-"""
+"""The web server of `serve` and `up`: uvicorn, with limits on what a client can consume."""
 
 from __future__ import annotations
 
@@ -21,23 +18,23 @@ from runs import environment
 APPLICATION = "agentops.asgi:application"
 PROTOCOL = "agentops.http.protocol:LimitedProtocol"
 BACKLOG = 2048
-#: How long a connection stays open between two requests.
+#: Seconds for which a connection stays open between two requests.
 IDLE_S = 5
-#: Files that a process opens beside its connections to clients.
+#: Open files of a process besides its client connections.
 OTHER_FILES = 256
 
 log = logging.getLogger(__name__)
 
 
 class PortUnusable(Exception):
-    """Nobody can be served there."""
+    """The port cannot be listened on."""
 
     code = "port_unusable"
     exit_code = 5
 
 
 class WebServer(uvicorn.Server):
-    """Uvicorn that ends with exit code 0 after SIGTERM; its own raises the signal again when all is over."""
+    """Uvicorn that exits with code 0 after SIGTERM; the original raises the signal again."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit and sig == signal.SIGINT
@@ -45,10 +42,10 @@ class WebServer(uvicorn.Server):
 
 
 class ServerConfig(uvicorn.Config):
-    """Uvicorn's, for processes that hide the secrets of their environment (runs.environment)."""
+    """Uvicorn's configuration, for processes that hide the secrets of their environment (runs.environment)."""
 
-    #: Variables for a process that is started with this configuration. It comes pickled, by a pipe that nobody else
-    #: reads; the environment of such a process never has them.
+    #: Variables for a process that is started with this configuration. They arrive pickled through a private pipe, and
+    #: are never in the environment of that process.
     secrets: dict[str, str] | None = None
 
     def load_app(self) -> Any:
@@ -66,7 +63,7 @@ def web_config(**options: Any) -> ServerConfig:
         "http": PROTOCOL,
         "ws": "none",
         "server_header": False,
-        # agentops.http.forwarded decides whom to believe; uvicorn's default believes every client on this machine.
+        # agentops.http.forwarded decides which proxies to believe; uvicorn would believe every local client.
         "proxy_headers": False,
         "timeout_keep_alive": IDLE_S,
         "backlog": BACKLOG,
@@ -76,13 +73,13 @@ def web_config(**options: Any) -> ServerConfig:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return the socket of the site. From here on the port is ours; who connects early waits."""
+    """Return the listening socket of the site. Clients that connect early wait."""
     try:
         [(family, kind, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise PortUnusable(f"{host} is not an address of this machine: {error.strerror}") from None
     listener = socket.socket(family, kind)
-    # The connections of a process that died shall not keep the port from its successor.
+    # Connections of a dead process must not block the port for its successor.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(address)
@@ -103,7 +100,7 @@ def _why(host: str, port: int, error: OSError) -> str:
 
 
 def allow_connections(wanted: int) -> None:
-    """Raise the limit of open files to what `wanted` connections take; warn where the system does not allow it."""
+    """Raise the limit of open files to fit `wanted` connections, and warn if the system does not allow it."""
     needed = wanted + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= needed or soft == resource.RLIM_INFINITY:

@@ -1,7 +1,7 @@
-"""Celery's worker on a thread of the web server's process: as in `agentops worker`, but without signal handlers.
+"""Celery's worker in a thread of the web server's process: as in `agentops worker`, without signal handlers.
 
-The broker is in memory, so it receives the hints of this process. Celery's own signals start and end our worker
-(runs/tasks.py).
+Its broker is in memory and carries the hints of this process. Celery's signals start and end our worker, see
+runs/tasks.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runs.worker import worker
 
 
 class WorkerThread:
-    """A Celery worker that can be started once. It calls `on_end` at its end, whether it was asked to end or failed."""
+    """A Celery worker that can be started once. It calls `on_end` when it ends, also after a failure."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
@@ -28,8 +28,8 @@ class WorkerThread:
 
     def start(self) -> None:
         """Load Celery, which takes half a second, and start the thread."""
-        # WorkController installs no signal handlers: signals are the web server's. One thread (`solo`) is enough,
-        # because a hint only wakes our worker, which executes runs on threads of its own.
+        # WorkController installs no signal handlers; the web server has them. One thread (`solo`) is enough, because a
+        # hint only wakes our worker, which executes runs in its own threads.
         self._controller = import_string(CELERY_APP).WorkController(
             hostname=f"up-{os.getpid()}@{socket.gethostname()}",
             pool_cls="solo",
