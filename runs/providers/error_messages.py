@@ -76,26 +76,22 @@ SET_VARIABLE = "in the environment of the workers (with Docker Compose in `.env`
 TEXTS = {
     "missing_key": f"{{vendor}} has no API key: {{key}} is not set. Set it {SET_VARIABLE}.",
     "unauthorized": f"{{vendor}} rejected the API key{{code}}{{detail}}. Put a valid key into {{key}} {SET_VARIABLE}.",
-    "forbidden": "{vendor} denied access{code}{detail}. Check the permissions of the key in {key}, then resume the "
-    "run.",
+    "forbidden": "{vendor} denied access{code}{detail}. Check the permissions of the key in {key}, then "
+    "resume the run.",
     "out_of_credits": "The account at {vendor} has no credits left{code}. Add credits or raise its spending limit "
-    "there, "
-    "then resume the run.",
+    "there, then resume the run.",
     "unknown_model": "{vendor} does not know the model {model!r}, or the API key may not use it{code}. Fork the run "
-    "with "
-    "another model, or resume it when the model is available.",
+    "with another model, or resume it when the model is available.",
     "context_too_long": "The conversation is longer than the model accepts{code}{detail}. Fork the run from an earlier "
     "step, or with `context_window` in the agent's settings.",
     "invalid_request": "{vendor} refused the request{code}{detail}. Fork the run with other settings or another "
-    "model, or "
-    "resume it when the cause is fixed.",
+    "model, or resume it when the cause is fixed.",
     "rate_limited": "{vendor} limits the rate of requests{code}{detail}. If this lasts, raise the limit there or lower "
     "AGENTOPS_CONCURRENCY.",
     "overloaded": "{vendor} is overloaded{code}{detail}. This usually passes within minutes.",
     "server_error": "{vendor} has an internal error{code}. This usually passes within minutes.",
     "timeout": "{vendor} did not answer in time. If this lasts, check the provider's status page and the `timeout` "
-    "in the "
-    "agent's settings.",
+    "in the agent's settings.",
     "no_internet": "{vendor} cannot be reached from the worker. If this lasts, check the worker's network and the "
     "provider's status page.",
     "incomplete_answer": "{vendor} closed the stream before the answer was complete. The partial answer is marked "

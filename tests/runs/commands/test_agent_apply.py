@@ -286,11 +286,11 @@ def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: A
 @pytest.mark.parametrize(
     ("allowed", "root", "tools", "says", "pointer"),
     [
-        (False, "here", ["read_file"], "AGENTOPS_TOOL_ROOTS names no directory", "/tools"),
-        (False, "here", ["list_dir"], "AGENTOPS_TOOL_ROOTS names no directory", "/tools"),
-        (False, "here", [], "AGENTOPS_TOOL_ROOTS names no directory", "/settings"),
-        (True, "/proc/self", ["read_file"], "never read", "/settings"),
-        (True, "/proc/self", [], "never read", "/settings"),
+        (False, "here", ["read_file"], "AGENTOPS_TOOL_ROOTS is empty", "/tools"),
+        (False, "here", ["list_dir"], "AGENTOPS_TOOL_ROOTS is empty", "/tools"),
+        (False, "here", [], "AGENTOPS_TOOL_ROOTS is empty", "/settings"),
+        (True, "/proc/self", ["read_file"], "kernel directory", "/settings"),
+        (True, "/proc/self", [], "kernel directory", "/settings"),
         (True, "/etc", ["read_file"], "not below a directory", "/settings"),
         (True, "here/../..", ["read_file"], "not below a directory", "/settings"),
         (True, None, ["read_file"], "no file root", "/settings"),
