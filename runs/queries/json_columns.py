@@ -14,7 +14,7 @@ from typing import Any
 
 MICROSECOND = timedelta(microseconds=1)
 
-#: Kept, because json.dumps makes one for each value.
+#: One encoder, because json.dumps creates one per call.
 dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -39,10 +39,10 @@ ID = Kind(
 TIME = Kind(
     {"type": "string", "format": "date-time"},
     postgres="""to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""",
-    # Django leaves out the fraction of a whole second.
+    # Django stores whole seconds without a fraction.
     sqlite="SUBSTR({0}, 1, 10) || 'T' || SUBSTR({0}, 12, 8) || '.' || SUBSTR(SUBSTR({0}, 21) || '000000', 1, 6) || 'Z'",
 )
-#: As a text: money must not pass through a float on its way.
+#: As text, so that money is not converted to a float.
 MONEY = Kind(
     {"type": "string", "format": "decimal"},
     postgres="({0})::text",
@@ -57,24 +57,26 @@ ARRAY = Kind({"type": "array"}, sqlite=_STORED_JSON)
 
 @dataclass(frozen=True)
 class Column:
-    """A member of a row: its name, what it is, and the expression that it is made of."""
+    """A member of a row: its name, its type and its SQL expression."""
 
     name: str
     kind: Kind
     sql: str
-    #: Where SQLite has other words for it.
+    #: The expression for SQLite, if it differs.
     sqlite: str = ""
+    #: The description in the API schema.
     note: str = ""
     nullable: bool = False
 
     def schema(self) -> dict[str, Any]:
-        """Its JSON schema, as OpenAPI 3.1 wants it."""
+        """Return the JSON Schema of the member, for OpenAPI 3.1."""
         found = dict(self.kind.schema)
         if self.nullable and "type" in found:
             found["type"] = [found["type"], "null"]
         return found | ({"description": self.note} if self.note else {})
 
     def selected(self, vendor: str) -> str:
+        """Return the expression to select on this database."""
         if vendor == "postgresql":
             return self.kind.postgres.format(self.sql)
         return self.kind.sqlite.format(self.sqlite or self.sql)
