@@ -13,7 +13,7 @@ from typing import Any
 
 from runs import environment
 from runs.queries.json_columns import dumped
-from timeline.outgoing import suspects
+from timeline.outgoing import indexes_with_secrets
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import Redactor
 
@@ -31,8 +31,8 @@ def masked_rows(texts: Sequence[str]) -> list[str]:
     # What stands before a secret decides whether it is one, and an escape ends in a letter or a digit.
     if "\\u" in "".join(rows):
         rows = [dumped(json.loads(text)) for text in rows]
-    for place in suspects(rows):
-        rows[place] = masked(rows[place])
+    for index in indexes_with_secrets(rows):
+        rows[index] = masked(rows[index])
     return rows
 
 
