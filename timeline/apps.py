@@ -4,6 +4,8 @@ from django.apps import AppConfig
 
 
 class TimelineConfig(AppConfig):
+    """The Django app of event logs."""
+
     name = "timeline"
     label = "timeline"
 
@@ -11,4 +13,4 @@ class TimelineConfig(AppConfig):
         from agentops.projects.revocation import rights_changed
         from timeline import notify
 
-        rights_changed.connect(notify.ring_access, dispatch_uid="timeline.notify")
+        rights_changed.connect(notify.notify_access, dispatch_uid="timeline.notify")
