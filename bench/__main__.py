@@ -1,4 +1,4 @@
-"""`python -m bench [NAME…] [--quick]`: runs the benchmarks and prints their tables; the exit code judges nothing."""
+"""`python -m bench [NAME…] [--quick]`: run benchmarks and print tables. Missed goals do not change the exit code."""
 
 from __future__ import annotations
 

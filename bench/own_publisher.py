@@ -1,6 +1,6 @@
-"""Appends events to a run as the product does, from a process of its own, at the pace that it is told.
+"""Appends events to a run, from its own process and at a given pace.
 
-By default the same small event again and again; called with "steps", those of bench/long_run.py.
+By default it repeats a small event. With the argument "steps" it appends the events of bench/long_run.py.
 """
 
 from __future__ import annotations
