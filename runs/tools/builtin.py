@@ -16,7 +16,7 @@ from agentops.http.address_policy import KIB, HttpPolicy, UrlNotAllowed
 from agentops.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, send
 from runs.tools.base import Effect, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.functions import tool
-from runs.tools.rooted_files import NotFound, open_below_root
+from runs.tools.rooted_files import PathNotFound, open_below_root
 from runs.tools.slices import CONTEXT, Slice
 
 MAX_FETCH = 1024 * KIB
@@ -65,7 +65,7 @@ def read_file(
         with open_below_root(ctx.settings.get("root"), path, directory=False) as descriptor:
             size = os.fstat(descriptor).st_size
             data = os.pread(descriptor, offset - first + limit + CONTEXT, first)
-    except NotFound as error:
+    except PathNotFound as error:
         return ToolResult(f"{error}.", is_error=True)
     part = Slice.of(data, offset - first, limit)
     text = part.masked(ctx.mask)
@@ -88,7 +88,7 @@ def list_dir(ctx: ToolContext, path: str = ".") -> ToolResult | dict[str, Any]:
             with scan:
                 entries = [_entry(each) for each in islice(scan, MAX_ENTRIES)]
                 left_out = sum(1 for _ in scan)
-    except NotFound as error:
+    except PathNotFound as error:
         return ToolResult(f"{error}.", is_error=True)
     return {"entries": sorted(entries, key=lambda each: str(each["name"])), "left_out": left_out}
 

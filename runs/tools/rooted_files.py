@@ -25,7 +25,7 @@ _OPENAT2 = 437
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08
 
 
-class NotFound(Exception):
+class PathNotFound(Exception):
     """An allowed path does not exist, or is a file instead of a directory or vice versa. The message is sent to the
     model."""
 
@@ -59,7 +59,7 @@ def open_below_root(root: object, path: str, *, directory: bool) -> Iterator[int
     """Open a file or directory below the agent's root and yield its descriptor.
 
     Each component is opened relative to the descriptor of its parent, without following links or crossing mounts.
-    Replacing a directory by a link in between can therefore not lead outside. Raises `ToolDenied` and `NotFound`.
+    Replacing a directory by a link in between can therefore not lead outside. Raises `ToolDenied` and `PathNotFound`.
     """
     parts = parts_of(path)
     current = _open_root(root)
@@ -68,7 +68,7 @@ def open_below_root(root: object, path: str, *, directory: bool) -> Iterator[int
             last = position == len(parts) - 1
             current = _down(current, part, path, directory=directory or not last)
         if not parts and not directory:
-            raise NotFound(f"{path!r} is a directory")
+            raise PathNotFound(f"{path!r} is a directory")
         yield current
     finally:
         os.close(current)
@@ -89,7 +89,7 @@ def _open_root(root: object) -> int:
         _check(os.fstat(current), str(root), directory=True)
         for part in relative.parts:
             current = _down(current, part, str(root), directory=True)
-    except NotFound as error:
+    except PathNotFound as error:
         os.close(current)
         raise ToolDenied("path_denied", f"The agent's file root cannot be opened: {error}.") from error
     except BaseException:
@@ -111,7 +111,7 @@ def _step(parent: int, name: str, path: str, *, directory: bool) -> int:
         _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path, directory=directory)
         descriptor = _open_below(parent, name)
     except FileNotFoundError:
-        raise NotFound(f"There is no {path!r}") from None
+        raise PathNotFound(f"There is no {path!r}") from None
     except OSError as error:
         other_mount = error.errno == errno.EXDEV
         raise _denied(path, "is on another mount" if other_mount else f"cannot be opened: {error.strerror}") from error
@@ -153,11 +153,11 @@ def _check(status: os.stat_result, path: str, *, directory: bool) -> None:
         raise _denied(path, "points to the files of this site")
     if stat.S_ISDIR(status.st_mode):
         if not directory:
-            raise NotFound(f"{path!r} is a directory")
+            raise PathNotFound(f"{path!r} is a directory")
     elif not stat.S_ISREG(status.st_mode):
         raise _denied(path, "is not a regular file")
     elif directory:
-        raise NotFound(f"{path!r} is not a directory")
+        raise PathNotFound(f"{path!r} is not a directory")
     elif status.st_nlink > 1:
         # The same file may have another name outside the root.
         raise _denied(path, "has more than one hard link")

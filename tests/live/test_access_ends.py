@@ -301,7 +301,7 @@ def test_looks_keep_their_pace_however_long_one_takes(transactional_db: None, mo
         time.sleep(0.4)
         return set()
 
-    monkeypatch.setattr(access, "ended", slow_look)
+    monkeypatch.setattr(access, "revoked", slow_look)
     watch = AccessWatch(lambda permits: None)
     try:
         watch.add(Permit(SYSTEM, make_project().pk))
