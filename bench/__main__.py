@@ -36,7 +36,7 @@ def _asked() -> argparse.Namespace:
         "names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)} (all of these), {', '.join(EXTRA)}"
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and no run of 5,000 steps")
-    parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's programs")
+    parser.add_argument("--no-peers", action="store_true", help="do not install and run peers")
     parser.add_argument(
         "--steps",
         type=int,

@@ -33,7 +33,7 @@ def main() -> None:
         entries = [entry(number) for number in numbers]
         began = time.monotonic_ns()
         with transaction.atomic():
-            # Registered before the append registers its ring: the moment between the commit and the ring.
+            # Registered before the append registers its notification, so that it runs between commit and notification.
             transaction.on_commit(lambda: committed.append(time.monotonic_ns()))
             log.append(UUID(target), entries, source=Source.INGEST)
         return [(began, committed[0])] * len(numbers)

@@ -1,4 +1,4 @@
-"""Startup: the CPU time of commands, the time from the start of `up` to its first page, and the cost of an idle `up`."""
+"""Startup: the CPU time of commands, the time to the first page of `up`, and the cost of an idle site."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from bench.place import Place, database, redis_url, sibling
 from bench.processes import Program, free_port, running, site, uvicorn
 from bench.publishing import Publisher, publishing
 
-#: Where nobody asks for a run.
+#: A path that needs no run.
 NO_RUN = "019a0000-0000-7000-8000-000000000000"
 #: So many readers share a key, as many as the product lets one key have by default.
 READERS_PER_KEY = 20

@@ -64,6 +64,7 @@ class _Armed:
         self._lock = threading.Lock()
 
     def hit(self) -> None:
+        """Count a hit, and send the signal at the armed one."""
         with self._lock:
             self._left -= 1
             if self._left == 0:

@@ -1,3 +1,5 @@
+"""The Django app `timeline`."""
+
 from __future__ import annotations
 
 from django.apps import AppConfig

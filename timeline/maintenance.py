@@ -23,6 +23,6 @@ def allow_changes(reason: str) -> Iterator[None]:
                 cursor.execute("SET LOCAL agentops.maintenance = 'on'")
             yield
             return
-        door = MaintenanceDoor.objects.create(reason=reason)
+        row = MaintenanceDoor.objects.create(reason=reason)
         yield
-        door.delete()
+        row.delete()

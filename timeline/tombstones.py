@@ -27,6 +27,7 @@ class OwnedTable:
 
     @property
     def table(self) -> str:
+        """The name of the database table."""
         return str(self.model._meta.db_table)
 
     def delete(self, log_id: UUID, limit: int) -> int:

@@ -54,6 +54,7 @@ class CallFailure:
 
     @property
     def vendor_name(self) -> str:
+        """The name of the vendor, at the start of a sentence."""
         return LABELS.get(self.vendor, self.vendor.capitalize()) or "The model provider"
 
     @property
@@ -65,10 +66,12 @@ class CallFailure:
 
     @property
     def code(self) -> str:
+        """The HTTP status in parentheses, or empty."""
         return f" (HTTP {self.status})" if self.status else ""
 
     @property
     def detail(self) -> str:
+        """The vendor's message after a colon, or empty."""
         return f": {self.vendor_message}" if self.vendor_message else ""
 
 

@@ -1,7 +1,7 @@
-"""Columns of the lists that the database writes as JSON: what they are called, and how each database writes them.
+"""The columns of lists that the database returns as JSON, and their SQL on each database.
 
-Times are RFC 3339 in UTC with microseconds, money is text. Both databases give the same values; how they space them
-and in which order the members of stored JSON come is their own.
+Times are RFC 3339 in UTC with microseconds. Money is text. The values are the same on both databases; white space and
+the order of members in stored JSON may differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(frozen=True)
 class Kind:
-    """How a column's value becomes a member of a JSON object. In the texts `{0}` is the column's expression."""
+    """The JSON form of a type of columns. In the SQL texts, `{0}` stands for the column's expression."""
 
     schema: Mapping[str, Any]
     postgres: str = "{0}"

@@ -1,6 +1,6 @@
-"""Rows of a list as JSON text, made by the database itself.
+"""Lists whose rows the database returns as JSON text.
 
-A list is read by keyset in a constant number of statements and becomes no objects on the way.
+Lists are paginated by keyset and read in a constant number of statements, without creating objects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Place = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Key:
-    """A column of the order: how a cursor keeps its value, and how the database is asked with that again."""
+    """A column by which a list is ordered, with the conversion of its value to and from a cursor."""
 
     sql: str
     #: What is selected: a text, which costs less than an object, where only the first and the last are looked at.
@@ -68,7 +68,7 @@ def by_id(sql: str) -> Key:
 
 @dataclass(frozen=True)
 class Rows:
-    """What was read, in the order it was read in: rows as JSON text, or as a model's objects."""
+    """The rows of a page, as JSON text or as model instances, in the order of the query."""
 
     found: list[Any]
     #: Of each row, the values of the order's columns.

@@ -1,6 +1,6 @@
-"""What the lists of a run's messages, tool calls and events say: columns, sources and orders.
+"""The lists of a run's messages, tool calls and events: columns, tables and order.
 
-Lists leave out what may be large; the single row has it.
+Lists omit columns that may be large. They are part of the single row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the list of runs says, row by row: columns, source, order and filters.
+"""The list of runs: columns, tables, order and filters.
 
-The list leaves out what may be large; the single row has it. No two rows share a place in its order.
+The list omits columns that may be large. They are part of the single row. The order is total.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _us(time: str) -> str:
 # An open attempt counts up to the last event.
 _HOLDS = "FROM agent_run_attempts h WHERE h.run_id = r.id"
 _HELD_UNTIL = f"COALESCE(h.ended_at, GREATEST({_LAST}, h.claimed_at))"
-_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_HELD_UNTIL} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - all ours
+_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_HELD_UNTIL} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - constants only
 _WORKED_SQLITE = (
     f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
 )
@@ -87,7 +87,7 @@ _LISTED = (
 
 
 def _counted(name: str, table: str, where: str = "run_id = r.id") -> Column:
-    return Column(name, INTEGER, f"(SELECT COUNT(*) FROM {table} WHERE {where})")  # noqa: S608 - names of ours
+    return Column(name, INTEGER, f"(SELECT COUNT(*) FROM {table} WHERE {where})")  # noqa: S608 - constants only
 
 
 _RUN = (

@@ -83,40 +83,40 @@ def _messages(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
         )
     ]
     yield from _differ("number of messages", len(frame.messages), len(stored))
-    for told, kept in zip(frame.messages, stored, strict=False):
-        if told != kept:
-            yield Mismatch(f"message {kept.position}", _said(told), _said(kept))
+    for logged, stored_row in zip(frame.messages, stored, strict=False):
+        if logged != stored_row:
+            yield Mismatch(f"message {stored_row.position}", _message_text(logged), _message_text(stored_row))
 
 
-def _said(message: MessageState) -> str:
+def _message_text(message: MessageState) -> str:
     struck = ", rolled back" if message.rolled_back else ""
     return f"{message.role} {message.ref_id} at {message.position} of step {message.step}{struck}"
 
 
 def _calls(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     """Compare status and starts of all tool calls. Planned calls have no events, so only their number is compared."""
-    told = dict(frame.calls)
+    logged_calls = dict(frame.calls)
     asked: Counter[int | None] = Counter()
     rows = AgentRunToolCall.objects.filter(run=run).order_by("step_number", "id")
     fields = ("pk", "call_id", "tool_name", "status", "starts", "step_number")
     for pk, call_id, tool_name, status, starts, step in rows.values_list(*fields):
         asked[step] += 1
-        seen = told.pop(pk, None) or ToolCallState(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
+        seen = logged_calls.pop(pk, None) or ToolCallState(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
         logged = f"{_logged(call_id, seen.call_id)} {_logged(tool_name, seen.name)}"
-        yield from _differ(f"tool call {pk}", _told(seen), f"{logged} {status}, started {starts} times")
-    for key, seen in told.items():
-        yield Mismatch(f"tool call {key}", _told(seen), "no row")
+        yield from _differ(f"tool call {pk}", _call_text(seen), f"{logged} {status}, started {starts} times")
+    for key, seen in logged_calls.items():
+        yield Mismatch(f"tool call {key}", _call_text(seen), "no row")
     for step in sorted({*asked, *frame.asked}, key=lambda s: s or 0):
         yield from _differ(f"tool calls of step {step}", frame.asked[step], asked[step])
 
 
-def _told(call: ToolCallState) -> str:
+def _call_text(call: ToolCallState) -> str:
     return f"{call.call_id} {call.name} {call.status}, started {call.starts} times"
 
 
-def _logged(stored: str, told: str) -> str:
+def _logged(stored: str, logged: str) -> str:
     """Return a stored value as it is in the log, where secrets are redacted."""
-    return stored if stored == told else str(REDACTOR.clean(stored)[0])
+    return stored if stored == logged else str(REDACTOR.clean(stored)[0])
 
 
 def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:

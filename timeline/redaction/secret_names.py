@@ -255,8 +255,8 @@ def _is_password(value: str, *, quoted: bool, tight: bool) -> bool:
     if len(value) < 4 or len(set(value[:_LOOK])) < 2 or TEMPLATE.match(value) or value.lower() in _NO_PASSWORD:
         return False
     if quoted:
-        told = " " in value and _SENTENCE.search(value)
-        return value[0] not in " ,)+:}]" and not told and not _CALL.match(value)
+        is_sentence = " " in value and _SENTENCE.search(value)
+        return value[0] not in " ,)+:}]" and not is_sentence and not _CALL.match(value)
     if _CODE.match(value) or _PATH.match(value):
         return False
     return tight or (len(value) >= 6 and not _WORDS.fullmatch(value))

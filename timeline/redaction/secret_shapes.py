@@ -65,7 +65,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         (
             _shape("github_token", "gh[oprsu]_", r"[A-Za-z0-9]{20,}+"),
             _shape("github_token", "github_pat_", r"[A-Za-z0-9_]{20,}+"),
-            # A key's prefix is no secret: it says who did something.
+            # The prefix of an API key is not a secret: it identifies the key, for example in the audit trail.
             _shape("agentops_key", "aok_", rf"(?!(?:live|test)_[0-9A-Za-z]{{12}}(?!{_WORD})){_WORD}{{16,}}+"),
         ),
     ),
@@ -96,7 +96,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         ),
     ),
 )
-# What a stream must wait for: a token that goes on to the end of what came, or the beginning of its prefix.
+# What a stream holds back: a token, or the start of a prefix, that extends to the end of the text.
 _PREFIXES = (
     *("sk-", "pk-lf-", "glpat-", "xapp-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "aok_"),
     *("AKIA", "ASIA", "ABIA", "ACCA", "AIza", "EAAA", "EAAC", "EAAM", "AKCp", "LTAI", "SK", "SG.", "eyJ"),

@@ -78,7 +78,7 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("R8", "a waiting or paused run has a known reason, and a timed wait has a time", f"""
         SELECT id FROM native WHERE (status = 'waiting' AND status_reason NOT IN ({_quoted(WaitReason)}))
             OR (status = 'paused' AND status_reason NOT IN ({_quoted(PauseReason)}))
-            OR (status = 'waiting' AND status_reason IN ({_quoted(TIMED)}) AND not_before IS NULL)"""),  # noqa: S608 - words of enums
+            OR (status = 'waiting' AND status_reason IN ({_quoted(TIMED)}) AND not_before IS NULL)"""),  # noqa: S608 - values of enums
     Invariant("U1", "the usage of each model response, including rolled-back ones, is counted once", """
         SELECT q.run_id, 'step ' || q.step_number FROM (
             SELECT run_id, step_number, 1 AS n FROM messages WHERE role = 'assistant'
