@@ -17,12 +17,12 @@ from django.conf import settings  # noqa: E402
 from agentops.http.forwarded import ForwardedClient  # noqa: E402
 from agentops.http.threaded import ThreadedDjango  # noqa: E402
 from agentops.http.utf8_requests import AsgiRequest  # noqa: E402
-from timeline.live.server import Door, LiveServer  # noqa: E402
+from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 
 if "agentops.http.protocol" not in sys.modules:
     logging.getLogger(__name__).warning(
         "this server limits neither the time that clients take nor their connections: use `agentops serve`"
     )
-Door.request_class = AsgiRequest
+StreamRequestHandler.request_class = AsgiRequest
 live_server = LiveServer(ThreadedDjango())
 application = ForwardedClient(live_server, settings.FORWARDED_ALLOW_IPS)

@@ -1,1 +1,1 @@
-"""The measurements: each compares ours with a peer or a physical limit in the same run and prints the ratio."""
+"""Benchmarks. Each compares agentops with a peer or a physical limit in the same run and prints the ratio."""

@@ -1,4 +1,4 @@
-"""`python -m bench [NAME…] [--quick]`: runs the benchmarks and prints their tables; the exit code judges nothing."""
+"""`python -m bench [NAME…] [--quick]`: run benchmarks and print tables. Missed goals do not change the exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _asked() -> argparse.Namespace:
         "names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)} (all of these), {', '.join(EXTRA)}"
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and no run of 5,000 steps")
-    parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's programs")
+    parser.add_argument("--no-peers", action="store_true", help="do not install and run peers")
     parser.add_argument(
         "--steps",
         type=int,

@@ -1,4 +1,4 @@
-"""The append: against what Postgres can take at all, on one hot log, and on tables without statistics (G6)."""
+"""Appends to the event log, compared with bare PostgreSQL: one connection, one busy log, and empty tables (G6)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Append = Callable[[list[str]], Any]
 
 
 def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
-    heading("append: events of ~300 B with the sender's ids, one commit a batch")
+    heading("append: events of ~300 B with event IDs, one commit per batch")
     with place.connect() as connection:
         # The cases decide when statistics are made.
         connection.execute("ALTER TABLE agent_run_events SET (autovacuum_enabled = off)")
@@ -98,7 +98,7 @@ def one_connection(place: Place, batch: int, rounds: int, events: int) -> None:
 
 
 def hot_log(place: Place, writers: Writers, batch: int, rounds: int, seconds: float) -> None:
-    """8 writers on one log, which stand in line for its row, against 8 writers on 50 logs."""
+    """Compare 8 writers on one log, which wait for its row lock, with 8 writers on 50 logs."""
     logs = made_logs(place, LOGS)
     _twins(place)
     settle(place)
@@ -120,7 +120,7 @@ def hot_log(place: Place, writers: Writers, batch: int, rounds: int, seconds: fl
 
 
 def emptied_table(place: Place, writers: Writers, logs: int, rounds: int, seconds: float) -> None:
-    """Sessions that planned on an empty table: the same sessions after TRUNCATE, and again after ANALYZE."""
+    """Measure sessions with query plans for empty tables: after TRUNCATE, and again after ANALYZE."""
     order = Order(made_logs(place, logs), 100, seconds)
     emptied: list[float] = []
     analysed: list[float] = []

@@ -1,6 +1,6 @@
-"""The pages in Chromium: from the commit to the row, from the click on Start to the first step (G12), a long run (G13).
+"""The pages in Chromium: from a commit to the row, from Start to the first step (G12), and a long run (G13).
 
-Nobody else's program does the same, so each figure is judged by the goal itself. Prints idle memory too (G15).
+The figures are compared with goals, because there is no peer. Prints idle memory too (G15).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ WHOLE = 1000
 
 
 def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
-    heading("browser: Chromium without a window, on an idle machine")
+    heading("browser: headless Chromium on an idle machine")
     if chromium() is None:
-        show(Row("everything in the browser", "-", "there is no Chromium"))
+        show(Row("all browser benchmarks", "-", "Chromium is not installed"))
         return
     small = steps < WHOLE
     clicks = 1 if small else 4 if quick else 25
@@ -50,7 +50,7 @@ def idle_memory(what: str, stack: Stack, limit: float) -> None:
 
 
 def starts(what: str, stack: Stack, clicks: int, limit: float) -> None:
-    """Click Start again and again, each time when the run before has ended."""
+    """Click Start repeatedly, each time after the previous run has ended."""
     with reading(stack) as reader:
         for _ in range(WARM_UP):
             reader.start_a_run()
@@ -62,7 +62,7 @@ def starts(what: str, stack: Stack, clicks: int, limit: float) -> None:
 
 
 def rows(place: Place, stack: Stack, samples: int) -> None:
-    """From the commit of an event by another process to its row in an open page."""
+    """Measure the time from the commit of an event in another process to its row in an open page."""
     run_id, before = fresh_run()
     with own_publisher(place) as publisher, reading(stack) as reader:
         reader.open_run(str(run_id))
@@ -88,7 +88,7 @@ def _waits(reader: Reader, publisher: Publisher, run_id: UUID, before: int, samp
 
 
 def _parts(made: Sequence[Start]) -> str:
-    """Where the time goes, by medians."""
+    """Return the medians of the parts of the time, as text."""
     parts = {
         "form answered": mid([start.posted for start in made]),
         "page answered": mid([start.answered for start in made]),

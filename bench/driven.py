@@ -1,6 +1,6 @@
-"""Runs as the product makes them: created by `runs.lifecycle.creation`, driven by one worker on the `fixture` provider.
+"""Runs executed as in production: created by `runs.lifecycle.creation`, executed by a worker on the `fixture` provider.
 
-Imports the product, so it is imported after `place.prepared` has set Django up.
+Import it after `place.prepared` has set Django up, because it imports the product.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from runs.worker.worker import Worker
 
 
 def nobody() -> None:
-    """Nobody else has a turn."""
+    """Do nothing between windows."""
 
 
 @dataclass
 class Clock:
-    """When each model call began and the run was done, without the time in which others had their turn."""
+    """Records the start of each model call and the end of the run, without the time used by others in between."""
 
     marks: list[float] = field(default_factory=list)
     away: float = 0.0
@@ -53,12 +53,12 @@ class Driven:
         return len(self.marks) - 1
 
     def windows(self, size: int) -> list[float]:
-        """Seconds of each `size` steps."""
+        """Return the seconds of each window of `size` steps."""
         return [self.marks[at + size] - self.marks[at] for at in range(0, self.steps - size + 1, size)]
 
 
 def drive(worker: Worker, fixture: str, *, steps: int, window: int = 0, others: Callable[[], None] = nobody) -> Driven:
-    """A new run of the fixture, driven to its end on this thread; after each `window` steps `others` have a turn."""
+    """Execute a new run of the fixture on this thread. `others` is called after each `window` steps."""
     run = _created(fixture, steps)
     began = time.perf_counter()
     with _marking(window, others) as clock:
@@ -76,7 +76,7 @@ def drive(worker: Worker, fixture: str, *, steps: int, window: int = 0, others: 
 
 @contextmanager
 def working() -> Iterator[Worker]:
-    """One worker that drives one run at a time."""
+    """Yield a worker that executes one run at a time."""
     worker = Worker(concurrency=1)
     try:
         yield worker
@@ -102,7 +102,7 @@ def _created(fixture: str, steps: int) -> AgentRun:
 
 @contextmanager
 def _marking(window: int, others: Callable[[], None]) -> Iterator[Clock]:
-    """Notes when the provider is asked, which happens on the thread that drives."""
+    """Record the calls of the provider, which happen on the thread of the worker."""
     provider: Any = providers.get("fixture")
     clock = Clock()
     plain = provider.open

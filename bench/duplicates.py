@@ -1,4 +1,4 @@
-"""Eight senders of the same events at once (G7): nothing fails, nothing is lost, nothing is stored twice."""
+"""Eight concurrent senders of the same events (G7): no errors, no lost events, no duplicates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SENDERS = PROCESSES * THREADS
 
 
 def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
-    heading("duplicates: 8 senders of the same event ids, repeats inside batches too")
+    heading("duplicates: 8 senders of the same event IDs, with repeats within batches")
     events = max(int((4_000 if quick else 20_000) * min(steps / 1000, 1)), 100)
     with writing() as writers:
         for what, batch, shuffled in (
@@ -31,7 +31,7 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
 
 
 def _lists(ids: Sequence[str], batch: int, *, shuffled: bool) -> list[list[list[str]]]:
-    """What each sender sends: every id, in batches some of whose events come twice."""
+    """Return the batches of each sender: all IDs, with repeats within batches."""
     lists = []
     for sender in range(SENDERS):
         source = random.Random(sender)

@@ -1,6 +1,6 @@
-"""A run of 50,000 events in the browser (G13): its first paint, its weight, and its memory while it is followed.
+"""A run of 50,000 events in the browser (G13): first paint, page weight, and memory while following it.
 
-`python -m bench follow` follows for ten minutes; as a part of `browser` it is one.
+`python -m bench follow` follows for ten minutes; as part of `browser`, for one minute.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FIRST_SIZE = 100
 
 
 def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
-    heading("follow: a tab that follows a run of 50,000 events for ten minutes")
+    heading("follow: a tab follows a run of 50,000 events for ten minutes")
     if chromium() is None:
-        show(Row("everything in the browser", "-", "there is no Chromium"))
+        show(Row("all browser benchmarks", "-", "Chromium is not installed"))
         return
     with scaled(place, workers=0) as stack:
         long_page(place, stack, events=50_000, seconds=30 if quick else 600)
@@ -63,7 +63,7 @@ def _judge_visits(what: str, visits: list[Visit]) -> None:
 
 
 def _followed(reader: Reader, publisher: Publisher, run_id: str, seconds: int) -> tuple[Memory, Memory]:
-    """Memory when the page is full, and after it has followed for so long."""
+    """Return the memory of the page after loading, and after following for some time."""
     publisher.publish(run_id, bursts=FIRST // FIRST_SIZE, rate=RATE / 2, size=FIRST_SIZE)
     reader.page.wait_for_timeout(2000)
     before = reader.memory()

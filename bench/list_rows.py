@@ -1,6 +1,6 @@
-"""A project with very many runs, and one run with as many events: made by the database itself.
+"""Generates a project with very many runs, and one run with as many events, in SQL.
 
-Imports the product's actions, so it is imported after `place.prepared` has set Django up.
+Import it after `place.prepared` has set Django up, because it imports the product.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Filled:
 
 
 def fill(place: Place, count: int) -> Filled:
-    """Rows of one project; nothing checks foreign keys meanwhile, and no commit waits for the disk."""
+    """Generate the rows of a project, without foreign key checks and without synchronous commits."""
     from agentops.projects.access import SYSTEM
     from agentops.projects.keys import create_key
     from agentops.projects.memberships import create_project
@@ -87,7 +87,7 @@ def fill(place: Place, count: int) -> Filled:
 
 
 def _step() -> dict[str, Any]:
-    """The events of one step, as columns."""
+    """Return the events of one step as columns."""
     from bench.long_run import events_of_step
 
     types, payloads = zip(*events_of_step(0), strict=True)

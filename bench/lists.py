@@ -1,7 +1,7 @@
-"""Lists over very many rows: against the bare query and against Django REST framework (G8); and how long the slowest
-of a hundred answers takes at that size (G16).
+"""Lists over very many rows, compared with the bare query and Django REST framework (G8), and the slowest of a hundred
+responses at that size (G16).
 
-One client on the loopback, one server process each, in short turns, so that all have the same weather.
+One client and one server process each, on the loopback interface, in short turns under equal conditions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading(f"lists: pages of {PAGE} in the middle of {count:,} rows, 1 client")
     began = time.monotonic()
     filled = fill(place, count)
-    note(f"{count:,} runs and {count:,} events in one log, made in {time.monotonic() - began:.0f} s")
+    note(f"{count:,} runs and {count:,} events in one log, generated in {time.monotonic() - began:.0f} s")
     with (
         _served(place, "bench.wsgi_site:application") as ours,
         _served(place, "bench.peers.drf_site:application") as drf,
@@ -75,7 +75,7 @@ def _compare(name: str, asked: dict[str, Ask], turns: int) -> None:
 
 
 def _timed(asked: dict[str, Ask], turns: int) -> dict[str, list[float]]:
-    """Milliseconds of each, in turns of all places; the first turn is for warming up."""
+    """Return the milliseconds of each request, in turns. The first turn is a warm-up."""
     took: dict[str, list[float]] = {who: [] for who in asked}
     for turn in range(turns + 1):
         for who, ask in asked.items():
@@ -113,7 +113,7 @@ def _lists(place: Place, filled: Filled, ours: Client, drf: Client) -> list[tupl
 
 
 def _slowest(filled: Filled, ours: Client, turns: int) -> None:
-    """Everything that a reader of a long history opens, as program and as person."""
+    """Measure all requests of a reader of a long history, in the API and on pages."""
     middle = filled.count // 2
     run = f"{RUNS}/{filled.long_run}"
     urls = {
@@ -135,7 +135,7 @@ def _slowest(filled: Filled, ours: Client, turns: int) -> None:
 
 
 def _took(client: Client, url: str, times: int) -> list[float]:
-    """Milliseconds of each, but for the first two."""
+    """Return the milliseconds of each request except the first two."""
     took = []
     for _ in range(times + 2):
         began = time.perf_counter()
@@ -145,7 +145,7 @@ def _took(client: Client, url: str, times: int) -> list[float]:
 
 
 class Client:
-    """One connection that stays open, and little else: what a client costs must not be what is measured."""
+    """A minimal HTTP client with one persistent connection, so that its own cost is small."""
 
     def __init__(self, program: Program, filled: Filled | None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", program.port), 30)

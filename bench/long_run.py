@@ -1,6 +1,6 @@
-"""A run of as many events as one likes: model turns that stream, and tool calls, in the order of the product's own.
+"""Generates a run of any number of events: model turns with deltas, and tool calls, in the order of real runs.
 
-Imports the product, so it is imported after Django was set up.
+Import it after Django was set up, because it imports the product.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fill(log_id: UUID, count: int) -> None:
 
 
 def entry(number: int) -> Entry:
-    """The event of that number, from 1 on. Its texts are made up: they need not be looked through for secrets."""
+    """Return event `number`, counted from 1. Its texts are generated and need no redaction."""
     step, place = divmod(number - 1, PER_STEP)
     type_, told = events_of_step(step % STEPS)[place]
     return Entry(told, type_, step=step, clean=True)
@@ -42,7 +42,7 @@ def entry(number: int) -> Entry:
 
 @lru_cache(maxsize=STEPS)
 def events_of_step(step: int) -> list[tuple[EventType, dict[str, Any]]]:
-    """Of one step. What the product keeps in rows of its own stands in the payloads, as an external runner sends it."""
+    """Return the events of one step. Contents are in the payloads, as for external runs."""
     said = _steps()[step]
     call = {"call_id": said.call_id, "tool_name": said.tool}
     counts = {"input_tokens": 1800 + step, "output_tokens": 260, "duration_ms": 3400, "finish_reason": "tool_use"}

@@ -1,6 +1,6 @@
-"""Appends events to a run as the product does, from a process of its own, at the pace that it is told.
+"""Appends events to a run, from its own process and at a given pace.
 
-By default the same small event again and again; called with "steps", those of bench/long_run.py.
+By default it repeats a small event. With the argument "steps" it appends the events of bench/long_run.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
         entries = [entry(number) for number in numbers]
         began = time.monotonic_ns()
         with transaction.atomic():
-            # Registered before the append registers its ring: the moment between the commit and the ring.
+            # Registered before the append registers its notification, so that it runs between commit and notification.
             transaction.on_commit(lambda: committed.append(time.monotonic_ns()))
             log.append(UUID(target), entries, source=Source.INGEST)
         return [(began, committed[0])] * len(numbers)

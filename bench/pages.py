@@ -1,6 +1,6 @@
-"""The product's pages in Chromium, as a reader has them, and the times that bench/observe.js notes there.
+"""The product's pages in Chromium, and the times that bench/observe.js records in them.
 
-Knows the pages by their addresses and ids alone.
+Uses only URLs and element IDs of the pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 1280, 900
 
 @dataclass(frozen=True)
 class Start:
-    """Milliseconds from the click on Start to …"""
+    """Milliseconds from the click on Start to the stages of the run."""
 
     #: … the request for the run's page, which begins when the form's answer has come.
     posted: float
@@ -42,7 +42,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Visit:
-    """A page that was opened with an empty cache: milliseconds from the request, bytes as they were transferred."""
+    """A page opened with an empty cache: milliseconds since the request, and transferred bytes."""
 
     answered: float
     painted: float
@@ -53,14 +53,14 @@ class Visit:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the page's JavaScript after a collection."""
+    """The JavaScript memory of a page after a garbage collection."""
 
     heap_mb: float
     nodes: int
 
 
 class Reader:
-    """Somebody who is signed in, with one tab."""
+    """A signed-in user with one tab."""
 
     def __init__(self, page: Page, stack: Stack) -> None:
         self.page = page
@@ -73,7 +73,7 @@ class Reader:
         page.wait_for_url(lambda url: "/login" not in url)
 
     def start_a_run(self) -> Start:
-        """Fills in the form, clicks Start, and sees the run through to its end."""
+        """Fill in the form, click Start and wait for the end of the run."""
         page = self.page
         page.goto(f"{self._stack.url}/p/{PROJECT}/runs/new?agent={AGENT}")
         page.fill("#start-prompt", "Look at the whole list.")
@@ -121,12 +121,12 @@ class Reader:
         return Visit(**noted)
 
     def rows(self) -> dict[int, float]:
-        """When each event's row came into the page, in seconds since the epoch."""
+        """Return when the row of each event appeared in the page, in seconds since the epoch."""
         noted: dict[str, float] = self.page.evaluate("() => bench.rows")
         return {int(seq): at / 1000 for seq, at in noted.items()}
 
     def newest(self) -> int:
-        """The last event that the page says it has."""
+        """Return the sequence number of the last event in the page."""
         return int(self.page.get_attribute("#timeline", "data-last") or 0)
 
     def memory(self) -> Memory:
@@ -139,7 +139,7 @@ class Reader:
 
     @contextmanager
     def _protocol(self) -> Iterator[CDPSession]:
-        """Chromium's own protocol, for what Playwright has no word for."""
+        """A session of the Chrome DevTools Protocol, for what Playwright does not support."""
         session = self.page.context.new_cdp_session(self.page)
         try:
             yield session
@@ -148,13 +148,13 @@ class Reader:
 
 
 def chromium() -> str | None:
-    """The distribution's."""
+    """Return the path of the installed Chromium."""
     return os.environ.get("BENCH_CHROMIUM") or shutil.which("chromium")
 
 
 @contextmanager
 def reading(stack: Stack) -> Iterator[Reader]:
-    """Chromium without a window. Django's database cannot be used meanwhile on this thread: Playwright has a loop."""
+    """Open headless Chromium. Django's database cannot be used on this thread: Playwright runs an event loop."""
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)

@@ -1,7 +1,7 @@
-"""What a page of the runs list costs its server: processor time of the whole request, beside Django's own ListView with
-one flat template over the same runs, which knows no sessions, roles, filters, secrets or words for people.
+"""The server's CPU time for a page of the runs list, compared with Django's ListView and one flat template over the
+same runs, without sessions, roles, filters and redaction.
 
-Both in this process and in turns; the best of each, since others use the machine too.
+Both run in this process in turns. The best time of each counts, because other processes use the machine too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLAT = """<!doctype html><title>Runs</title><table>{% for run in object_list %}<
 
 
 def compare(filled: Filled) -> None:
-    """Needs Django set up, and the runs of bench/list_rows.py."""
+    """Compare both. Needs Django set up, and the runs of bench/list_rows.py."""
     ours, flat = _ours(filled), _flat(filled)
     took: dict[str, list[float]] = {"ours": [], "flat": []}
     for _ in range(TURNS):
@@ -38,7 +38,7 @@ def compare(filled: Filled) -> None:
     mine, bare = min(took["ours"]), min(took["flat"])
     what = f"page of {PAGE} runs, processor time, against a ListView"
     show(Row(what, f"{mine:.1f} ms", f"{bare:.1f} ms", mine / bare, at_most=GOAL))
-    note(f"{1000 / mine:.0f} such pages in a second of one processor")
+    note(f"{1000 / mine:.0f} such pages per second of CPU time")
 
 
 def _ours(filled: Filled) -> Callable[[], None]:

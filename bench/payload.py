@@ -1,6 +1,6 @@
-"""What the benchmarked runs say: texts that compress like prose (repeated text would flatter whoever stores it).
+"""The texts of benchmarked runs, which compress like prose: repeated text would favour stores that compress.
 
-Pure: the same seed gives the same texts to everyone who is measured.
+The same seed gives the same texts to everything that is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROMPT = "Work through the whole list and report what you find."
 
 @dataclass(frozen=True)
 class Step:
-    """One turn: the model says `text` and asks for a tool with `arguments`, which answers `output`."""
+    """One turn: the model responds with `text` and a tool call with `arguments`; the tool returns `output`."""
 
     call_id: str
     text: str
@@ -29,12 +29,12 @@ class Step:
 
     @property
     def size(self) -> int:
-        """Bytes that somebody said: what any store has to keep."""
+        """Return the size of the contents in bytes, which any store has to keep."""
         return sum(len(said.encode()) for said in (self.text, json.dumps(self.arguments), self.output))
 
 
 class Prose:
-    """Sentences over a made-up vocabulary whose words are as unevenly frequent as those of a language."""
+    """Sentences over a generated vocabulary with the word frequencies of natural language."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -71,7 +71,7 @@ def steps(count: int, *, size: int = 1000, seed: int = 7) -> list[Step]:
 
 
 def write_fixture(folder: Path, name: str, turns: list[Step]) -> None:
-    """The turns as a recording that the `fixture` provider and the recorded tools play."""
+    """Write the turns as a fixture for the `fixture` provider."""
     calls: list[dict[str, Any]] = [_call(turn) for turn in turns]
     calls[0]["input"]["prompt"] = PROMPT
     calls.append({"end": True})
@@ -79,7 +79,7 @@ def write_fixture(folder: Path, name: str, turns: list[Step]) -> None:
 
 
 def write_plain(path: Path, turns: list[Step]) -> None:
-    """The turns for a peer, whose process has nothing of ours."""
+    """Write the turns for a peer, whose process does not import agentops."""
     path.write_text(json.dumps([asdict(turn) for turn in turns]))
 
 

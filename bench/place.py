@@ -1,6 +1,6 @@
-"""Where the benchmarks run: databases and folders of their own, made before Django reads its settings.
+"""The databases and folders of the benchmarks, created before Django reads its settings.
 
-Nothing of ours is imported above `prepare`.
+Imports nothing of agentops before `prepared`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Place:
     folder: Path
 
     def connect(self) -> psycopg.Connection:
-        """A plain connection: what a program without us would have."""
+        """Open a plain psycopg connection."""
         return psycopg.connect(self.url, autocommit=True)
 
     def port(self) -> int:
-        """Of the database's server."""
+        """Return the port of the database server."""
         return urlsplit(self.url).port or 5432
 
     def fixtures(self) -> Path:
@@ -43,7 +43,7 @@ class Place:
 
 @contextmanager
 def prepared() -> Iterator[Place]:
-    """A migrated database, Django set up on it, and folders; all of it gone afterwards."""
+    """A migrated database, with Django set up, and folders. All are deleted afterwards."""
     url = os.environ.get("BENCH_DATABASE_URL", DEFAULT_URL)
     folder = Path(tempfile.mkdtemp(prefix="agentops-bench-"))
     place = Place(url, folder)
@@ -59,7 +59,7 @@ def prepared() -> Iterator[Place]:
 
 @contextmanager
 def database(url: str) -> Iterator[str]:
-    """An empty database of the URL's name: one that is left over from an earlier run is dropped."""
+    """An empty database. One that is left over from an earlier run is dropped."""
     name = urlsplit(url).path.lstrip("/")
     _drop(url, name)
     _execute(url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -70,18 +70,18 @@ def database(url: str) -> Iterator[str]:
 
 
 def sibling(url: str, suffix: str) -> str:
-    """The URL of a database beside ours, for a peer."""
+    """Return the URL of another database on the same server, for a peer."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"{parts.path}_{suffix}"))
 
 
 def redis_url() -> str:
-    """A Redis database for the benchmarks with processes that must hear of each other."""
+    """Return the URL of a Redis database, for benchmarks with several processes."""
     return os.environ.get("BENCH_REDIS_URL", DEFAULT_REDIS_URL)
 
 
 def empty(place: Place) -> None:
-    """No run is left, and the tables are as small as new ones."""
+    """Delete all runs, and shrink the tables to their initial size."""
     with place.connect() as connection:
         found = connection.execute(
             "SELECT quote_ident(tablename) FROM pg_tables"
@@ -93,7 +93,7 @@ def empty(place: Place) -> None:
 
 
 def settle(place: Place) -> None:
-    """Dead rows and dirty pages of what was measured before are not the next one's to clean up."""
+    """Vacuum and checkpoint, so that the next measurement does not pay for the previous one."""
     with place.connect() as connection:
         connection.execute("VACUUM ANALYZE")
         connection.execute("CHECKPOINT")

@@ -1,6 +1,6 @@
-"""Programs under measurement: started on the loopback, looked at through /proc, ended with their children.
+"""Programs under measurement: started on the loopback interface, measured through /proc, ended with their children.
 
-Knows nothing of ours.
+Imports nothing of agentops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ESTABLISHED = "01"
 
 
 class NotStarted(Exception):
-    """The program ended, or does not answer; with the last line that it wrote."""
+    """The program ended or does not respond. The message is the last line of its output."""
 
 
 class Program:
@@ -51,7 +51,7 @@ class Program:
         return found
 
     def cpu_s(self) -> float:
-        """Processor time, user and system, since the start."""
+        """Return the user and system CPU time since the start, in seconds."""
         return sum(self._each(_cpu_s))
 
     def threads(self) -> int:
@@ -61,7 +61,7 @@ class Program:
         return sum(self._each(_rss_mib))
 
     def connections(self, port: int) -> int:
-        """Open connections of this program to that port."""
+        """Return the number of open connections of the program to the port."""
         sockets = _sockets_to(port)
         return int(sum(self._each(lambda pid: len(sockets & _open_sockets(pid)))))
 
@@ -69,7 +69,7 @@ class Program:
         return self._popen.poll() is None
 
     def kill(self) -> None:
-        """SIGTERM, and SIGKILL for what is left after a while, to it and everything that it started."""
+        """Send SIGTERM to the program and its children, and SIGKILL to those left after a while."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
@@ -90,7 +90,7 @@ class Program:
 def running(
     command: Sequence[str | Path], environment: Mapping[str, str], output: Path, *, port: int = 0
 ) -> Iterator[Program]:
-    """The program, once it answers on `port` (0: it has none)."""
+    """Start the program and wait until it responds on `port` (0: it has none)."""
     with output.open("wb") as stream:
         popen = subprocess.Popen(
             command,
@@ -117,7 +117,7 @@ def free_port() -> int:
 
 
 def uvicorn(python: str | Path, application: str, port: int, *more: str) -> list[str | Path]:
-    """One server process, the same for everybody."""
+    """Return the command of one uvicorn server process, with the same options for all."""
     flags = (
         f"--host 127.0.0.1 --port {port} --loop uvloop --http httptools --no-access-log --log-level warning"
         " --timeout-graceful-shutdown 2"
@@ -126,12 +126,12 @@ def uvicorn(python: str | Path, application: str, port: int, *more: str) -> list
 
 
 def site(port: int) -> list[str | Path]:
-    """One process of `agentops serve`."""
+    """Return the command of one process of `agentops serve`."""
     return [Path(sys.executable).with_name("agentops"), "serve", "--port", str(port)]
 
 
 def _end_with_us() -> None:
-    """In the child: also a benchmark that is killed leaves no server behind."""
+    """Called in the child: end it together with the benchmark, even if that is killed."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -157,7 +157,7 @@ def _rss_mib(pid: int) -> float:
 
 
 def _sockets_to(port: int) -> set[str]:
-    """Inodes of the machine's sockets that are connected to the port."""
+    """Return the inodes of the sockets that are connected to the port."""
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:

@@ -1,6 +1,6 @@
-"""Where the CPU time of a driven step goes: cProfile of the thread that drives, on its CPU clock.
+"""A profile of a run by cProfile, in CPU time of the worker's thread.
 
-Time spent waiting, for Postgres or for the model, is not in it.
+Time spent waiting for PostgreSQL or the model is not included.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
             measured = driven.drive(worker, "profiled", steps=steps)
         finally:
             profile.disable()
-    note(f"{steps} driven steps under cProfile, which makes them slower: {steps / measured.seconds:.0f} steps/s")
+    note(f"{steps} steps under cProfile, which slows them down: {steps / measured.seconds:.0f} steps/s")
     pstats.Stats(profile).sort_stats("tottime").print_stats(40)

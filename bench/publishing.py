@@ -1,4 +1,4 @@
-"""The publishers of bench/peers/pacing.py, seen from the benchmark: a process each, told what to publish."""
+"""Controls the publishers of bench/peers/pacing.py, one process each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Publisher:
         self.title = str(self._answer()["title"])
 
     def publish(self, target: str, *, bursts: int, rate: float, size: int = 1) -> Stamps:
-        """The next numbers of the target: `rate` bursts a second, of `size` events; when each was published."""
+        """Publish `rate` bursts of `size` events per second, and return the time of each."""
         first = self._next.get(target, 1)
         self._next[target] = first + bursts * size
         order = {"target": target, "first": first, "bursts": bursts, "size": size, "rate": rate}
@@ -32,7 +32,7 @@ class Publisher:
         return {first + at: (began, seen) for at, (began, seen) in enumerate(self._answer()["stamps"])}
 
     def skip(self, target: str, numbers: int) -> None:
-        """Somebody else has published the first ones."""
+        """Skip the first numbers, which another publisher has used."""
         self._next[target] = numbers + 1
 
     def published(self, target: str) -> int:

@@ -1,6 +1,6 @@
-"""The table that every benchmark prints: one row a case, judged by its ratio alone.
+"""The table that every benchmark prints: one row per case, judged by its ratio.
 
-Absolute figures are for orientation: they differ from machine to machine, and from minute to minute.
+Absolute figures depend on the machine and its load.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WIDTHS = (46, 20, 40, 7, 9, 7)
 
 @dataclass(frozen=True)
 class Row:
-    """A case. Without a goal it is printed and not judged; with a text for `ratio` it could not be measured."""
+    """A case. Without a goal it is not judged. A text as `ratio` says why it could not be measured."""
 
     what: str
     ours: str
@@ -52,7 +52,7 @@ def show(row: Row) -> None:
 
 
 def note(text: str) -> None:
-    """A remark or a line of a break-down, which is not a case."""
+    """Print a remark, or a line of a breakdown."""
     print(f"   {text}", flush=True)
 
 
@@ -61,7 +61,7 @@ def mid(values: list[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` percent of them do not exceed; NaN without any."""
+    """Return the value that `share` percent of the values do not exceed, or NaN for no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))] if ordered else nan
 

@@ -1,8 +1,8 @@
-"""The limit of a durable step: plain psycopg writes the rows that a driven run left, in the same commits.
+"""The limit of a durable step: plain psycopg writes the same rows as a run, in the same commits.
 
-The rows are read back from the tables, grouped by the transaction that wrote them (xmin), given fresh ids, and
-written into another run: one connection, one pipeline a commit, prepared statements, JSON as text made before.
-What it does not do is what a step is besides its rows: asking the model, deciding, redacting, serialising.
+The rows of a run are read from the tables, grouped by transaction (xmin), and written with new IDs to another run:
+one connection, one pipeline per commit, prepared statements, JSON serialised in advance. Not included is the rest of a
+step: calling the model, deciding, redacting and serialising.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Values = dict[str, Any]
 
 @dataclass
 class Commit:
-    """What one transaction wrote: parameters, ready for `executemany`."""
+    """The rows of one transaction, as parameters for `executemany`."""
 
     inserts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
     count: tuple[Any, ...] | None = None
@@ -55,7 +55,7 @@ class Commit:
 
 
 class Writer:
-    """Writes the commits of a run one after the other, as many steps at a time as it is asked for."""
+    """Writes the commits of a run in order, a given number of steps at a time."""
 
     def __init__(
         self, connection: psycopg.Connection, target: UUID, statements: dict[str, str], commits: list[Commit]
@@ -71,7 +71,7 @@ class Writer:
         return self._done == len(self._commits)
 
     def steps(self, count: int) -> float:
-        """Write the next steps; the seconds it took."""
+        """Write the next steps, and return the seconds."""
         began = time.perf_counter()
         begun = 0
         while self._done < len(self._commits):
@@ -100,7 +100,7 @@ class Writer:
 
 
 class CompactWriter(Writer):
-    """The same commits, each as one statement (data-modifying CTEs): the fewest round trips that SQL allows."""
+    """Writes each commit as one statement (data-modifying CTEs), with the fewest possible round trips."""
 
     def commit(self, commit: Commit) -> None:
         parts: list[tuple[str, tuple[Any, ...]]] = []
@@ -118,7 +118,7 @@ class CompactWriter(Writer):
 
 
 class SameRows:
-    """The rows of a driven run, written again by plain psycopg."""
+    """The rows of a run, to be written again with plain psycopg."""
 
     def __init__(self, place: Place, run_id: UUID) -> None:
         self._place = place
@@ -131,7 +131,7 @@ class SameRows:
 
     @contextmanager
     def writer(self, kind: type[Writer] = Writer) -> Iterator[Writer]:
-        """Ready to write all of it once, into a new run."""
+        """Return a writer for a new run."""
         target = uuid7()
         commits = list(self._commits(target))
         first = next(index for index, commit in enumerate(commits) if commit.is_turn)
@@ -146,7 +146,7 @@ class SameRows:
                 self._check(connection, target, commits[last].last_seq)
 
     def _check(self, connection: psycopg.Connection, target: UUID, last_seq: int) -> None:
-        """Raise where what was written is not what the run left."""
+        """Raise if the written rows differ from those of the run."""
         for table, (owner, _) in INSERTED.items():
             upto = f"AND seq <= {last_seq}" if table == "agent_run_events" else ""
             found = connection.execute(
@@ -168,7 +168,7 @@ class SameRows:
         return [(row["xmin"], {name: row[name] for name in kept}) for row in rows]
 
     def _commits(self, target: UUID) -> Iterator[Commit]:
-        """The transactions in the order of the log: each of them appended to it."""
+        """Yield the transactions in the order of the log. Each of them appended to it."""
         fresh = self._fresh_ids(target)
         by_xmin: dict[str, Commit] = {}
         events = sorted(self._rows["agent_run_events"], key=lambda item: item[1]["seq"])
@@ -205,7 +205,7 @@ class SameRows:
         commit.inserts.setdefault(table, []).append(_mapped(row.values(), fresh))
 
     def _open_run(self, connection: psycopg.Connection, target: UUID) -> None:
-        """The log and the run themselves, copied from those of the driven run with their counters at nought."""
+        """Copy the run and its log, with their counters at 0."""
         zero = dict.fromkeys((*TOKENS, "step_count", "last_seq"), 0)
         for table in ("timeline_log", "agent_runs"):
             cursor = connection.execute(f"SELECT * FROM {table} WHERE id = %s", (self._source,))

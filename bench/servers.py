@@ -1,7 +1,7 @@
-"""What serving pages and API costs: `agentops serve` against granian by WSGI, one process each, the same work.
+"""The cost of serving pages and API: `agentops serve` compared with granian (WSGI), one process each, same requests.
 
-Eight clients on the loopback. Processor time per request is what is judged: how many requests a second that makes
-depends on what else the machine does.
+Eight clients on the loopback interface. CPU time per request is judged, because throughput depends on the load of the
+machine.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def _compare(name: str, url: str, filled: Filled, programs: dict[str, Program], 
     found = {who: [_load(program, filled, url, seconds) for _ in range(ROUNDS)] for who, program in programs.items()}
     cpu = {who: mid([each.cpu_ms for each in rounds]) for who, rounds in found.items()}
     limit = f"granian: {cpu['granian']:.2f} ms"
-    show(Row(f"{name}: processor time", f"{cpu['serve']:.2f} ms", limit, cpu["serve"] / cpu["granian"]))
+    show(Row(f"{name}: CPU time per request", f"{cpu['serve']:.2f} ms", limit, cpu["serve"] / cpu["granian"]))
     for who, rounds in found.items():
         rate, p99 = mid([each.rate for each in rounds]), mid([each.p99 for each in rounds])
         note(f"{who}: {rate:.0f} requests/s, p50 {mid([each.p50 for each in rounds]):.1f} ms, p99 {p99:.1f} ms")
 
 
 class Load:
-    """What so many clients got in so many seconds."""
+    """The requests of all clients in a period."""
 
     def __init__(self, took: list[float], seconds: float, cpu_s: float) -> None:
         self.rate = len(took) / seconds

@@ -1,6 +1,7 @@
-"""The product as people run it: embedded, one process on SQLite; or web and worker processes on Postgres and Redis.
+"""The product in its two deployments: embedded, one process on SQLite; or web and worker processes on PostgreSQL and
+Redis.
 
-Both with one agent, which plays a short recording, and nothing to do.
+Both with one agent that plays a short recording, and without load.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def embedded(place: Place, agent: Mapping[str, object] | None = None) -> Iterato
 
 @contextmanager
 def scaled(place: Place, *, workers: int = 1) -> Iterator[Stack]:
-    """A web process with the pages and the streams, and workers, the first of which has the clock."""
+    """A web process, and workers, the first of which runs the scheduler."""
     environment = _environment(place) | {"DATABASE_URL": place.url, "REDIS_URL": redis_url()}
     _furnish(place)
     port = free_port()
@@ -76,7 +77,7 @@ def scaled(place: Place, *, workers: int = 1) -> Iterator[Stack]:
 
 
 def _environment(place: Place) -> dict[str, str]:
-    """Ours as it is by default, but for what a process needs to find its way."""
+    """Return the default environment, with the variables that the processes need."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     given = ("SECRET_KEY", "LOG_LEVEL", "AGENTOPS_FIXTURES", "AGENTOPS_HOME")
     return kept | {name: os.environ[name] for name in given}
@@ -88,7 +89,7 @@ def _definition(place: Place) -> dict[str, object]:
 
 
 def _furnish(place: Place) -> None:
-    """A project, its agent and somebody who may see them, in the database of this process."""
+    """Create a project, an agent and a member in the database of this process."""
     from django.contrib.auth.models import User
 
     from agentops.projects.access import SYSTEM
@@ -115,7 +116,7 @@ def _manage(environment: Mapping[str, str], *arguments: str) -> None:
 
 
 def _login(program: Program) -> Mapping[str, str]:
-    """What `up` says to whoever started it, a moment after it answers."""
+    """Return the login that `up` prints at its start."""
     until = time.monotonic() + COMMAND_S
     while time.monotonic() < until and program.alive():
         found = LOGIN.search(program.output.read_text())

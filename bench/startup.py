@@ -1,4 +1,4 @@
-"""Commands: processor time until the command line answers; `up`: the time to its first page, and what it costs idle."""
+"""Startup: the CPU time of commands, the time to the first page of `up`, and the cost of an idle site."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     home = place.folder / "home"
     env = _environment(home)
     first = _first_page_s(env)
-    heading("startup: processor time of commands, s; start of the site, s")
+    heading("startup: CPU time of commands, s; start of the site, s")
     bare = _cpu_s([sys.executable, "-c", "pass"], env, rounds)
     django = _cpu_s([str(BIN / "django-admin"), "help"], env, rounds)
     show(Row("python -c pass", f"{bare:.3f}"))
@@ -49,12 +49,12 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     show(
         Row("start of `up` to the first page", f"{again:.2f}", f"limit {FIRST_PAGE_S}", again / FIRST_PAGE_S, at_most=1)
     )
-    show(Row("the same on an empty home, with the demo made", f"{first:.2f}"))
+    show(Row("the same with an empty AGENTOPS_HOME, creating the demo", f"{first:.2f}"))
     _show_idle(place, quick=quick)
 
 
 def _show_idle(place: Place, *, quick: bool) -> None:
-    """Of a site that has an agent and no runs: memory, and processor time in a minute."""
+    """Print memory and CPU time per minute of a site with an agent and without runs."""
     seconds = SETTLED_S / 4 if quick else SETTLED_S
     with embedded(place) as stack:
         time.sleep(seconds)
@@ -62,7 +62,7 @@ def _show_idle(place: Place, *, quick: bool) -> None:
         time.sleep(seconds)
         cpu = (stack.programs[0].cpu_s() - before) * 60 / seconds
     show(Row("memory of an idle `up`, MiB", f"{mib:.0f}", f"limit {IDLE_MIB}", mib / IDLE_MIB, at_most=1))
-    show(Row("its processor time in a minute, s", f"{cpu:.2f}", f"limit {IDLE_CPU_S:g}", cpu / IDLE_CPU_S, at_most=1))
+    show(Row("its CPU time per minute, s", f"{cpu:.2f}", f"limit {IDLE_CPU_S:g}", cpu / IDLE_CPU_S, at_most=1))
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _cpu_s(command: Sequence[str], env: dict[str, str], rounds: int) -> float:
-    """User and system time of the whole process; the median of `rounds`, after one that fills the caches."""
+    """Return the median CPU time of the process in seconds over `rounds`, after one round that fills the caches."""
     return report.mid([_once(command, env) for _ in range(rounds + 1)][1:])
 
 
@@ -85,7 +85,7 @@ def _once(command: Sequence[str], env: dict[str, str]) -> float:
 
 
 def _first_page_s(env: dict[str, str]) -> float:
-    """Seconds from the start of the process until the login page is there, whole."""
+    """Return the seconds from the start of the process until the login page is loaded."""
     began = time.monotonic()
     site = subprocess.Popen([BIN / "agentops", "up"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -1,7 +1,6 @@
-"""Durable steps of one worker (G1), and whether they stay as quick as the run grows (G3).
+"""Durable steps of one worker (G1), and whether their duration is constant over the length of a run (G3).
 
-Ours and the others have their turn in windows of a few steps, within one run: what else the machine does then
-meets all of them alike.
+agentops and the peers take turns of a few steps within one run, so that the load of the machine affects all equally.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SHORT_RUNS = 12
 
 @dataclass
 class Turns:
-    """Somebody who makes the same steps, a window at a time."""
+    """A program that executes the same steps, one window at a time."""
 
     name: str
     maker: peers.Maker
@@ -44,7 +43,7 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     from bench import driven
     from bench.same_rows import SameRows
 
-    heading(f"steps: one worker, runs of {steps:,} steps, ~1 KB text, one tool call and ~1 KB answer a step")
+    heading(f"steps: one worker, runs of {steps:,} steps, ~1 KB text, one tool call and ~1 KB result per step")
     turns = payload.steps(steps)
     payload.write_fixture(place.fixtures(), "steps", turns)
     with driven.working() as worker:
@@ -107,7 +106,7 @@ def against_peer(place: Place, worker: Worker, peer: peers.Peer, turns: Sequence
 
 
 def short_runs(place: Place, worker: Worker, turns: Sequence[payload.Step], *, with_peers: bool) -> None:
-    """Short runs, from the claim to the end, where what a run costs once weighs most. Not judged."""
+    """Measure short runs from claim to end, where the fixed cost of a run dominates. Not judged."""
     from bench import driven
     from bench.same_rows import SameRows
 
@@ -151,9 +150,9 @@ def long_run(place: Place, worker: Worker, *, steps: int) -> None:
 
 
 def flatness(what: str, runs: Sequence[Driven], limits: Sequence[Sequence[float]]) -> None:
-    """The mean of the last steps over that of the first in the same run.
+    """Print the mean duration of the last steps over that of the first ones in the same run.
 
-    Judged beside the limit, which cannot grow: where that became slower meanwhile, the machine did.
+    It is judged relative to the same ratio of the limit, whose cost cannot grow, to cancel out the load of the machine.
     """
     growths, plain = [], []
     for run, limit in zip(runs, limits, strict=True):

@@ -1,6 +1,6 @@
-"""What a run costs on the disk (G4): bytes of all tables and indexes over the bytes that somebody said.
+"""The disk usage of a run (G4): the size of all tables and indexes over the size of the contents, in bytes.
 
-Measured as the growth of the files of an empty database, after VACUUM, with the maps that VACUUM makes.
+Measured as the growth of the files of an empty database, after VACUUM, including visibility maps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Grown:
         return sum(self.sizes.values())
 
     def by_table(self) -> Iterator[tuple[str, int, list[tuple[str, int]]]]:
-        """Tables and their parts, the largest first; what did not grow is left out."""
+        """Yield tables and their parts, the largest first, without those that did not grow."""
         tables: dict[str, list[tuple[str, int]]] = {}
         for (table, part), size in self.sizes.items():
             if size:
@@ -58,7 +58,7 @@ class Grown:
 def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     from bench import driven
 
-    heading(f"storage: bytes stored / bytes said, runs of {steps:,} steps")
+    heading(f"storage: bytes stored / bytes of content, runs of {steps:,} steps")
     turns = payload.steps(steps)
     said = sum(turn.size for turn in turns)
     payload.write_fixture(place.fixtures(), "stored", turns)
@@ -70,10 +70,10 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
         others = against_peers(place, turns, said) if with_peers else []
         for title, theirs in others:
             figures = (f"{ours.total / said:.2f} x", f"{title}: {theirs / said:.1f} x")
-            show(Row("ours stores this much of a peer's", *figures, ours.total / theirs))
+            show(Row("agentops relative to a peer", *figures, ours.total / theirs))
         with growth(place, driven.drive, worker, "stored", steps=steps) as second:
             driven.drive(worker, "stored", steps=steps)
-        show(_row("the same again, in tables that hold a run", second, said))
+        show(_row("the same again, in tables with one run", second, said))
         long_texts(place, worker, steps=steps // 4)
         recording(place, worker)
 
@@ -91,7 +91,7 @@ def long_texts(place: Place, worker: Any, *, steps: int) -> None:
 
 
 def recording(place: Place, worker: Any) -> None:
-    """A real conversation, shipped with the product: thinking, parallel calls, large outputs."""
+    """Measure a recorded conversation: thinking, parallel tool calls, large outputs."""
     from bench import driven
     from runs.fixtures.library import load
 
@@ -123,7 +123,7 @@ def against_peers(place: Place, turns: Sequence[payload.Step], said: int) -> lis
 
 
 def break_down(grown: Grown, said: int, steps: int) -> None:
-    """Tables and their parts; what is under a hundredth of what was said is put together."""
+    """Print tables and their parts. Those below 1 % of the size of the contents are summed up."""
 
     def line(name: str, size: int) -> None:
         if size:
@@ -143,7 +143,7 @@ def break_down(grown: Grown, said: int, steps: int) -> None:
 
 
 class Growing(Grown):
-    """Filled in when the block ends."""
+    """The result of `growth`, set when the block ends."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -151,7 +151,7 @@ class Growing(Grown):
 
 @contextmanager
 def growth(place: Place, first: Callable[..., Any] = dict, *args: Any, **kwargs: Any) -> Iterator[Growing]:
-    """How much the files of an emptied database grow in the block; `first` is done to it before."""
+    """Measure the growth of an emptied database during the block. `first` is called before."""
     grown = Growing()
     empty(place)
     first(*args, **kwargs)
@@ -176,7 +176,7 @@ def _row(
 
 
 def _said(call: Any) -> int:
-    """Bytes of a recorded call: texts, thinking with its signature, arguments, outputs, the user's turn."""
+    """Return the size of a recorded call in bytes: texts, thinking with signatures, arguments, outputs, user turns."""
     texts = [getattr(part, name, None) for part in call.response.parts for name in ("content", "signature")]
     texts += [json.dumps(part.args) for part in call.tool_calls if part.args]
     texts += [getattr(entry, "output", None) for entry in call.tools.values()]

@@ -1,6 +1,6 @@
-"""Readers of a stream, all of them in one process that does nothing else: raw sockets, and a clock at every read.
+"""Clients of streams, all in one dedicated process: raw sockets, and a timestamp for each read.
 
-Knows nothing of ours. What was read is parsed when it has become quiet, so that parsing delays no reading.
+Imports nothing of agentops. The data is parsed after the measurement, so that parsing does not delay reads.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ AGAIN_S = 0.1
 
 @dataclass(frozen=True)
 class Connect:
-    """Open `count` readers of a path. With `lives` they drop the connection so many seconds after they were let in,
-    again and again, until what they got is collected."""
+    """Open `count` clients of a path. With `lives`, they disconnect after these seconds and reconnect."""
 
     case: str
     port: int
@@ -48,7 +47,7 @@ class Connect:
 
 @dataclass(frozen=True)
 class Collect:
-    """What has come of the published events, once it is all there or nothing came for `patience` seconds."""
+    """Return the received events, once all have arrived or none came for `patience` seconds."""
 
     case: str
     stamps: Stamps
@@ -62,7 +61,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the readers got of one window; times in milliseconds."""
+    """The events that the clients received in one window. Times in milliseconds."""
 
     delivered: int
     lost: int
@@ -80,13 +79,13 @@ class Seen:
 
 
 class Readers:
-    """The process of the readers, seen from the benchmark."""
+    """Controls the process of the clients."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def connect(self, order: Connect) -> int:
-        """How many of them were let in."""
+        """Connect the clients, and return how many were accepted."""
         return int(self._ask(order))
 
     def collect(self, case: str, stamps: Stamps, patience: float = 3.0) -> Seen:
@@ -144,7 +143,7 @@ async def _serve(pipe: Connection) -> None:
 
 
 class Reader(asyncio.Protocol):
-    """One client: connects, and connects again with Last-Event-ID when it is cut off, as a browser does."""
+    """One client. It reconnects with Last-Event-ID like a browser."""
 
     def __init__(self, order: Connect, number: int) -> None:
         self._order = order

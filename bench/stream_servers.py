@@ -1,6 +1,6 @@
-"""The three who serve a stream: the product, a plain ASGI application, and django-eventstream. A process each.
+"""The servers of streams: agentops, a plain ASGI application and django-eventstream. One process each.
 
-Imports the product, so it is imported after `place.prepared` has set Django up.
+Import it after `place.prepared` has set Django up, because it imports the product.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.place import Place, database, redis_url, sibling
 from bench.processes import Program, free_port, running, site, uvicorn
 from bench.publishing import Publisher, publishing
 
-#: Where nobody asks for a run.
+#: A path that needs no run.
 NO_RUN = "019a0000-0000-7000-8000-000000000000"
 #: So many readers share a key, as many as the product lets one key have by default.
 READERS_PER_KEY = 20
@@ -26,7 +26,7 @@ READERS_PER_KEY = 20
 
 @dataclass(frozen=True)
 class Served:
-    """Somebody who serves a stream, with its publisher."""
+    """A server of a stream, with its publisher."""
 
     name: str
     program: Program
@@ -42,7 +42,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Site:
-    """A module of bench/peers: an ASGI application, and its publisher when run as a program."""
+    """A module of bench/peers: an ASGI application that is also a publisher when run as a program."""
 
     name: str
     module: str
@@ -89,7 +89,7 @@ def plain(place: Place) -> Iterator[Served]:
 
 @contextmanager
 def eventstream(place: Place, *, stored: bool = False) -> Iterator[Served]:
-    """Stock, or with its storage in Postgres."""
+    """Start django-eventstream, by default without storage, or with storage in PostgreSQL."""
     python = str(peers.installed("eventstream", peers.EVENTSTREAM))
     environment = peers.variables() | {"BENCH_REDIS_URL": redis_url()}
     name = "eventstream, stored" if stored else "eventstream"
@@ -120,7 +120,7 @@ def _peer(place: Place, site: Site, environment: Mapping[str, str]) -> Iterator[
 
 
 def fresh_run() -> tuple[UUID, int]:
-    """A queued run, which nobody drives: its stream stays open. Its id, and how many events it has."""
+    """Create a queued run that no worker executes, so that its stream stays open. Return its ID and event count."""
     from agentops.projects.models import Project
     from runs.lifecycle import creation
     from runs.models import Agent

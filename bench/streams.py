@@ -1,8 +1,8 @@
-"""Streams: how soon and how dearly events reach many readers (G9), and whether all of them arrive (G10).
+"""Streams: latency and CPU cost of events for many clients (G9), and whether all events arrive (G10).
 
-The product, a plain ASGI application and django-eventstream send the same document to the same readers, in turns
-of a few seconds within one run. Ours is timed from the commit: until then nobody else may see the event; the time
-from the publisher's call, with the commit in it, is printed beside it.
+agentops, a plain ASGI application and django-eventstream send the same document to the same clients, in turns of a few
+seconds within one run. The latency of agentops is measured from the commit, before which no reader may see the event.
+The latency from the publisher's call, including the commit, is printed too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WHOLE = 1000
 
 @dataclass
 class Turns:
-    """What one of them did over all its turns with one crowd of readers."""
+    """The results of one server over all its turns with the same number of clients."""
 
     served: Served
     path: str
@@ -64,7 +64,7 @@ class Turns:
     postgres: int = 0
 
     def p(self, share: float, number: int | None = None, *, since_call: bool = False) -> float:
-        """A percentile over all rounds, or of one of them; in milliseconds."""
+        """Return a percentile in milliseconds, over all rounds or of one."""
         some = self.rounds if number is None else [self.rounds[number]]
         return percentile([ms for seen in some for ms in (seen.since_call if since_call else seen.since_public)], share)
 
@@ -101,7 +101,7 @@ def _peers(stack: ExitStack, place: Place) -> list[Served]:
 
 
 def fan_out(place: Place, readers: Readers, everyone: Sequence[Served], order: Order) -> dict[str, Turns]:
-    """All of them in turn, each with its own crowd of readers that stays connected."""
+    """Measure all servers in turns. Each has its own clients, which stay connected."""
     turns = [Turns(served, *served.fresh()) for served in everyone]
     for turn in turns:
         _connect(readers, turn.served, turn.path, order.crowd)
@@ -125,7 +125,7 @@ def fan_out(place: Place, readers: Readers, everyone: Sequence[Served], order: O
 
 
 def bursts(readers: Readers, served: Served, number: int) -> None:
-    """Events that come a thousand at a time: to readers who stay, and to readers who come and go."""
+    """Measure bursts of a thousand events, with clients that stay connected and with clients that reconnect."""
     for kind, lives in (("bursts of 1,000", None), ("bursts of 1,000, reconnecting", LIVES)):
         path, target = served.fresh()
         _connect(readers, served, path, BURST_READERS, lives)
@@ -144,7 +144,7 @@ def bursts(readers: Readers, served: Served, number: int) -> None:
         if seen.faults:
             note(f"{seen.lost:,} lost, {seen.reordered:,} reordered, {seen.repeated:,} repeated")
         last = percentile(seen.since_public, 100)
-        note(f"{served.title}: p50 {percentile(seen.since_public, 50):.0f} ms, all of it after {last:.0f} ms")
+        note(f"{served.title}: p50 {percentile(seen.since_public, 50):.0f} ms, last event after {last:.0f} ms")
 
 
 def judge(measured: dict[int, dict[str, Turns]]) -> None:
@@ -159,12 +159,12 @@ def judge(measured: dict[int, dict[str, Turns]]) -> None:
             theirs = f"{other.served.title}: {other.p(99):.1f} ms"
             show(Row(what, f"{own.p(99):.1f} ms", theirs, ratio, at_most=goal))
     called = own.p(99, since_call=True)
-    note(f"from the publisher's call, with the commit in it: {called:.1f} ms, {called / limit.p(99):.2f} of the limit")
+    note(f"from the publisher's call, including the commit: {called:.1f} ms, {called / limit.p(99):.2f} of the limit")
     for other, limit_of in ((limit, CPU_GOAL), (peer, None)):
         if other is not None:
             figures = (f"{own.cpu_us:.1f} us", f"{other.served.title}: {other.cpu_us:.1f} us")
             ratio = own.cpu_us / other.cpu_us
-            show(Row(f"server CPU a message, {crowd} readers", *figures, ratio, at_most=limit_of))
+            show(Row(f"server CPU per message, {crowd} readers", *figures, ratio, at_most=limit_of))
     fewer = sorted(measured)[-2]
     few = measured[fewer]["ours"].threads
     figures = (str(own.threads), f"{fewer} readers: {few}")
@@ -182,14 +182,14 @@ def _connect(readers: Readers, served: Served, path: str, count: int, lives: tup
 
 
 def _tell(turn: Turns, crowd: int) -> None:
-    """All figures of one of them, in a line."""
+    """Print all figures of one server on a line."""
     times = "/".join(f"{turn.p(share):.1f}" for share in (50, 95, 99))
     if turn.served.name == "ours":
         times += f" ms from the commit, {'/'.join(f'{turn.p(share, since_call=True):.1f}' for share in (50, 95, 99))}"
     faults = ", ".join(f"{sum(getattr(seen, kind) for seen in turn.rounds):,} {kind}"
                        for kind in ("lost", "reordered", "repeated"))  # fmt: skip
     note(
-        f"{crowd:>3} readers, {turn.served.title}: p50/p95/p99 {times} ms; {turn.cpu_us:.1f} us CPU a message"
+        f"{crowd:>3} readers, {turn.served.title}: p50/p95/p99 {times} ms; {turn.cpu_us:.1f} us CPU per message"
         f" ({turn.cpu_s / turn.seconds:.0%}); {turn.threads} threads, {turn.redis} Redis and {turn.postgres}"
         f" Postgres connections; {faults}"
     )

@@ -1,7 +1,8 @@
-"""Renew timeline/redaction/token_shapes.py from gitleaks' rules: `python -m bench.token_shapes GITLEAKS_TOML COMMIT`.
+"""Generates timeline/redaction/token_shapes.py from gitleaks' rules.
 
-Taken over are facts only: by which prefix a vendor's tokens are known, and how long they are at least. Rules without
-such a prefix are listed on standard error; timeline/redaction/secret_names.py finds secrets by the name before them.
+Usage: `python -m bench.token_shapes GITLEAKS_TOML COMMIT`. Only facts are used: the prefix of a vendor's tokens and
+their minimum length. Rules without such a prefix are listed on standard error; timeline/redaction/secret_names.py
+finds these secrets by their names.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ TOKEN_SHAPES: tuple[tuple[str, str, str, int], ...] = (
 
 
 def shapes(rule: dict[str, Any]) -> Iterator[tuple[str, str, str, int]]:
-    """Each prefix of a rule that ends in a hyphen or an underscore and has enough behind it."""
+    """Yield each prefix of a rule that ends in a hyphen or underscore and is followed by enough characters."""
     python = rule.get("regex", "").replace("(?i)", "").replace(r"\z", r"\Z").replace("[[:alnum:]]", "[A-Za-z0-9]")
     kind = "_".join(re.split("[^a-z0-9]+", rule["id"].lower()))[:32]
     for prefix, alphabet, least in _read(list(parser.parse(python))):
@@ -50,7 +51,7 @@ def shapes(rule: dict[str, Any]) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _read(items: list[Any]) -> Iterator[tuple[str, str, int]]:
-    """The literal beginnings of a parsed pattern, with the alphabet and the least length of the rest."""
+    """Return the literal prefixes of a parsed pattern, with the alphabet and the minimum length of the rest."""
     heads, at = [""], 0
     flat = [part for item in items for part in _opened(item)]
     while at < len(flat) and (choices := _literals(flat[at])):
@@ -69,7 +70,7 @@ def _opened(item: Any) -> list[Any]:
 
 
 def _literals(item: Any) -> list[str]:
-    """What an item may stand for, where these are few texts."""
+    """Return the texts that an item matches, if they are few."""
     kind, value = item
     if kind is code.LITERAL:
         return [chr(value)]
@@ -94,7 +95,7 @@ def _takes(item: Any, character: str) -> bool:
 
 
 def _text(pattern: Any) -> str:
-    """One character class, written again."""
+    """Return a character class as text."""
     kind, value = pattern[0]
     if kind is not code.IN:
         return re.escape(chr(value)) if kind is code.LITERAL else r"\w"
@@ -110,7 +111,7 @@ def _text(pattern: Any) -> str:
 
 
 def main(source: str, commit: str) -> None:
-    """Write the module anew, and say which rules gave nothing."""
+    """Write the module, and list the rules without a prefix."""
     found: dict[str, tuple[str, str, str, int]] = {}
     for rule in tomllib.loads(Path(source).read_text())["rules"]:
         made = list(shapes(rule))

@@ -1,7 +1,7 @@
-"""The first words of an answer: from the provider's first chunk to the page of the run in Chromium.
+"""The first words of an answer: the time from the provider's first chunk to the run page in Chromium.
 
-The provider is on loopback and speaks Anthropic's protocol. The site runs in the embedded
-mode with its default settings.
+The provider runs on the loopback interface and speaks Anthropic's protocol. The site runs in embedded mode with default
+settings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATIENCE_S = 15.0
 def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("words: the first words of an answer in Chromium, on an idle machine")
     if chromium() is None:
-        show(Row("first words", "-", "there is no Chromium"))
+        show(Row("first words", "-", "Chromium is not installed"))
         return
     samples = 2 if steps < 1000 else 5 if quick else 20
     with _provider() as provider, embedded(place, AGENT) as stack, reading(stack) as reader:
@@ -43,11 +43,11 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     limit = f"limit: {LIMIT_MS} ms"
     show(Row("first words: chunk to page, median", f"{median:.0f} ms", limit, median / LIMIT_MS, at_most=1))
     note(f"p95 {percentile(seen, 95):.0f} ms, longest {max(seen):.0f} ms, {samples} answers")
-    note(f"in the document after {mid(in_page):.0f} ms; the browser's own time to the painted frame is the rest")
+    note(f"in the document after {mid(in_page):.0f} ms; the rest is the time until the browser paints the frame")
 
 
 def _hear(reader: Reader, url: str, provider: Provider, number: int) -> tuple[float, float]:
-    """Milliseconds from the first chunk to the words in the document, and to the frame that shows them."""
+    """Return the milliseconds from the first chunk to the words in the document, and to the frame that shows them."""
     page = reader.page
     page.goto(f"{url}/p/{PROJECT}/runs/new?agent={AGENT['agent_id']}")
     page.fill("#start-prompt", "What is in the list?")
@@ -66,7 +66,7 @@ def _hear(reader: Reader, url: str, provider: Provider, number: int) -> tuple[fl
 
 
 class Provider:
-    """Answers each request in two parts; the benchmark decides when each part is sent."""
+    """Responds to each request in two parts. The benchmark decides when each part is sent."""
 
     def __init__(self) -> None:
         self._asked, self._first, self._rest = (threading.Semaphore(0) for _ in range(3))
@@ -77,7 +77,7 @@ class Provider:
         self._wait(self._asked)
 
     def say_first(self) -> float:
-        """When the first words left, in seconds since the epoch."""
+        """Send the first words, and return the time in seconds since the epoch."""
         self._first.release()
         self._wait(self._was_sent)
         assert self._sent is not None
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
     provider: Provider
 
     def log_message(self, *_: Any) -> None:
-        """The table is all that is printed."""
+        """Log nothing: only the table is printed."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def _provider() -> Iterator[Provider]:
-    """Where the processes of the product look for Anthropic."""
+    """Start the provider, and point ANTHROPIC_BASE_URL of the product's processes to it."""
     provider = Provider()
     handler = type("Handler", (_Handler,), {"provider": provider})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,6 +1,6 @@
-"""Eight writers of the log: two processes with four threads each, told by the benchmark what to append.
+"""Eight writers of the log: two processes with four threads each, controlled by the benchmark.
 
-`serve` runs in a process of its own, which sets Django up for itself.
+`serve` runs in its own process, where it sets Django up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Told = list[tuple[str, int, bool, bool]]
 
 @dataclass(frozen=True)
 class Order:
-    """What the writers shall do. With `lists`, each sends these batches of ids; else new events for `seconds`."""
+    """A task for the writers. With `lists`, each sends these batches of IDs; otherwise new events for `seconds`."""
 
     logs: Sequence[UUID]
     batch: int = 1
@@ -54,13 +54,13 @@ class Writers:
         self._pipes = pipes
 
     def append(self, order: Order) -> list[Done]:
-        """All of them at once; what each process did."""
+        """Append with all writers at once, and return what each process did."""
         for pipe in self._pipes:
             pipe.send(order)
         return [pipe.recv() for pipe in self._pipes]
 
     def rate(self, order: Order) -> float:
-        """Events a second of all writers together."""
+        """Return the events per second of all writers together."""
         done = self.append(order)
         failed = [error for process in done for error in process.errors]
         if failed:
@@ -102,7 +102,7 @@ def serve(pipe: Connection, number: int) -> None:
 
 
 class Thread:
-    """A writer with a connection of its own that it keeps from order to order."""
+    """A writer with a persistent connection."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -176,7 +176,7 @@ class Thread:
 
 
 def bare_append(connection: psycopg.Connection | None, log_id: UUID, ids: Sequence[str]) -> None:
-    """The same events by the bare function of bench.append: without validation, redaction and an answer."""
+    """Append the same events with the bare function of bench.append: without validation, redaction and result."""
     assert connection is not None
     payloads = [json.dumps(body(event_id)) for event_id in ids]
     hashes = [digest(event_id) for event_id in ids]
@@ -186,14 +186,14 @@ def bare_append(connection: psycopg.Connection | None, log_id: UUID, ids: Sequen
 
 
 def keyed(ids: Sequence[str]) -> list[Any]:
-    """Entries as ingest makes them: the sender's id, and the hash of the body under it."""
+    """Return entries as in ingest: with the sender's ID and the hash of the body."""
     from timeline.log import Entry
 
     return [Entry(body(event_id), EVENT_TYPE, event_id=event_id, body_sha256=digest(event_id)) for event_id in ids]
 
 
 def body(seed: str) -> dict[str, Any]:
-    """About 300 bytes; the same for the same seed."""
+    """Return about 300 bytes, the same for the same seed."""
     return {"tool": "search", "query": (seed * 7)[:200], "tokens": 512, "duration_ms": 17, "ok": True, "model": "m-1"}
 
 

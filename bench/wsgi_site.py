@@ -1,4 +1,4 @@
-"""The site by WSGI, for bench.servers alone: it has no limits on slow clients, and no streams."""
+"""The site as a WSGI application, for bench.servers only: without limits on slow clients and without streams."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Named crash points: where tests end this process, to prove that the next one goes on.
+"""Named crash points at which tests kill or stop this process, to test recovery.
 
-Pure but for Django's settings. A point costs one comparison while nothing is armed.
+AGENTOPS_CHAOS arms a point. A point that is not armed costs one comparison.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import threading
 
 from django.conf import settings
 
-#: Every point of the step loop, in the order in which a step meets them.
+#: All crash points with their descriptions, in the order of a step.
 POINTS = {
     "hint.received": "hint received",
     "claim.before": "before the claim",
     "claim.committed": "claimed",
-    "recovery.before": "before what a dead worker left half-done is closed or rolled back",
-    "recovery.done": "closed, or rolled back",
+    "recovery.before": "before the recovery of an interrupted turn",
+    "recovery.done": "recovery done",
     "model.before_start": "before llm.turn.start",
     "model.before_call": "before the model is called",
     "model.streaming": "in the middle of the stream",
     "model.answered": "stream done, before the turn's transaction",
     "turn.in_transaction": "in the turn's transaction",
-    "turn.commit_sent": "the turn's commit sent, its answer not read",
+    "turn.commit_sent": "the turn's commit sent, its reply not read",
     "turn.committed": "turn committed",
     "hooks.before": "before the hooks of a tool",
     "hooks.decided": "hooks decided",
@@ -44,30 +44,31 @@ POINTS = {
     "command.committed": "command committed, before the hint",
     "command.hint_sent": "hint sent, not answered",
     "sweep.run_seen": "the sweep read a runnable run",
-    "sweep.run_driven": "the sweep drove it, or handed it to its pool",
-    "lease.lapse_seen": "lapsed lease seen",
+    "sweep.run_driven": "the sweep executed the run, or passed it to its pool",
+    "lease.lapse_seen": "expired lease detected",
     "run.taken_over": "run taken over",
 }
 
 
 class _Armed:
-    """One point, the hit that acts, and the signal: "turn.committed:2:STOP" (default: the first hit, KILL)."""
+    """An armed point: name, number of the hit and signal, as in "turn.committed:2:STOP". Default: first hit, KILL."""
 
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
         if name not in POINTS:
-            raise ValueError(f"unknown crash point {name!r}")
+            raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs.chaos.POINTS")
         self.name = name
         self._left = int(hit or 1)
         self._signal = signal.Signals[f"SIG{action or 'KILL'}"]
         self._lock = threading.Lock()
 
     def hit(self) -> None:
+        """Count a hit, and send the signal at the armed one."""
         with self._lock:
             self._left -= 1
             if self._left == 0:
-                # To this thread: sent to the process, some other thread could take it, and this one would run on.
+                # Sent to this thread: with a signal to the process, this thread might continue for a moment.
                 signal.pthread_kill(threading.get_ident(), self._signal)
 
 
@@ -75,6 +76,6 @@ _armed = _Armed(settings.AGENTOPS_CHAOS) if settings.AGENTOPS_CHAOS else None
 
 
 def point(name: str) -> None:
-    """Do nothing, or end this process here if a test has asked for it."""
+    """Mark a crash point. Does nothing unless AGENTOPS_CHAOS arms this point."""
     if _armed is not None and _armed.name == name:
         _armed.hit()

@@ -1,7 +1,6 @@
-"""What a new site starts with: somebody who can sign in, and a project whose runs play recorded sessions.
+"""The initial data of a new site: an administrator, and a demo project whose runs play recorded sessions.
 
-Each function is one transaction: a process
-that is killed here has made all of it or nothing.
+Each function is one transaction.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ LABEL = "demo"
 BY = "system"
 ADMIN = "admin"
 PASSWORD_LENGTH = 20
-#: Letters and digits that nobody takes for another when typing them: 115 bits in a password.
+#: Letters and digits that are not easily confused. A password has 115 bits.
 LEGIBLE = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-#: The cap of a lineage: the longest recording has 219 steps.
+#: The step limit. The longest recording has 219 steps.
 MAX_STEPS = 500
 
 
 @dataclass(frozen=True)
 class Player:
-    """An agent that plays a recording, and the title of its first run; without one it is the prompt's first line."""
+    """An agent that plays a recording, and the title of its first run. Empty: the first line of the prompt."""
 
     agent_id: str
     recording: str
@@ -45,8 +44,7 @@ class Player:
 
 
 PLAYERS = (
-    # First, so that it starts at once. Measured: 219 steps in about three minutes, something new to see every
-    # quarter of a second, and every few dozen steps a tool that takes some seconds.
+    # First, so that it starts at once. It plays 219 steps in about 3 minutes, with a new event about every 0.25 s.
     Player("demo-replay", "claude-code-b6", pace=30, title="Demo replay, live: a recorded session, 30 times as fast"),
     Player("claude-code-5c", "claude-code-5c"),
     Player("claude-code-7e", "claude-code-7e"),
@@ -55,13 +53,15 @@ PLAYERS = (
 
 
 class DemoLogin(NamedTuple):
+    """The login of an administrator."""
+
     name: str
-    #: Only where it was made just now: it is stored nowhere.
+    #: The password if the user was created just now. It is not stored in plain text.
     password: str | None
 
 
 def first_login() -> DemoLogin:
-    """Who can sign in: the first superuser that there is, or `admin`, made now."""
+    """Return the login of the first superuser. If there is none, create the user `admin`."""
     with transaction.atomic():
         known = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
         if known is not None:
@@ -75,7 +75,7 @@ def first_login() -> DemoLogin:
 
 
 def seed() -> bool:
-    """Make the demo project with its agents and runs, unless there is one that holds anything; whether it was made."""
+    """Create the demo project with its agents and runs. Return False if it exists and is not empty."""
     with transaction.atomic():
         project = Project.objects.filter(slug=SLUG).first() or create_project(SLUG, NAME, actor=SYSTEM)
         if Agent.objects.filter(project=project).exists() or AgentRun.objects.filter(project=project).exists():
@@ -97,5 +97,5 @@ def _start(project: Project, player: Player) -> None:
     agent, _ = agent_definitions.apply(project, definition, by=SYSTEM)
     prompt = load(player.recording).answers[0].input.prompt
     if prompt is None:
-        raise LookupError(f"the recording {player.recording} begins without a prompt")
+        raise LookupError(f"the recording {player.recording!r} has no prompt")
     creation.create(project, agent, prompt, by=BY, title=player.title, labels=[LABEL])

@@ -1,7 +1,8 @@
-"""Takes secrets out of what the kernel and child processes see of this process's environment. Linux; elsewhere less.
+"""Hides secret environment variables of this process from child processes and from /proc.
 
-`/proc/PID/environ` shows the memory in which a process was given its variables,
-whatever was deleted since, so that memory is overwritten. Python keeps the values that libraries of model vendors read.
+On Linux, `/proc/PID/environ` shows the initial environment even after variables are deleted, so that memory is
+overwritten. On other systems only the inheritance is prevented. `os.environ` keeps the API keys that the libraries of
+model vendors read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-#: Read once, when the settings are loaded: nobody needs them afterwards.
+#: Secrets that are read when the settings are loaded, and not needed afterwards.
 SETTINGS = frozenset(
     {
         "AGENT_RUNNER_SECRET",
@@ -25,39 +26,39 @@ SETTINGS = frozenset(
         "SECRET_KEY",
     }
 )
-TELLING = re.compile(
+SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|PASSPHRASE|SECRET|(?:^|_)(?:API_?KEY|AUTH|CREDENTIALS?|DSN|KEY|PASS|PAT|PWD|TOKEN)S?(?:_|$)", re.I
 )
 CREDENTIALS_IN_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s/@]{0,256}:[^\s/@]{1,1024}@", re.I)
-#: Their names tell nothing here: the shell's directories.
-PLAIN = frozenset({"OLDPWD", "PWD"})
-#: The shortest value, in characters, that is looked for in what others say.
+#: Variables that match SECRET_NAME but are directories of the shell.
+NOT_SECRET = frozenset({"OLDPWD", "PWD"})
+#: Shorter values, in characters, are not redacted in texts of others.
 MIN_VALUE = 12
 _SET_DUMPABLE = 4
-# Of /proc/self/stat, counted after the name: where the given environment lies in memory.
+# The fields of /proc/self/stat, counted after the name, with the addresses of the initial environment.
 _ENV_START, _ENV_END = 47, 48
-#: What `hide_secrets` has taken out of os.environ.
+#: The variables that `hide_secrets` removed from os.environ.
 _removed: dict[str, str] = {}
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable is one that no other process needs to see; a path to a secret is none."""
+    """Return whether a variable is a secret, by its name or because it is a URL with a password. Paths are not."""
     if name in SETTINGS:
         return True
-    if name in PLAIN or value.startswith("/"):
+    if name in NOT_SECRET or value.startswith("/"):
         return False
-    return TELLING.search(name) is not None or CREDENTIALS_IN_URL.match(value) is not None
+    return SECRET_NAME.search(name) is not None or CREDENTIALS_IN_URL.match(value) is not None
 
 
 def hide_secrets() -> list[str]:
-    """Hide them, for good, and give their names. Once the settings are loaded, before anything runs tools.
+    """Hide the secret variables permanently, and return their names.
 
-    Children that are started with no environment of their own inherit none of them, and other processes of the same
-    user can neither read this one's memory nor trace it.
+    Call it after the settings are loaded and before tools run. Child processes do not inherit the variables, and other
+    processes of the same user can neither read the memory of this process nor trace it.
     """
     names = sorted(name for name, value in os.environ.items() if is_secret(name, value))
     for name in names:
-        # os.environ still has it for Python; the environment that C and new processes see has not.
+        # os.environ keeps it for Python. It is removed for C code and child processes.
         os.unsetenv(name)
         if name in SETTINGS:
             _removed[name] = os.environ.pop(name)
@@ -69,21 +70,23 @@ def hide_secrets() -> list[str]:
 
 
 def for_own_process() -> tuple[dict[str, str], dict[str, str]]:
-    """The variables for another process of this program: its environment, and apart from it the secrets, which must
-    reach it on a way that others cannot read, such as a pipe."""
+    """Return the variables for another process of agentops: its environment, and the secrets separately.
+
+    Pass the secrets in a way that other processes cannot read, such as a pipe.
+    """
     variables = {**os.environ, **_removed}
     secrets = {name: value for name, value in variables.items() if is_secret(name, value)}
     return {name: value for name, value in variables.items() if name not in secrets}, secrets
 
 
 def secret_values() -> frozenset[str]:
-    """What the secret variables of this process hold. Short values are none: ordinary text has them too."""
+    """Return the values of this process's secret variables, without short ones, which also occur in ordinary text."""
     known = {**os.environ, **_removed}
     return frozenset(value for name, value in known.items() if len(value) >= MIN_VALUE and is_secret(name, value))
 
 
 def _overwrite(names: set[bytes]) -> None:
-    """Zeros for the values, in the memory that the kernel gave this process, and its forks, at its start."""
+    """Overwrite the values of these variables with zeros in the initial environment."""
     fields = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()
     begin, end = int(fields[_ENV_START]), int(fields[_ENV_END])
     if not 0 < begin < end:

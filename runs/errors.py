@@ -1,4 +1,4 @@
-"""What runs refuse, each with its machine code, its HTTP status and what to do next."""
+"""The errors of runs, each with a machine-readable code and an HTTP status."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class RunRefusal(Exception):
-    """Base of the refusals that doors turn into an answer."""
+    """The base class of errors that are reported to the caller. `data` holds further fields of the response."""
 
     code = "run_error"
     status = 409
@@ -17,110 +17,118 @@ class RunRefusal(Exception):
 
 
 class RunNotFound(RunRefusal):
-    """No such run, or one of a project that the caller may not see: the same answer for both."""
+    """The run does not exist, or the caller may not see its project. Both cases look the same."""
 
     code = "run_not_found"
     status = 404
 
 
 class RunExpired(RunRefusal):
-    """The run was removed; `data["tombstone"]` says what it was, when it went and why."""
+    """The run was deleted by retention. `data["tombstone"]` describes it."""
 
     code = "run_expired"
     status = 410
 
 
 class RunNotPaused(RunRefusal):
-    """Only paused runs can be resumed."""
+    """The run is not paused, so it cannot be resumed."""
 
     code = "run_not_paused"
 
 
 class MaxTotalStepsExceeded(RunRefusal):
-    """The lineage has used all the steps that AGENTOPS_MAX_TOTAL_STEPS allows."""
+    """The lineage has reached AGENTOPS_MAX_TOTAL_STEPS."""
 
     code = "max_total_steps_exceeded"
 
 
 class RunTerminal(RunRefusal):
-    """The run has ended: it takes no commands any more."""
+    """The run has ended and accepts no commands."""
 
     code = "run_terminal"
 
 
 class CommandKeyTaken(RunRefusal):
-    """The run has a command with this key, and it says something else."""
+    """The run has a different command with the same idempotency key."""
 
     code = "command_key_conflict"
 
 
 class MoveRefused(RunRefusal):
-    """The status changed meanwhile, or this move is never allowed."""
+    """The status changed concurrently, or the transition is not allowed."""
 
     code = "move_refused"
 
 
 class CallNotUnknown(RunRefusal):
-    """Nobody has to say what came of this call: it is known, somebody was faster, or the run went on without."""
+    """The outcome of the tool call is not unknown, or no longer needs to be resolved."""
 
     code = "call_not_unknown"
 
 
 class ToolCallNotFound(RunRefusal):
-    """No such call in the run."""
+    """The run has no such tool call."""
 
     code = "tool_call_not_found"
     status = 404
 
 
 class LeaseTaken(RunRefusal):
-    """Another worker has the run."""
+    """Another worker holds the lease of the run."""
 
     code = "lease_taken"
 
 
 class InvalidInput(RunRefusal):
-    """A field cannot be used as given; `data["pointer"]` says which."""
+    """A field is invalid. `data["pointer"]` is its JSON pointer."""
 
     code = "invalid_input"
     status = 422
 
 
 class InvalidMaxSteps(InvalidInput):
+    """The step limit is not valid."""
+
     code = "invalid_max_steps"
 
 
 class MessageEmpty(InvalidInput):
+    """The message is empty."""
+
     code = "message_empty"
 
 
 class NoCheckpoint(InvalidInput):
-    """The conversation of a run has no checkpoint there: nothing can be forked from it."""
+    """The run has no checkpoint at this step, so it cannot be forked there."""
 
     code = "no_checkpoint"
 
 
 class InvalidParent(InvalidInput):
-    """The run that a new one would be a child of is not there, or may have no more children."""
+    """The parent run does not exist, or may not have further children."""
 
     code = "invalid_parent"
 
 
 class TooDeep(InvalidParent):
+    """The nesting of child runs exceeds the limit."""
+
     code = "max_depth_exceeded"
 
 
 class TooManyChildren(InvalidParent):
+    """The parent run has the maximum number of children."""
+
     code = "max_children_exceeded"
 
 
 class InvalidAgent(InvalidInput):
-    """An agent names a provider, model or tool that is not there."""
+    """The definition of an agent is invalid, for example because of an unknown provider, model or tool."""
 
     code = "invalid_agent"
 
 
 class InvalidPolicies(InvalidAgent):
-    """An agent names a policy that cannot be acted on."""
+    """The policies of an agent's definition are invalid."""
 
     code = "invalid_policy"

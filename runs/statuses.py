@@ -1,4 +1,4 @@
-"""The statuses of runs and tool calls, and which move between them is allowed."""
+"""The statuses of runs and tool calls, the allowed transitions, and the reasons for waiting and pausing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from enum import StrEnum
 
 
 class RunStatus(StrEnum):
+    """The statuses of runs."""
+
     QUEUED = "queued"  # any worker may claim it
     RUNNING = "running"  # a worker holds its lease
-    WAITING = "waiting"  # no worker; the same run goes on by itself or after an answer
-    PAUSED = "paused"  # someone decides whether to resume
-    RESUMED = "resumed"  # went on as another run
+    WAITING = "waiting"  # has no worker; continues automatically or after an answer
+    PAUSED = "paused"  # a person decides whether to resume it
+    RESUMED = "resumed"  # continued by another run
     COMPLETED = "completed"
     FAILED = "failed"
     STOPPED = "stopped"
 
     @property
     def terminal(self) -> bool:
+        """Whether the run has ended."""
         return self in TERMINAL
 
 
@@ -37,7 +40,7 @@ MOVES: dict[RunStatus, frozenset[RunStatus]] = {
 
 
 class PauseReason(StrEnum):
-    """Why a paused run waits for someone's decision."""
+    """The reasons for which a run is paused."""
 
     MAX_STEPS = "max_steps"
     OPERATOR = "operator"
@@ -46,50 +49,52 @@ class PauseReason(StrEnum):
     BUDGET = "budget"
     ERROR = "error"
     FIXTURE_EXHAUSTED = "fixture_exhausted"
-    POISON_STEP = "poison_step"  # its step ended its worker again and again, with no other run beside it
+    POISON_STEP = "poison_step"  # the step killed its worker repeatedly, without other runs on the worker
 
 
 class WaitReason(StrEnum):
-    """What a waiting run waits for."""
+    """The reasons for which a run waits."""
 
     APPROVAL = "approval"
     UNKNOWN_TOOL = "unknown_tool"
     INPUT = "input"
     CHILDREN = "children"
     COOLDOWN = "cooldown"
-    ON_ERROR = "on_error"  # its policy resumes it when its time has come
+    ON_ERROR = "on_error"  # a policy resumes it at `not_before`
     ON_DEAD = "on_dead"
-    RETRY_ALONE = "retry_alone"  # its worker died in this step before: tried again with nothing beside it
+    RETRY_ALONE = "retry_alone"  # its worker died in this step: the step is retried without other runs on the worker
 
 
-#: Waits that end by a policy's resume: the run goes on as another one, not in the queue.
+#: Waits that end with a resume by a policy: another run continues, and this one is not queued again.
 POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD})
 
-#: How an attempt ended of which nobody gave the run back. "died": its lease ran out, with whatever other runs its
-#: worker held. "died_alone": a process with this run alone ended, and the worker that had started it was there to see
-#: it. "fenced": it was taken for dead, and was not.
+#: The end reasons of attempts that did not release the run. "died": the lease expired, possibly together with other
+#: runs of the worker. "died_alone": a process that executed only this run ended, and its worker observed it. "fenced":
+#: the worker was taken for dead but was alive.
 DIED, DIED_ALONE, FENCED = "died", "died_alone", "fenced"
 DEATHS = (DIED, DIED_ALONE)
 LOST = (*DEATHS, FENCED)
-#: Ends of the attempt before, after which a worker has to decide what becomes of a death.
+#: The end reasons of the previous attempt after which a worker has to handle a death.
 AFTER_A_DEATH = (*LOST, WaitReason.RETRY_ALONE)
 
 
 class Effect(StrEnum):
-    """What may happen to a tool call whose outcome a crash has hidden; a tool declares it."""
+    """The effect of a tool, which determines whether a call of unknown outcome is repeated after a crash."""
 
-    READ = "read"  # it changes nothing: run it again
-    IDEMPOTENT = "idempotent"  # it is given a key by which a repeat is known: run it again
-    AT_MOST_ONCE = "at_most_once"  # never again by itself: its outcome is unknown
+    READ = "read"  # changes nothing: the call is repeated
+    IDEMPOTENT = "idempotent"  # recognises repeats by an idempotency key: the call is repeated
+    AT_MOST_ONCE = "at_most_once"  # never repeated automatically: the outcome is unknown
 
 
 class ToolStatus(StrEnum):
+    """The statuses of tool calls."""
+
     PLANNED = "planned"  # committed with the assistant message, not started
-    RUNNING = "running"  # committed before the call was made
+    RUNNING = "running"  # committed before the tool is called
     COMPLETED = "completed"
     ERROR = "error"
-    DENIED = "denied"  # never started: a hook, an operator or the end of the run said no
-    UNKNOWN = "unknown"  # started by a worker that died: nobody knows whether it took effect
+    DENIED = "denied"  # never started: denied by a hook, by a person or by the end of the run
+    UNKNOWN = "unknown"  # started by a worker that died: it may have taken effect
 
 
 RESOLVED = frozenset({ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN})

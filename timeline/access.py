@@ -1,4 +1,4 @@
-"""Who may go on reading a log: what an open stream was allowed by, and whether that still holds."""
+"""Permissions of open streams, and the check whether they still hold."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from agentops.projects.login import sessions
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Why a stream was opened: who reads, in which project, and under which session."""
+    """The permission of an open stream: its reader, project and session."""
 
     principal: Principal
     project_id: UUID
-    #: None where an API key opened it.
+    #: None if the stream was opened with an API key.
     session_key: str | None = None
 
 
-def ended(permits: Collection[Permit]) -> set[Permit]:
-    """Those that do not hold any more, asked of the database for all of them together: a role, a key, an account or a
-    session may have ended meanwhile. The number of queries does not grow with that of permits, but for one in 500."""
+def revoked(permits: Collection[Permit]) -> set[Permit]:
+    """Return the permits that no longer hold, because a role, API key, account or session has ended.
+
+    The number of queries is constant per 500 permits.
+    """
     readers = allowed({(permit.principal, permit.project_id) for permit in permits}, Action.READ)
     signed_in = sessions.signed_in_by({permit.session_key for permit in permits if permit.session_key is not None})
 

@@ -1,9 +1,13 @@
+"""The Django app `timeline`."""
+
 from __future__ import annotations
 
 from django.apps import AppConfig
 
 
 class TimelineConfig(AppConfig):
+    """The Django app of event logs."""
+
     name = "timeline"
     label = "timeline"
 
@@ -11,4 +15,4 @@ class TimelineConfig(AppConfig):
         from agentops.projects.revocation import rights_changed
         from timeline import notify
 
-        rights_changed.connect(notify.ring_access, dispatch_uid="timeline.notify")
+        rights_changed.connect(notify.notify_access, dispatch_uid="timeline.notify")

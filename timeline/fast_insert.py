@@ -1,7 +1,4 @@
-"""An INSERT of the hot path, without the ORM's compiler.
-
-For rows that are made by their models, so that columns and adaptation stay in one place.
-"""
+"""A fast INSERT of model instances, without the ORM's query compiler."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 
 def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
-    """INSERT `rows`, all of one model; a primary key that the database makes is not read back."""
+    """Insert `rows`, which must be of one model. Generated primary keys are not read back."""
     if not rows:
         return
     sql, group, fields = _statement(type(rows[0]))

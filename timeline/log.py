@@ -1,4 +1,4 @@
-"""The only writer of events, and the plain read. Everything that happens to a run goes through `append`."""
+"""The event log: appends, fencing and reads. All events are written by `append`."""
 
 from __future__ import annotations
 
@@ -31,28 +31,31 @@ TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TU
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event to append: a typed payload, or a mapping from outside that is validated as `type`."""
+    """An event to append: a typed payload, or a mapping from an external runner, which is validated as `type`."""
 
     payload: events.Payload | Mapping[str, Any] = field(default_factory=dict)
     type: str = ""
     step: int | None = None
     ref_id: UUID | None = None
-    #: Left empty, that of the log: the id of the run's agent.
+    #: Empty: the node of the log, which is the ID of the run's agent.
     node_id: str = ""
     phase: Phase = Phase.RUNNING
     ts: datetime | None = None
     late: bool = False
-    #: Chosen by the sender to make a repeat harmless; without one the event is always new.
+    #: An idempotency key of the sender. An event without one is always stored.
     event_id: str | None = None
-    #: SHA-256 of the body as sent: tells a repeat from another event under the same id.
+    #: SHA-256 of the body as sent. Distinguishes a repeat from another event with the same ID.
     body_sha256: bytes | None = None
-    #: Its texts come from rows that were redacted, or it has none: not looked through again.
+    #: The payload contains no texts, or only redacted ones, and is not redacted again.
     clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an entry stands. A duplicate has the seq of the one stored first; a conflict has another body."""
+    """The sequence number of an appended entry.
+
+    A duplicate has the number of the event stored first. A conflict is a duplicate with a different body.
+    """
 
     seq: int
     duplicate: bool = False
@@ -67,14 +70,15 @@ def append(
     epoch: int | None = None,
     run_kind: RunKind = RunKind.SESSION,
 ) -> list[Appended]:
-    """Number and store `entries` inside the caller's transaction; listeners are told after its commit.
+    """Number and store `entries` in the caller's transaction. Listeners are notified after the commit.
 
-    The log's row stays locked until the commit, so seq order is commit order and a reader that has seen k
-    has everything below k. Known `event_id`s are not stored again. `epoch` is the writer's fencing token: a
-    lower one than the log's raises `LeaseLost`, and the caller's transaction must roll back.
+    The row of the log stays locked until the commit, so events are committed in the order of their numbers. A reader
+    that has event k has all events before it. Known `event_id`s are not stored again. `epoch` is the fencing token of
+    the writer. If it is lower than that of the log, `LeaseLost` is raised and the caller's transaction must roll back.
+    Raises `LogNotFound`.
     """
     if not connection.in_atomic_block:
-        raise transaction.TransactionManagementError("append belongs into the transaction of what it reports")
+        raise transaction.TransactionManagementError("append() must run inside the caller's transaction")
     if not entries:
         return []
     rows = [_row(entry) for entry in entries]
@@ -87,79 +91,80 @@ def append(
 
 
 def document(entries: Sequence[Entry]) -> str:
-    """Entries as timeline_append takes them, for SQL functions that append in the same statement as they write.
+    """Return entries as JSON for timeline_append, for SQL functions that write rows and events in one statement.
 
-    Only for entries without an `event_id`; whoever calls such a function announces what it stored.
+    Only for entries without an `event_id`. The caller has to call `announce`.
     """
     return _dumps([_row(entry) for entry in entries])
 
 
 def announce(log_id: UUID, seq: int) -> None:
-    """Ring for `seq` once the current transaction, if there is one, has committed."""
-    transaction.on_commit(partial(notify.ring, log_id, seq), robust=True)
+    """Notify listeners of the log after the commit of the current transaction, if there is one."""
+    transaction.on_commit(partial(notify.notify_log, log_id, seq), robust=True)
 
 
 def announce_run(project_id: UUID, run_id: UUID) -> None:
-    """Ring for the project's lists once the current transaction has committed: a run is new, or stands elsewhere."""
-    transaction.on_commit(partial(notify.ring_project, project_id, run_id), robust=True)
+    """Notify listeners of the project, after the commit, that a run was created or its status changed."""
+    transaction.on_commit(partial(notify.notify_project, project_id, run_id), robust=True)
 
 
 def read(log_id: UUID, *, after: int = 0, limit: int = 200) -> list[Event]:
-    """The next events with seq > `after`, in order; fewer than `limit` means the end was reached."""
-    # Every live stream asks this for every event: half of its time would go into compiling the query anew.
+    """Return the next events with seq > `after`, in order. Fewer than `limit` means the end of the log."""
+    # Raw SQL, because live streams run this query for each event and compiling it would take half of the time.
     return list(Event.objects.raw(_PAGE, [_key(log_id), after, limit]))
 
 
 def events_of(log_id: UUID) -> QuerySet[Event]:
+    """Return all events of a log, in order."""
     return Event.objects.filter(log_id=log_id).order_by("seq")
 
 
 def has_event(log_id: UUID, event_id: str | None) -> bool:
-    """Whether an append whose answer was cut off has landed."""
+    """Return whether the log contains an event with this `event_id`, after an append whose outcome is unknown."""
     return Event.objects.filter(log_id=log_id, event_id=event_id).exists()
 
 
 def open_turn(log_id: UUID) -> Event | None:
-    """The start of a model call that has neither an answer nor an end in the log."""
+    """Return the start event of an unfinished model call, or None."""
     last = events_of(log_id).filter(type__in=TURN_TYPES).order_by("-seq").first()
     return last if last is not None and last.type == EventType.LLM_TURN_START else None
 
 
 def raise_epoch(log_id: UUID, epoch: int) -> None:
-    """Fence the log: from this transaction's commit on, only `epoch` and higher may append.
+    """Raise the fencing token of the log. After the commit, only writers with at least `epoch` may append.
 
-    The caller has locked the run's row first (lock order: run, then log).
+    The caller must have locked the run's row (lock order: run, log). Raises `LeaseLost`.
     """
     if not Log.objects.filter(pk=log_id, epoch__lt=epoch).update(epoch=epoch):
-        raise LeaseLost(f"log {log_id} is at epoch {epoch} or later already")
+        raise LeaseLost(f"log {log_id} is already at epoch {epoch} or later")
 
 
 def epoch_of(log_id: UUID) -> int:
-    """The lowest epoch that may append now."""
+    """Return the fencing token of the log: the lowest epoch that may append. Raises `LogNotFound`."""
     return _counter(log_id)[1]
 
 
 def require_epoch(log_id: UUID, epoch: int) -> None:
-    """The look before an act of the outside world: raises `LeaseLost` where a later writer has the log."""
+    """Raise `LeaseLost` if the log has a higher epoch. Call it before an external side effect."""
     current = epoch_of(log_id)
     if current > epoch:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {current}")
 
 
 def hold(log_id: UUID, epoch: int) -> None:
-    """Lock the log until the commit, for a write that appends nothing; raises `LeaseLost` as an append would."""
-    fence = Log.objects.select_for_update().values_list("epoch", flat=True).get(pk=log_id)
-    if epoch < fence:
-        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {fence}")
+    """Lock the log until the commit, for writes without an event. Raises `LeaseLost` if the log has a higher epoch."""
+    log_epoch = Log.objects.select_for_update().values_list("epoch", flat=True).get(pk=log_id)
+    if epoch < log_epoch:
+        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
 
 
 def last_event_at(log_id: UUID) -> datetime | None:
-    """When the newest event was stored: the last sign of life of whoever writes the log."""
+    """Return the time at which the last event was stored, or None."""
     return Log.objects.filter(pk=log_id).values_list("last_event_at", flat=True).get()
 
 
 def wire(event: Event) -> dict[str, Any]:
-    """The event as it travels, with a human `message` in the payload."""
+    """Return the event in its wire format, with a description as `message` in the payload."""
     payload = dict(event.payload)
     payload.setdefault("message", events.describe(event.type, event.payload))
     return {
@@ -178,12 +183,12 @@ def wire(event: Event) -> dict[str, Any]:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    """The stored columns of an entry: validated, then redacted, so that nothing else can reach the table."""
+    """Return the columns of an entry, validated and redacted."""
     if isinstance(entry.payload, events.Payload):
         type_, payload = events.dump(entry.payload)
     else:
         type_, payload = entry.type, events.validate(entry.type, entry.payload)
-    cleaned, found = (payload, None) if entry.clean else REDACTOR.clean(payload)
+    cleaned, replaced = (payload, None) if entry.clean else REDACTOR.clean(payload)
     return {
         "event_id": entry.event_id,
         "type": type_,
@@ -194,7 +199,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "ref_id": entry.ref_id,
         "payload": cleaned,
         "late": entry.late,
-        "sanitized": ",".join(sorted(found)) if found else "",
+        "sanitized": ",".join(sorted(replaced)) if replaced else "",
         "sha256": entry.body_sha256.hex() if entry.body_sha256 else None,
     }
 
@@ -208,17 +213,17 @@ def _append_postgres(
             "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb, %s)",
             [log_id, epoch, source.value, run_kind.value, _dumps(rows), keyed],
         )
-        found = cursor.fetchall()
-    return [_appended(row, seq, dup, sha) for row, (seq, dup, sha) in zip(rows, found, strict=True)]
+        stored_rows = cursor.fetchall()
+    return [_appended(row, seq, dup, sha) for row, (seq, dup, sha) in zip(rows, stored_rows, strict=True)]
 
 
 def _append_portable(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[Appended]:
-    """The same in Python. A SQLite transaction is IMMEDIATE: nobody else writes between these statements."""
-    last, fence, node_id = _counter(log_id)
-    if epoch is not None and epoch < fence:
-        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {fence}")
+    """Append in Python, for SQLite. Its transactions are IMMEDIATE, so there are no concurrent writers."""
+    last, log_epoch, node_id = _counter(log_id)
+    if epoch is not None and epoch < log_epoch:
+        raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
     known = _known(log_id, rows)
     fresh: list[Event] = []
     results: list[Appended] = []
@@ -246,10 +251,10 @@ def _append_portable(
 def _counter(log_id: UUID) -> tuple[int, int, str]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT last_seq, epoch, node_id FROM timeline_log WHERE id = %s", [_key(log_id)])
-        found = cursor.fetchone()
-    if found is None:
+        row = cursor.fetchone()
+    if row is None:
         raise LogNotFound(f"no log {log_id}")
-    return found[0], found[1], found[2]
+    return row[0], row[1], row[2]
 
 
 def _store(log_id: UUID, last: int, now: datetime, fresh: list[Event]) -> None:
@@ -262,7 +267,7 @@ def _store(log_id: UUID, last: int, now: datetime, fresh: list[Event]) -> None:
 
 
 def _key(log_id: UUID) -> Any:
-    """A log's id as the database's driver wants it."""
+    """Return the ID of a log as a query parameter."""
     return Log._meta.pk.get_db_prep_value(log_id, connection)
 
 
@@ -277,13 +282,13 @@ def _known(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int,
 
 
 def _appended(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes | memoryview | None) -> Appended:
-    theirs = bytes(stored).hex() if stored is not None else None
-    return Appended(seq, duplicate, conflict=duplicate and theirs != row["sha256"])
+    stored_digest = bytes(stored).hex() if stored is not None else None
+    return Appended(seq, duplicate, conflict=duplicate and stored_digest != row["sha256"])
 
 
 class _Encoder(DjangoJSONEncoder):
     def default(self, o: Any) -> Any:
-        # DjangoJSONEncoder cuts datetimes to milliseconds.
+        # DjangoJSONEncoder truncates datetimes to milliseconds.
         return o.isoformat() if isinstance(o, datetime) else super().default(o)
 
 
@@ -293,12 +298,12 @@ def _dumps(rows: list[dict[str, Any]]) -> str:
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Turns the SQLSTATEs of timeline_append into the domain errors that they stand for."""
+    """Convert the SQLSTATEs of timeline_append to `LogError`s."""
     try:
         yield
     except DatabaseError as error:
         cause = error.__cause__
-        refusal = REFUSALS.get(cause.sqlstate or "") if isinstance(cause, psycopg.Error) else None
-        if refusal is None:
+        error_class = REFUSALS.get(cause.sqlstate or "") if isinstance(cause, psycopg.Error) else None
+        if error_class is None:
             raise
-        raise refusal(str(cause).splitlines()[0]) from error
+        raise error_class(str(cause).splitlines()[0]) from error

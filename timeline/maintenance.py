@@ -1,4 +1,4 @@
-"""The marked door through which retention and restore may change what is append-only."""
+"""The exception to append-only tables, for retention and restore."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from timeline.models import MaintenanceDoor
 
 
 @contextmanager
-def open_door(reason: str) -> Iterator[None]:
-    """One transaction in which the append-only triggers let UPDATE, DELETE and TRUNCATE pass.
+def allow_changes(reason: str) -> Iterator[None]:
+    """A transaction in which the append-only triggers allow UPDATE, DELETE and TRUNCATE.
 
-    The mark ends with the transaction: a local setting on Postgres, a row that is deleted again on SQLite
-    (whose transactions are IMMEDIATE, so no other connection can write while the row stands).
+    The permission ends with the transaction. On PostgreSQL it is a local setting. On SQLite it is a row that is deleted
+    before the commit; SQLite's transactions are IMMEDIATE, so other connections cannot write while it exists.
     """
     with transaction.atomic():
         if connection.vendor == "postgresql":
@@ -23,6 +23,6 @@ def open_door(reason: str) -> Iterator[None]:
                 cursor.execute("SET LOCAL agentops.maintenance = 'on'")
             yield
             return
-        door = MaintenanceDoor.objects.create(reason=reason)
+        row = MaintenanceDoor.objects.create(reason=reason)
         yield
-        door.delete()
+        row.delete()

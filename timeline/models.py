@@ -1,4 +1,4 @@
-"""Logs, their events, the counts that removed ones leave behind, and the maintenance row of SQLite."""
+"""The models of logs, events and tombstones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentops.projects.models import Project
 
 
 class Source(models.TextChoices):
-    """Who wrote an event."""
+    """The kind of writer of an event."""
 
     WORKER = "worker"
     WEB = "web"
@@ -19,7 +19,7 @@ class Source(models.TextChoices):
 
 
 class Phase(models.TextChoices):
-    """What an event's reader may say of the run after it; coarser than a run's status."""
+    """The phase of a run after an event. Coarser than its status."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -29,21 +29,23 @@ class Phase(models.TextChoices):
 
 
 class RunKind(models.TextChoices):
+    """The kind of a run."""
+
     SESSION = "session"
     JOB = "job"
 
 
 class Log(models.Model):
-    """One ordered log. `last_seq` is its counter and `epoch` its fence; only timeline.log writes them."""
+    """An ordered log of events. Only timeline.log writes `last_seq` and `epoch`."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.PROTECT, related_name="logs")
     last_seq = models.BigIntegerField(default=0)
-    #: What its events are of where they name no node themselves: the id of a run's agent.
+    #: The default node of its events: the ID of the run's agent.
     node_id = models.CharField(max_length=128, default="", db_default="", blank=True)
-    #: The lowest epoch that may still append; a worker that was taken over holds a lower one.
+    #: The fencing token: the lowest epoch that may append.
     epoch = models.IntegerField(default=0)
-    #: When the newest event was stored (database clock): how a reader tells a silent run from a busy one.
+    #: The time at which the last event was stored, by the database's clock.
     last_event_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -52,20 +54,20 @@ class Log(models.Model):
 
 
 class Event(models.Model):
-    """One immutable line of a log. Never written but by timeline.log.append; triggers refuse changes."""
+    """An immutable event of a log. Written by timeline.log.append only; triggers reject changes."""
 
-    # (log, seq) is the true key; Django 5.2 has no admin and no foreign keys for composite keys.
+    # (log, seq) is the natural key, but Django 5.2 supports neither admin nor foreign keys for composite keys.
     id = models.BigAutoField(primary_key=True)
     log = models.ForeignKey(Log, models.PROTECT, related_name="events", db_index=False)
     seq = models.BigIntegerField()
-    #: The message, tool call or child run that the event speaks of.
+    #: The message, tool call or child run that the event refers to.
     ref_id = models.UUIDField(null=True)
-    #: Chosen by the sender, so that a repeat is known; null for what needs none: the wire form then says "~<seq>".
+    #: The sender's idempotency key. Null if there is none; the wire format then has "~<seq>".
     event_id = models.CharField(max_length=128, null=True)
     run_kind = models.CharField(max_length=8, choices=RunKind.choices, default=RunKind.SESSION)
     phase = models.CharField(max_length=9, choices=Phase.choices)
     type = models.CharField(max_length=128)
-    #: When it happened, by the clock of whoever reports it; order is by `seq`, never by this.
+    #: The time of the event by the writer's clock. Events are ordered by `seq`, not by time.
     ts = models.DateTimeField()
     step = models.IntegerField(null=True)
     node_id = models.CharField(max_length=128, default="", blank=True)
@@ -74,18 +76,18 @@ class Event(models.Model):
     epoch = models.IntegerField(null=True)
     #: Arrived after the log's terminal event.
     late = models.BooleanField(default=False)
-    #: What was replaced at the door: a comma list of "nul", "surrogate", "redacted".
+    #: What was replaced before storing: a comma-separated list of "nul", "surrogate" and "redacted".
     sanitized = models.CharField(max_length=32, default="", blank=True)
-    #: SHA-256 of the body as sent, where the sender chose the event_id: tells a repeat from a conflict.
+    #: SHA-256 of the body as sent, for events with an event_id. Distinguishes a repeat from a conflict.
     body_sha256 = models.BinaryField(max_length=32, null=True)
     created_at = models.DateTimeField()
 
     class Meta:
         db_table = "agent_run_events"
         constraints = [
-            # Also serves read(log, after seq), the stream and the timeline.
+            # Also used by read(), by streams and by the timeline.
             models.UniqueConstraint(fields=["log", "seq"], name="event_seq_once"),
-            # Also serves the look-up of repeats in append.
+            # Also used by append() to find repeats.
             models.UniqueConstraint(
                 fields=["log", "event_id"], condition=models.Q(event_id__isnull=False), name="event_id_once"
             ),
@@ -96,33 +98,33 @@ class Event(models.Model):
 
 
 class Tombstone(models.Model):
-    """What is left of a log, and of what it was the log of, after its removal: no title, nothing that anybody said.
+    """The record of a log, and its run, that retention deleted. It contains neither the title nor any content.
 
-    It is written first, and hides what it stands for from everyone; the rows go after that, in batches.
+    It is written first, together with hiding the run. The rows are then deleted in batches.
     """
 
-    #: Of the log that was removed.
+    #: The ID of the deleted log.
     id = models.UUIDField(primary_key=True, editable=False)
     project = models.ForeignKey(Project, models.PROTECT, related_name="tombstones")
-    #: What was removed together has one name: the id of one of them.
+    #: The run group that was deleted together: the smallest ID of its logs.
     family = models.UUIDField()
-    #: What it was, in a few words: agent, status, source, steps.
+    #: Agent, status, source and steps of the run.
     facts = models.JSONField(default=dict)
     created_at = models.DateTimeField()
     completed_at = models.DateTimeField(null=True)
-    #: Why, in words for people.
+    #: The reason for the deletion, as text.
     reason = models.CharField(max_length=200)
-    #: As the audit trail names them.
+    #: The actor, in the form of the audit trail.
     removed_by = models.CharField(max_length=200)
     removed_at = models.DateTimeField()
-    #: Table → rows removed from it so far; counted in the transaction that removes them.
+    #: The number of deleted rows by table, updated in the transaction that deletes them.
     rows = models.JSONField(default=dict)
-    #: When the last row was gone; null while rows are left.
+    #: The time at which the last row was deleted. Null while rows are left.
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
         indexes = [
-            # What a removal that was cut off goes on with; checks and streams leave it out.
+            # Unfinished removals, which are continued, and excluded from checks and streams.
             models.Index(fields=["family"], name="tombstone_unfinished", condition=models.Q(finished_at__isnull=True)),
         ]
 
@@ -131,9 +133,9 @@ class Tombstone(models.Model):
 
 
 class MaintenanceDoor(models.Model):
-    """SQLite has no transaction-local settings: while a row stands here, the triggers let changes pass.
+    """On SQLite, a row in this table makes the append-only triggers allow changes, because there are no local settings.
 
-    The row is made and deleted inside one transaction (timeline/maintenance.py), so nobody else ever sees it.
+    It is created and deleted within one transaction (timeline/maintenance.py), so it is never visible to others.
     """
 
     reason = models.CharField(max_length=200)

@@ -1,8 +1,8 @@
-"""The doorbell: tells listeners that something has changed. Only a hint: what is true stands in the tables.
+"""Change notifications to listeners in this process and, with Redis, in other processes.
 
-A channel is one log (its value:
-the newest seq), one project (its value: the id of a run that was created or changed its status), or `access` (its
-value: the user or the key whose rights have changed, as agentops.projects.access names them).
+Notifications are hints and may be lost: listeners read the database. There is a channel for each log (value: the last
+sequence number), one for each project (value: the ID of a run that was created or whose status changed), and `access`
+(value: the user or API key whose permissions changed, as named by agentops.projects.access).
 """
 
 from __future__ import annotations
@@ -18,48 +18,50 @@ from django.conf import settings
 if TYPE_CHECKING:
     from timeline.redis_publisher import Publisher
 
-#: Called with a channel's name and its value, on the thread that committed.
+#: Called with the name of the channel and the value, on the thread that committed.
 Listener = Callable[[str, str], None]
-#: Before a channel's name in Redis, which others may use too.
+#: The prefix of channel names in Redis, which may be shared.
 PREFIX = "agentops:"
-#: The channel of rights that have changed: one for all, because every process with streams has to hear each.
+#: The channel for changed permissions. Every process with streams subscribes to it.
 ACCESS = "access"
 
 _listeners: list[Listener] = []
 
 
 def log_channel(log_id: UUID) -> str:
+    """Return the channel of a log."""
     return f"log:{log_id}"
 
 
 def project_channel(project_id: UUID) -> str:
+    """Return the channel of a project."""
     return f"project:{project_id}"
 
 
 def subscribe(listener: Listener) -> Callable[[], None]:
-    """Call `listener(channel, value)` in this process for each ring; returns the way to stop."""
+    """Call `listener(channel, value)` for each notification of this process. Return a function that unsubscribes."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
 
-def ring(log_id: UUID, seq: int) -> None:
-    """A log has grown to `seq`."""
-    _tell(log_channel(log_id), str(seq), pending=(log_channel(log_id), ""))
+def notify_log(log_id: UUID, seq: int) -> None:
+    """Notify that the last sequence number of a log is `seq`."""
+    _publish(log_channel(log_id), str(seq), pending=(log_channel(log_id), ""))
 
 
-def ring_project(project_id: UUID, run_id: UUID) -> None:
-    """A run of a project was created, or has another status: lists of runs want to know."""
+def notify_project(project_id: UUID, run_id: UUID) -> None:
+    """Notify that a run of a project was created or its status changed."""
     channel = project_channel(project_id)
-    _tell(channel, str(run_id), pending=(channel, str(run_id)))
+    _publish(channel, str(run_id), pending=(channel, str(run_id)))
 
 
-def ring_access(holder: str, **_: Any) -> None:
-    """The rights of a user or key have changed: streams that they opened may have to end."""
-    _tell(ACCESS, holder, pending=(ACCESS, holder))
+def notify_access(holder: str, **_: Any) -> None:
+    """Notify that the permissions of a user or API key changed, so that their streams are checked."""
+    _publish(ACCESS, holder, pending=(ACCESS, holder))
 
 
-def _tell(channel: str, value: str, pending: tuple[str, str]) -> None:
-    """This process's listeners at once, other processes by Redis from a thread of its own."""
+def _publish(channel: str, value: str, pending: tuple[str, str]) -> None:
+    """Call the listeners of this process, and publish to Redis from a separate thread."""
     for listener in tuple(_listeners):
         listener(channel, value)
     if settings.REDIS_URL:
@@ -71,7 +73,7 @@ _lock = threading.Lock()
 
 
 def _publisher() -> Publisher:
-    """The publisher of this process and of the Redis in its settings; a forked child has no thread of its parent's."""
+    """Return the publisher of this process and REDIS_URL. A forked child creates its own: threads are not inherited."""
     from timeline.redis_publisher import Publisher
 
     global _current

@@ -1,7 +1,6 @@
-"""Secrets in texts that leave the record: one search through many texts finds those that need a closer look.
+"""Masking of secrets in stored texts when they are read.
 
-Events were redacted before they were stored, but by the detectors of that day, and a name that a model made up may have
-been stored with them unchanged.
+Events are redacted before they are stored, but possibly by an earlier version with fewer detectors.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import JSON
 
 
-def suspects(texts: Sequence[str]) -> list[int]:
-    """The places of the texts in which something looks like a secret, each once and in order."""
+def indexes_with_secrets(texts: Sequence[str]) -> list[int]:
+    """Return the sorted indexes of the texts that contain secrets. Searches all texts at once."""
     spans = REDACTOR.spans("\n".join(texts))
     if not spans:
         return []
     starts = [0, *accumulate(len(text) + 1 for text in texts)]
-    places = {
-        place
+    indexes = {
+        index
         for span in spans
-        for place in range(bisect_right(starts, span.begin) - 1, bisect_right(starts, span.end - 1))
+        for index in range(bisect_right(starts, span.begin) - 1, bisect_right(starts, span.end - 1))
     }
-    return sorted(places)
+    return sorted(indexes)
 
 
 def masked(events: Sequence[Event]) -> Sequence[Event]:
-    """The same events, their payloads without secrets: changed in memory, never in the record."""
-    for place in suspects([json.dumps(event.payload, ensure_ascii=False) for event in events]):
-        events[place].payload = REDACTOR.clean(cast("JSON", events[place].payload))[0]
+    """Mask the secrets in the payloads of events, in place, and return the events. Nothing is saved."""
+    for index in indexes_with_secrets([json.dumps(event.payload, ensure_ascii=False) for event in events]):
+        events[index].payload = REDACTOR.clean(cast("JSON", events[index].payload))[0]
     return events

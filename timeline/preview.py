@@ -1,4 +1,4 @@
-"""Previews: the first bytes of a long text, for payloads that point to the row holding the whole."""
+"""Previews of long texts, for event payloads that refer to the row with the full text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def preview(text: str, limit: int = PREVIEW_BYTES) -> tuple[str, bool]:
-    """`text` cut to at most `limit` UTF-8 bytes at a character border, and whether anything was cut."""
+    """Return `text` truncated to at most `limit` bytes of UTF-8 at a character border, and whether it was truncated."""
     if text.isascii():
         return (text, False) if len(text) <= limit else (text[:limit], True)
-    head = text[:limit]  # a character takes at least one byte, so nothing behind this can be kept
+    head = text[:limit]  # a character has at least one byte
     try:
         data = head.encode()
     except UnicodeEncodeError:
         data = _SURROGATES.sub("\ufffd", head).encode()
-    kept = data[:limit].decode(errors="ignore")  # only the character that the cut split can be invalid
+    kept = data[:limit].decode(errors="ignore")  # only a truncated last character can be invalid
     return kept, len(data) > limit or len(head) < len(text)

@@ -1,5 +1,7 @@
-"""Publishes rings over Redis, for the other processes of the site. Imported only where there is a Redis: its client
-takes a quarter of a second to load, which every command would pay."""
+"""Publishes notifications over Redis to other processes.
+
+Imported only if REDIS_URL is set, because loading the client takes 0.25 s, which would delay every command.
+"""
 
 from __future__ import annotations
 
@@ -13,33 +15,33 @@ import redis
 from timeline.notify import PREFIX
 
 log = logging.getLogger(__name__)
-#: How long a process that ends waits until Redis has what it rang: a command may end right after its commit.
-LAST_WORDS_S = 1.5
+#: How long an ending process waits until its notifications are published. A command may end right after its commit.
+FLUSH_TIMEOUT_S = 1.5
 
 
 class Publisher:
-    """Publishes from its own thread, so that a slow Redis never slows a commit; of a log only the newest seq."""
+    """Publishes from its own thread, so that a slow Redis does not delay commits. For a log, only the last number."""
 
     def __init__(self, url: str) -> None:
         self.pid, self.url = os.getpid(), url
         self._pending: dict[tuple[str, str], str] = {}
         self._publishing = False
         self._wake = threading.Condition()
-        # A Redis that hangs must not stop the thread for good; what it missed, readers find by looking.
+        # With timeouts, so that a hanging Redis does not block the thread. Readers poll for what was not published.
         self._redis = redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
-        threading.Thread(target=self._run, name="doorbell", daemon=True).start()
+        threading.Thread(target=self._run, name="redis-publisher", daemon=True).start()
         atexit.register(self.flush)
 
     def put(self, key: tuple[str, str], value: str) -> None:
-        """Of the values under one key the newest stays: the higher seq, whichever thread comes first."""
+        """Queue a value. Of several values with the same key, only the highest is published."""
         with self._wake:
             self._pending[key] = max(self._pending.get(key, ""), value, key=lambda seq: (len(seq), seq))
             self._wake.notify_all()
 
-    def flush(self, within_s: float = LAST_WORDS_S) -> None:
-        """Wait until everything that was put is published, or was tried; the thread dies with the process."""
+    def flush(self, within_s: float = FLUSH_TIMEOUT_S) -> None:
+        """Wait at most `within_s` seconds until all queued values were published or failed."""
         if self.pid != os.getpid():
-            return  # a forked child has inherited the call, and not the thread
+            return  # a forked child inherits the atexit call, but not the thread
         with self._wake:
             self._wake.wait_for(lambda: not self._pending and not self._publishing, timeout=within_s)
 
@@ -60,6 +62,7 @@ class Publisher:
             except redis.RedisError as error:
                 if not down:
                     log.warning(
-                        "doorbell: Redis does not answer (%s); readers poll until it does", type(error).__name__
+                        "REDIS_URL: Redis does not answer (%s); streams poll the database until it does",
+                        type(error).__name__,
                     )
                 down = True

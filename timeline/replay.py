@@ -1,6 +1,6 @@
-"""The state that events tell of: State at seq N = fold(events ≤ N). The page's scrubbing and check_runs use it.
+"""Rebuilds the state of a run from its events: the state at seq N is fold(events up to N).
 
-It reads events, calls nobody and changes nothing.
+Used by the time slider of the run page and by check_runs. The functions have no side effects except on the `Frame`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 
 class FoldedEvent(Protocol):
-    """What the fold reads of an event: a row of the log, or anything of this shape."""
+    """The attributes of an event that the fold reads."""
 
     @property
     def seq(self) -> int: ...
@@ -37,7 +37,9 @@ class FoldedEvent(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageSeen:
+class MessageState:
+    """A message of the conversation."""
+
     position: int | None
     role: str
     ref_id: UUID | None
@@ -46,8 +48,8 @@ class MessageSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class CallSeen:
-    """A tool call, from its first event on: one that was planned and not started has none."""
+class ToolCallState:
+    """A tool call that has at least one event. Planned calls have none."""
 
     ref_id: UUID | None
     call_id: str
@@ -58,8 +60,8 @@ class CallSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnOpen:
-    """A model call that was started and has not ended."""
+class OpenTurn:
+    """A model call that has started and not ended."""
 
     step: int | None
     attempt: int
@@ -68,33 +70,34 @@ class TurnOpen:
 
 @dataclass(slots=True)
 class Frame:
-    """The state after event `seq`. `advance` changes it in place, for a copy each event would cost squares."""
+    """The state after event `seq`. `advance` changes it in place: a copy per event would take quadratic time."""
 
     seq: int = 0
     status: str = ""
-    #: Why it has that status, where an event says so.
+    #: The reason of the status, or empty.
     reason: str = ""
-    #: As the last event that moved the status said it.
+    #: The phase of the last event that changed the status.
     phase: str = ""
     terminal: bool = False
-    #: The last step that has its answer; 0 before the first. And the number of answers.
+    #: The number of the last completed step, or 0.
     step: int = 0
+    #: The number of model responses.
     turns: int = 0
-    messages: list[MessageSeen] = field(default_factory=list)
-    #: By the row's id, or by "step/call id" where a runner knows no row.
-    calls: dict[UUID | str, CallSeen] = field(default_factory=dict)
-    #: How many tool calls the answer of a step asked for.
+    messages: list[MessageState] = field(default_factory=list)
+    #: By the ID of the row, or by "step/call ID" for external runs.
+    calls: dict[UUID | str, ToolCallState] = field(default_factory=dict)
+    #: The number of requested tool calls by step.
     asked: Counter[int | None] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
-    #: None as long as no turn had a price.
+    #: None if no turn has a known cost.
     cost_usd: Decimal | None = None
-    open_turn: TurnOpen | None = None
-    #: Commands by key and type.
+    open_turn: OpenTurn | None = None
+    #: The number of commands by idempotency key and type.
     commands: Counter[tuple[str | None, str]] = field(default_factory=Counter)
 
 
 def fold(events: Iterable[FoldedEvent], frame: Frame | None = None) -> Frame:
-    """The state after `events`, from the beginning, or from `frame` on (which is advanced)."""
+    """Return the state after `events`, starting from `frame`, which is changed, or from the beginning."""
     frame = Frame() if frame is None else frame
     for event in events:
         advance(frame, event)
@@ -102,7 +105,7 @@ def fold(events: Iterable[FoldedEvent], frame: Frame | None = None) -> Frame:
 
 
 def advance(frame: Frame, event: FoldedEvent) -> None:
-    """Take the next event in. What came late (after the run's end) is kept in the log, but moves nothing."""
+    """Apply the next event. Late events, after the end of the run, only change `seq`."""
     frame.seq = event.seq
     if event.late:
         return
@@ -115,7 +118,7 @@ Fold = Callable[[Frame, FoldedEvent], None]
 
 
 def _moved(status: str, *, why: str = "", terminal: bool = False) -> Fold:
-    """A fold for an event that means `status`; `why` is the payload's field that holds the reason."""
+    """Return the fold of an event that sets `status`. `why` is the payload field of the reason."""
 
     def move(frame: Frame, event: FoldedEvent) -> None:
         frame.status, frame.phase, frame.terminal = status, event.phase, terminal
@@ -126,14 +129,14 @@ def _moved(status: str, *, why: str = "", terminal: bool = False) -> Fold:
 
 def _phase(frame: Frame, event: FoldedEvent) -> None:
     frame.status, frame.phase = str(event.payload["status"]), event.phase
-    # "running (continued)" explains the event, not the status.
+    # For "running", the reason describes the event, not the status.
     frame.reason = "" if frame.status == "running" else str(event.payload.get("reason") or "")
 
 
 def _waiting(frame: Frame, event: FoldedEvent) -> None:
     _moved("waiting", why="reason")(frame, event)
     if frame.reason == "unknown_tool":
-        # The event does not name the call: it is the one that was started and has not ended.
+        # The event does not name the call. It is the one that has started and not ended.
         for key, call in frame.calls.items():
             if call.status == "running":
                 frame.calls[key] = replace(call, status="unknown")
@@ -148,14 +151,14 @@ def _rolled_back(frame: Frame, event: FoldedEvent) -> None:
 
 def _message(frame: Frame, event: FoldedEvent) -> None:
     role = str(event.payload["role"])
-    frame.messages.append(MessageSeen(event.payload.get("position"), role, event.ref_id, event.step))
+    frame.messages.append(MessageState(event.payload.get("position"), role, event.ref_id, event.step))
     if role == "assistant":
         frame.turns += 1
         frame.step = max(frame.step, event.step or 0)
 
 
 def _turn_start(frame: Frame, event: FoldedEvent) -> None:
-    frame.open_turn = TurnOpen(event.step, event.payload.get("attempt") or 0, event.seq)
+    frame.open_turn = OpenTurn(event.step, event.payload.get("attempt") or 0, event.seq)
 
 
 def _turn_abandoned(frame: Frame, event: FoldedEvent) -> None:
@@ -179,7 +182,7 @@ def _count_usage(frame: Frame, payload: Mapping[str, Any]) -> None:
 
 
 def _money(value: Any) -> Decimal | None:
-    """An external runner's text may be no number; then nobody knows the price."""
+    """Return a cost as a decimal, or None for a missing or invalid value of an external runner."""
     try:
         amount = None if value is None else Decimal(value)
     except (InvalidOperation, TypeError, ValueError):
@@ -201,12 +204,12 @@ def _key(event: FoldedEvent) -> UUID | str:
     return event.ref_id or f"{event.step}/{event.payload['call_id']}"
 
 
-def _call(frame: Frame, event: FoldedEvent) -> CallSeen:
+def _call(frame: Frame, event: FoldedEvent) -> ToolCallState:
     known = frame.calls.get(_key(event))
     if known is not None:
         return known
     name = str(event.payload.get("tool_name") or "")
-    return CallSeen(event.ref_id, str(event.payload["call_id"]), name, "planned", event.step)
+    return ToolCallState(event.ref_id, str(event.payload["call_id"]), name, "planned", event.step)
 
 
 def _command(frame: Frame, event: FoldedEvent) -> None:

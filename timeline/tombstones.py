@@ -1,7 +1,4 @@
-"""Removal of rows that are append-only elsewhere: in batches, counted on the tombstones of what they belonged to.
-
-Which logs go, and what belongs to them, is the caller's to say.
-"""
+"""Deletes the rows of logs in batches, and counts them in the tombstones. The caller selects the logs and tables."""
 
 from __future__ import annotations
 
@@ -14,26 +11,30 @@ from django.db import connection, models
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from timeline.maintenance import open_door
+from timeline.maintenance import allow_changes
 from timeline.models import Event, Log, Tombstone
 
-#: Rows of one transaction.
+#: The number of rows in one transaction.
 BATCH = 1000
 
 
 @dataclass(frozen=True)
 class OwnedTable:
-    """A table whose rows belong to logs, and the field that says to which."""
+    """A table whose rows belong to logs. `owner` is the field that refers to the log."""
 
     model: type[models.Model]
     owner: str
 
     @property
     def table(self) -> str:
+        """The name of the database table."""
         return str(self.model._meta.db_table)
 
     def delete(self, log_id: UUID, limit: int) -> int:
-        """Up to `limit` rows of one log. Not by the ORM, which would look for rows that refer to them first."""
+        """Delete up to `limit` rows of a log and return their number.
+
+        Not with the ORM, which would first query for referring rows.
+        """
         quote = connection.ops.quote_name
         table, key = quote(self.table), quote(str(self.model._meta.pk.column))
         owner = self.model._meta.get_field(self.owner)
@@ -47,36 +48,38 @@ class OwnedTable:
             return int(cursor.rowcount)
 
 
-#: Of every log.
+#: The events of a log.
 EVENTS = OwnedTable(Event, "log")
 _LOGS = OwnedTable(Log, "id")
 
 
 def unfinished() -> QuerySet[Tombstone]:
-    """Tombstones of what is hidden already and has rows left."""
+    """Return the tombstones of hidden logs that have rows left."""
     return Tombstone.objects.filter(finished_at=None)
 
 
 def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> Counter[str]:
-    """One transaction of up to `BATCH` rows, of the first parts that have any: table → rows. Empty at the end."""
-    with open_door("retention"):
-        # Locked: of two that work on one log the second waits, and counts what the first has left.
+    """Delete up to `BATCH` rows of a log in one transaction. Return the number of rows by table; empty if none is left.
+
+    `parts` are processed in order.
+    """
+    with allow_changes("retention"):
+        # Locked, so that two processes do not delete and count the same rows.
         stone = unfinished().select_for_update().filter(pk=log_id).first()
         return Counter() if stone is None else _remove(stone, parts, BATCH)
 
 
 def finish(family: UUID, parts: Sequence[OwnedTable], heads: OwnedTable) -> tuple[bool, Counter[str]]:
-    """Remove the last rows of a family, with the rows that they belonged to; False where there are too many left.
+    """Delete the last rows of a run group, including the runs and logs. Return False if more than a batch is left.
 
-    `heads`: the table with one row for each log, under the same id. Those rows refer to each other, so all of a
-    family's go at once.
+    `heads` is the table with one row per log, with the same ID. Its rows refer to each other, so those of a group are
+    deleted in one transaction.
     """
     removed: Counter[str] = Counter()
-    with open_door("retention"):
+    with allow_changes("retention"):
         stones = list(unfinished().select_for_update().filter(family=family).order_by("pk"))
         ids = [stone.pk for stone in stones]
-        # Heads before logs, as everyone locks them. Who still adds to one of them is waited for, and counted below;
-        # who comes later finds no log.
+        # Lock order: heads, logs. Rows of a concurrent writer are deleted below; later writers find no log.
         list(heads.model._base_manager.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
         list(Log.objects.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
         for stone in stones:
@@ -90,7 +93,7 @@ def finish(family: UUID, parts: Sequence[OwnedTable], heads: OwnedTable) -> tupl
 
 
 def _remove(stone: Tombstone, parts: Iterable[OwnedTable], limit: int) -> Counter[str]:
-    """Up to `limit` rows of one log, counted on its stone too."""
+    """Delete up to `limit` rows of a log, and count them in its tombstone."""
     removed: Counter[str] = Counter()
     for part in parts:
         if removed.total() < limit and (count := part.delete(stone.pk, limit - removed.total())):

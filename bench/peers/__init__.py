@@ -1,6 +1,6 @@
-"""Other people's programs: each in a virtual environment and a database of its own, made when first needed.
+"""Peers: other programs, each with its own virtual environment and database, which are created on first use.
 
-A peer runs as a process that makes as many steps as it is told to and says how long they took.
+A peer runs as a process that executes a given number of steps and reports the duration.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ INSTALL_TIMEOUT_S = 900
 
 
 class PeerUnusable(Exception):
-    """The peer could not be installed or did not run; the text is short enough for a row."""
+    """The peer could not be installed or did not run. The message fits a row of the table."""
 
 
 class Maker(Protocol):
     def steps(self, count: int) -> float:
-        """Make the next steps; the seconds they took."""
+        """Execute the next steps, and return the seconds."""
         ...
 
 
 class PeerProcess:
-    """A running peer. It does nothing but in its turn, and its turn is a window of steps."""
+    """A running peer, which executes one window of steps per turn."""
 
     def __init__(self, process: subprocess.Popen[str], url: str, window: int) -> None:
         self._process = process
@@ -69,7 +69,7 @@ class Peer:
     def started(
         self, place: Place, turns: Sequence[payload.Step], *, window: int, runs: int = 1
     ) -> Iterator[PeerProcess]:
-        """The peer, ready for its first window of the turns, on an empty database."""
+        """Start the peer on an empty database, ready for its first window."""
         python = installed(self.environment, self.requirements)
         said = place.folder / f"{self.environment}.json"
         payload.write_plain(said, list(turns))
@@ -102,7 +102,7 @@ class Peer:
 
 
 def installed(environment: str, requirements: Sequence[str]) -> Path:
-    """The interpreter of the peer's environment, which is made where it is not complete."""
+    """Return the interpreter of the peer's environment, which is created if it is incomplete."""
     base = Path(os.environ.get("BENCH_PEERS_VENV") or Path.home() / ".cache" / "agentops-bench")
     home = base.expanduser() / environment
     python, stamp = home / "bin" / "python", home / "installed.txt"
@@ -119,7 +119,7 @@ def installed(environment: str, requirements: Sequence[str]) -> Path:
 
 
 def variables() -> dict[str, str]:
-    """The environment variables of a peer: nothing that would make its Python load ours."""
+    """Return the environment variables of a peer, without those that would make its Python import agentops."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DJANGO"))}
 
 

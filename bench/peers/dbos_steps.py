@@ -1,4 +1,4 @@
-"""DBOS: a workflow with a durable step per model call and per tool."""
+"""DBOS: a workflow with one durable step per model call and per tool call."""
 
 from __future__ import annotations
 

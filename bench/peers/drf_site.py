@@ -1,7 +1,7 @@
-"""The same rows as Django REST framework serves them by the book: ModelSerializer and CursorPagination, no
-credential, nothing to check. A WSGI application over the product's tables, with models of its own.
+"""Django REST framework on the same rows, as documented: ModelSerializer and CursorPagination, without authentication.
+A WSGI application with its own models over the product's tables.
 
-Reads its database from DATABASE_URL. Nothing of ours.
+Reads its database from DATABASE_URL. Imports nothing of agentops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""django-eventstream as its documentation routes it: the stock view, fed through Redis.
+"""django-eventstream as documented: the stock view, fed through Redis.
 
-With BENCH_EVENTSTREAM_DATABASE it also stores events there (DjangoModelStorage), which its replay needs. As a
-program it is its publisher, `send_event`.
+With BENCH_EVENTSTREAM_DATABASE it also stores the events there (DjangoModelStorage), which replay requires. Run as a
+program, it publishes with `send_event`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""LangGraph with its PostgresSaver, durability "sync": a model node and a tool node a step.
+"""LangGraph with its PostgresSaver and durability "sync": one model node and one tool node per step.
 
-"list" keeps the conversation as its documentation does (a list with an adding reducer), "delta" in its beta
-channel that stores differences.
+"list" keeps the conversation as documented (a list with an adding reducer), "delta" in the beta channel that stores
+differences.
 """
 
 from __future__ import annotations

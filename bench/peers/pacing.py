@@ -1,6 +1,6 @@
-"""Publishes numbered events at a pace, as told line by line. Has nothing of ours: peers import it.
+"""Publishes numbered events at a given pace, as ordered line by line. Imports nothing of agentops: peers use it.
 
-Each event is the same document for everybody: what the JSON stream of the product sends for it.
+The event is the same document for all: what the JSON stream of the product sends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def payload(number: int) -> dict[str, Any]:
 
 
 def document(target: str, number: int) -> str:
-    """The event in its wire form, for those who do not number and store it themselves."""
+    """Return the event in its wire format, for servers that neither number nor store events."""
     return json.dumps(
         {
             "seq": number,
@@ -49,14 +49,14 @@ def document(target: str, number: int) -> str:
 
 
 def serve(title: str, publish: Publish) -> None:
-    """Says that it is ready, then publishes as each line of stdin orders, and answers with the stamps."""
+    """Report readiness, then publish as ordered by each line of stdin, and print the timestamps."""
     _say({"title": title})
     for line in sys.stdin:
         _say({"stamps": _paced(publish, **json.loads(line))})
 
 
 def _paced(publish: Publish, *, target: str, first: int, bursts: int, size: int, rate: float) -> list[Stamp]:
-    """`rate` bursts a second, each of `size` events."""
+    """Publish `rate` bursts per second, of `size` events each, and return the timestamps."""
     stamps: list[Stamp] = []
     began = time.monotonic()
     for turn in range(bursts):

@@ -1,6 +1,6 @@
-"""The limit of a stream: a bare ASGI application, one subscription to Redis, each frame made once.
+"""The limit of a stream: a bare ASGI application with one subscription to Redis. Each frame is created once.
 
-No framework, no access check, no database, no replay; nothing of ours. As a program it is its publisher.
+No framework, access check, database or replay. Imports nothing of agentops. Run as a program, it is its publisher.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PENDING = 5000
 
 
 class Hub:
-    """Gives every frame to the queue of every client."""
+    """Puts every frame into the queue of every client."""
 
     def __init__(self) -> None:
         self.clients: set[asyncio.Queue[bytes]] = set()

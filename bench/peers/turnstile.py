@@ -1,4 +1,4 @@
-"""Lets a peer make steps in its turn only, and tells how long they took. Has nothing of ours: peers import it."""
+"""Lets a peer execute steps in its turn only, and reports the duration. Imports nothing of agentops: peers use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Turnstile:
         _say({"title": title})
 
     def step(self) -> None:
-        """Before each step: at the start of a window, reports the last one and waits until it is our turn."""
+        """Call it before each step. At the start of a window it reports the last one and waits for the next turn."""
         if self._made % self._window == 0:
             self.report()
             if not sys.stdin.readline():
@@ -34,7 +34,7 @@ class Turnstile:
 
 
 def arguments() -> tuple[list[dict[str, Any]], str, int, int, list[str]]:
-    """The turns to make, the database, the size of a window, how many runs, and the peer's own."""
+    """Return the turns, the database, the size of a window, the number of runs, and the peer's own arguments."""
     path, url, window, runs, *own = sys.argv[1:]
     return json.loads(Path(path).read_text()), url, int(window), int(runs), own
 

@@ -104,7 +104,7 @@ def recorded_prompt(agent: Agent) -> UserTurn | None:
         return None
     try:
         return library.load(agent.model).answers[0].input.prompt
-    except (library.NoSuchFixture, FixtureError) as error:
+    except (library.FixtureNotFound, FixtureError) as error:
         raise InvalidAgent(str(error), pointer="/model") from error
 
 

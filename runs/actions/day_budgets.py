@@ -17,7 +17,7 @@ from runs.agents import budgets
 
 def of(project: Project) -> dict[str, Any]:
     """Return the budgets as stored. Raises `InvalidBudget` if they are not readable."""
-    budgets.of_day(project.settings)
+    budgets.day_limits(project.settings)
     return dict(project.settings.get("budgets") or {})
 
 
@@ -32,7 +32,7 @@ def change(project: Project, changes: Mapping[str, Any], *, by: Actor) -> dict[s
         before = settings.get("budgets")
         known = before if isinstance(before, dict) else {}
         after = {name: value for name, value in {**known, **changes}.items() if value is not None}
-        budgets.of_day({"budgets": after})
+        budgets.day_limits({"budgets": after})
         if after != (before or {}):
             locked.settings = {**settings, "budgets": after}
             locked.save(update_fields=["settings"])

@@ -1,1 +1,1 @@
-"""What an agent is and may spend: its definition, policies, budgets and retry limits."""
+"""The configuration of agents: definitions, policies, gates and budgets."""

@@ -1,7 +1,7 @@
-"""Budgets: what a run, or a project in a day, may use; what is near its end, and what is used up.
+"""Budgets: limits on the tokens, cost and working time of a run, or of all runs of a project in a day.
 
-A run counts its own use, from zero: whoever resumes a run that has used up
-its budget gives the new one the same budget again. Tokens are those sent and those answered, time is the time at work.
+Usage is counted per run, starting at zero: a run that resumes another one gets the full budget again.
+Tokens are the sum of input and output tokens. Time is the time for which a worker executed the run.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 
 class Budget(StrEnum):
-    """Each under the name that it has in settings."""
+    """The kinds of budgets. Each value is the name of the budget in the settings of an agent or project."""
 
     TOKENS = "tokens"
     COST = "cost_usd"
     WALL = "wall_s"
-    #: Of all runs of a project, from midnight to midnight UTC.
+    #: For all runs of a project together, from midnight to midnight UTC.
     TOKENS_PER_DAY = "tokens_per_day"
     COST_PER_DAY = "cost_usd_per_day"
 
 
-OF_RUN = (Budget.TOKENS, Budget.COST, Budget.WALL)
-OF_DAY = (Budget.TOKENS_PER_DAY, Budget.COST_PER_DAY)
+RUN_BUDGETS = (Budget.TOKENS, Budget.COST, Budget.WALL)
+DAY_BUDGETS = (Budget.TOKENS_PER_DAY, Budget.COST_PER_DAY)
 COSTS = (Budget.COST, Budget.COST_PER_DAY)
-#: From this share of a budget on it is said once that it runs out.
+#: The share of a budget from which a run records a warning, once.
 WARN_SHARE = Decimal("0.8")
 MAX = Decimal(2**63)
 
@@ -34,35 +34,36 @@ Amounts = Mapping[Budget, Decimal]
 
 
 class InvalidBudget(ValueError):
-    """Settings name a budget that nobody can keep to."""
+    """The settings of an agent or project contain an invalid budget."""
 
     code = "invalid_budget"
     status = 422
 
 
-def of_run(settings: Mapping[str, Any]) -> dict[Budget, Decimal]:
-    """The budgets that an agent's settings give to each of its runs."""
-    return _limits(settings.get("budgets"), OF_RUN)
+def run_limits(settings: Mapping[str, Any]) -> dict[Budget, Decimal]:
+    """Return the budgets that an agent's settings define for each of its runs. Raises `InvalidBudget`."""
+    return _limits(settings.get("budgets"), RUN_BUDGETS)
 
 
-def of_day(settings: Any) -> dict[Budget, Decimal]:
-    """The budgets that a project's settings give to all of its runs, for each day."""
+def day_limits(settings: Any) -> dict[Budget, Decimal]:
+    """Return the daily budgets that a project's settings define for all its runs. Raises `InvalidBudget`."""
     if not isinstance(settings, Mapping):
         raise InvalidBudget("settings must be an object")
-    return _limits(settings.get("budgets"), OF_DAY)
+    return _limits(settings.get("budgets"), DAY_BUDGETS)
 
 
-def used_up(limits: Amounts, used: Amounts) -> list[Budget]:
+def exhausted(limits: Amounts, used: Amounts) -> list[Budget]:
+    """Return the budgets of which everything is used."""
     return [budget for budget, limit in limits.items() if used[budget] >= limit]
 
 
-def running_out(limits: Amounts, used: Amounts) -> list[Budget]:
-    """Those of which at least 80 % are used."""
+def nearly_exhausted(limits: Amounts, used: Amounts) -> list[Budget]:
+    """Return the budgets of which at least 80 % is used."""
     return [budget for budget, limit in limits.items() if used[budget] >= limit * WARN_SHARE]
 
 
-def words(budget: Budget, used: Decimal, limit: Decimal) -> str:
-    """For people: "1,234 of 1,000 tokens", "$0.51 of $0.50 today"."""
+def describe(budget: Budget, used: Decimal, limit: Decimal) -> str:
+    """Return usage and limit as text, for example "1,234 of 1,000 tokens" or "$0.51 of $0.50"."""
     match budget:
         case Budget.TOKENS:
             return f"{used:,} of {limit:,} tokens"
@@ -77,32 +78,32 @@ def words(budget: Budget, used: Decimal, limit: Decimal) -> str:
 
 
 def _money(amount: Decimal) -> str:
-    """Without zeros at the end, and never in the form 1E+3."""
+    """Format without trailing zeros and without an exponent."""
     return f"{amount.normalize():,f}"
 
 
-def _limits(given: Any, known: tuple[Budget, ...]) -> dict[Budget, Decimal]:
-    if given is None:
+def _limits(value: Any, allowed: tuple[Budget, ...]) -> dict[Budget, Decimal]:
+    if value is None:
         return {}
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise InvalidBudget("settings.budgets must be an object")
-    unknown = [str(name) for name in given if name not in known]
+    unknown = [str(name) for name in value if name not in allowed]
     if unknown:
-        raise InvalidBudget(f"there is no budget named {unknown[0][:64]!r} here; there are: {', '.join(known)}")
-    return {Budget(name): _amount(Budget(name), value) for name, value in given.items() if value is not None}
+        raise InvalidBudget(f"unknown budget {unknown[0][:64]!r}; use one of: {', '.join(allowed)}")
+    return {Budget(name): _amount(Budget(name), amount) for name, amount in value.items() if amount is not None}
 
 
 def _amount(budget: Budget, value: Any) -> Decimal:
-    """A number above zero; tokens are counted whole, and money may be written as text, for it is no float."""
-    whole = budget in (Budget.TOKENS, Budget.TOKENS_PER_DAY)
-    taken = (int,) if whole else (int, float, str) if budget in COSTS else (int, float)
+    """Return a limit as a decimal above 0. Token limits are integers; costs may be text, to avoid floats."""
+    is_integer = budget in (Budget.TOKENS, Budget.TOKENS_PER_DAY)
+    types = (int,) if is_integer else (int, float, str) if budget in COSTS else (int, float)
     try:
-        if isinstance(value, bool) or not isinstance(value, taken):
+        if isinstance(value, bool) or not isinstance(value, types):
             raise InvalidOperation
         amount = Decimal(str(value))
         if not 0 < amount < MAX:  # a comparison with NaN raises as well
             raise InvalidOperation
     except InvalidOperation:
-        kind = "a whole number" if whole else "a number"
-        raise InvalidBudget(f"settings.budgets.{budget} must be {kind} above 0") from None
+        kind = "a whole number" if is_integer else "a number"
+        raise InvalidBudget(f"settings.budgets.{budget} must be {kind} above 0, not {str(value)[:64]!r}") from None
     return amount

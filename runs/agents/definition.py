@@ -1,4 +1,4 @@
-"""The definition of an agent: its fields, and the strict check of what somebody wrote."""
+"""The definition of an agent: its fields and their validation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.providers.messages import canonical
 
 MAX_DEPTH = strict_json.BODY.depth
 MAX_TEXT = strict_json.BODY.string
-#: Of a whole definition as JSON: every run of the agent keeps a copy.
+#: Limit of a whole definition as JSON, in bytes. Every run of the agent stores a copy.
 MAX_BYTES = 512 * 1024
 MAX_POINTER = 200
 
@@ -34,7 +34,7 @@ Line = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Definition(BaseModel):
-    """What a definition may say. A key that is not here is a typing mistake, and refused as one."""
+    """The fields of an agent's definition. Unknown keys are rejected, because they are usually typos."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -49,37 +49,42 @@ class Definition(BaseModel):
 
 
 def check(definition: Mapping[str, Any]) -> Definition:
+    """Validate a definition and return it as a `Definition`.
+
+    Raises `InvalidAgent` or `InvalidPolicies`, with the JSON pointer of the first invalid value.
+    """
     if not isinstance(definition, Mapping):
-        raise InvalidAgent("a definition is an object", pointer="")
-    given = dict(definition)
-    _check_json(given)
-    if len(canonical(given).encode()) > MAX_BYTES:
-        raise InvalidAgent(f"a definition has at most {MAX_BYTES} bytes", pointer="")
+        raise InvalidAgent("a definition must be an object", pointer="")
+    data = dict(definition)
+    _check_json(data)
+    if len(canonical(data).encode()) > MAX_BYTES:
+        raise InvalidAgent(f"the definition is longer than {MAX_BYTES} bytes as JSON", pointer="")
     try:
-        wanted = Definition.model_validate(given)
-        _check_gates(policies.parse(wanted.policies), wanted.policies, wanted.settings)
+        parsed = Definition.model_validate(data)
+        _check_gates(policies.parse(parsed.policies), parsed.policies, parsed.settings)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise InvalidAgent(first["msg"].removeprefix("Value error, "), pointer=pointer_of(first["loc"])) from None
     except policies.InvalidPolicy as error:
         raise InvalidPolicies(str(error), pointer=pointer_of(["policies", *error.path])) from None
-    return wanted
+    return parsed
 
 
-def _check_gates(wanted: Policies, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Whether what its gates name is there, and may be asked on this site."""
-    for trigger, rules in wanted.rules.items():
-        for place, rule in enumerate(rules):
+def _check_gates(parsed: Policies, data: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise `InvalidPolicy` if a gate names an unknown tool, or a command that this site does not allow."""
+    for trigger, rules in parsed.rules.items():
+        for index, rule in enumerate(rules):
             try:
                 if rule.run is not None:
                     policy_commands.check(rule.run, settings)
             except policy_commands.GateRefused as error:
-                at = [trigger, place] if isinstance(given[trigger], list) else [trigger]
-                raise policies.InvalidPolicy(f"no gate: {error}", [*at, "run"]) from error
+                at = [trigger, index] if isinstance(data[trigger], list) else [trigger]
+                raise policies.InvalidPolicy(f"invalid gate: {error}", [*at, "run"]) from error
 
 
 def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:
-    """Refuse what JSON cannot say (TOML has dates and infinity) and what not every database can store."""
+    """Raise `InvalidAgent` for values that JSON cannot express (TOML has dates and infinity) or that not every
+    database can store."""
     fault = "nested too deeply" if len(path) > MAX_DEPTH else _fault(value)
     if fault:
         raise InvalidAgent(fault, pointer=pointer_of(path))
@@ -97,8 +102,8 @@ def _fault(value: object) -> str:
         case str():
             if len(value) > MAX_TEXT:
                 return f"longer than {MAX_TEXT} characters"
-            legible = "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
-            return "" if legible else "has NUL or half a surrogate pair in it"
+            is_storable = "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+            return "" if is_storable else "contains a NUL character or an unpaired surrogate"
         case bool() | None:
             return ""
         case int():
@@ -106,11 +111,12 @@ def _fault(value: object) -> str:
         case float():
             return "" if math.isfinite(value) else "not a finite number"
         case dict():
-            return "" if all(isinstance(key, str) for key in value) else "a key is no text"
+            return "" if all(isinstance(key, str) for key in value) else "a key is not a string"
         case list():
             return ""
-    return f"a {type(value).__name__} is no JSON value: write it as text"
+    return f"a {type(value).__name__} is not a JSON value: write it as text"
 
 
 def pointer_of(path: Sequence[str | int]) -> str:
+    """Return a path as a JSON pointer of at most 200 characters."""
     return strict_json.pointer(path)[:MAX_POINTER]

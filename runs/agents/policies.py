@@ -1,6 +1,6 @@
-"""Policies: what becomes of a run that fell silent, died, failed or asks, without anybody deciding it.
+"""Policies: automatic reactions to a run that is idle, dead, failed or waiting for an answer.
 
-A definition is read strictly and once; what is read here can be acted on.
+`parse` validates the `policies` of an agent's definition. `decide` selects the rule that applies to a trigger.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ MAX_COOLDOWN_S = 30 * 86_400.0
 SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "": 1.0}
 DURATION = re.compile(r"\s*(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(?P<unit>[a-z]*)\s*", re.ASCII)
 FOREVER = "forever"
-#: Endless attempts come at least so often.
+#: The longest backoff between unlimited attempts, in seconds.
 MAX_PACE_S = 300.0
 
 
 class Trigger(enum.StrEnum):
-    #: The turn ended and the agent did not say that it is done, or an external runner fell silent.
+    """The conditions of a run to which policies react."""
+
+    #: The turn ended without a call of `done`, or an external runner stopped sending events.
     ON_IDLE = "on_idle"
-    #: Its worker or process is gone.
+    #: The worker or process of the run is gone.
     ON_DEAD = "on_dead"
-    #: It failed, after all retries.
+    #: The run failed after all retries.
     ON_ERROR = "on_error"
-    #: It asks a question, or for a permission.
+    #: The agent asks a question or requests an approval.
     ON_PROMPT = "on_prompt"
 
 
 class PolicyAction(enum.StrEnum):
+    """What a rule does."""
+
     NUDGE = "nudge"
     DONE = "done"
     FAIL = "fail"
@@ -44,7 +48,7 @@ class PolicyAction(enum.StrEnum):
 
 
 class ErrorKind(enum.StrEnum):
-    """What a rule of on_error may be about."""
+    """The kinds of errors that a rule of `on_error` can match."""
 
     RATE_LIMITED = "rate_limited"
     NO_INTERNET = "no_internet"
@@ -55,35 +59,35 @@ class ErrorKind(enum.StrEnum):
 
 
 class OnUnknownTool(enum.StrEnum):
-    """What to do about a call whose outcome a crash has hidden."""
+    """What to do about a tool call whose outcome is unknown after a crash."""
 
     WAIT = "wait"
     TELL_MODEL = "tell_model"
 
 
 class OnCrash(enum.StrEnum):
-    """Which way a half-done turn goes."""
+    """How a turn that a crash interrupted is recovered."""
 
     ROLL_FORWARD = "roll_forward"
     ROLL_BACK = "roll_back"
 
 
-#: Older definitions, and records of them, call it so.
+#: Other names of actions, which existing definitions and imported records use.
 ALIASES = {"recover": PolicyAction.RESUME, "Recover": PolicyAction.RESUME}
-#: The pairs that make no sense, and why.
+#: The combinations that are rejected, with the reason.
 INVALID = {
     (Trigger.ON_IDLE, PolicyAction.RESUME): "an idle agent is still running",
-    (Trigger.ON_DEAD, PolicyAction.NUDGE): "a dead agent hears nothing: it has exited",
-    (Trigger.ON_ERROR, PolicyAction.NUDGE): "an agent that failed hears nothing",
-    (Trigger.ON_ERROR, PolicyAction.DONE): "a run that failed is not done",
-    (Trigger.ON_PROMPT, PolicyAction.NUDGE): "an agent that asks waits for an answer",
-    (Trigger.ON_PROMPT, PolicyAction.RESUME): "an agent that asks is still running",
+    (Trigger.ON_DEAD, PolicyAction.NUDGE): "a dead agent has exited and receives no messages",
+    (Trigger.ON_ERROR, PolicyAction.NUDGE): "a failed agent receives no messages",
+    (Trigger.ON_ERROR, PolicyAction.DONE): "a failed run is not done",
+    (Trigger.ON_PROMPT, PolicyAction.NUDGE): "the agent waits for an answer",
+    (Trigger.ON_PROMPT, PolicyAction.RESUME): "the agent is still running",
 }
-#: What providers, networks and runners call their failures; everything else is `other`.
+#: The error types of providers, HTTP libraries and runners, by kind. All others are `other`.
 KINDS = {
     **dict.fromkeys(["rate_limited", "rate_limit", "RateLimitError"], ErrorKind.RATE_LIMITED),
     **dict.fromkeys(["no_internet", "network_error", "timeout", "incomplete_answer"], ErrorKind.NO_INTERNET),
-    # Of the libraries that read a stream which breaks in the middle.
+    # Raised by the HTTP libraries when a stream breaks.
     **dict.fromkeys(["ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout"], ErrorKind.NO_INTERNET),
     **dict.fromkeys(["WriteError", "WriteTimeout", "PoolTimeout", "NetworkError"], ErrorKind.NO_INTERNET),
     **dict.fromkeys(["RemoteProtocolError", "APIConnectionError", "APITimeoutError"], ErrorKind.NO_INTERNET),
@@ -97,7 +101,7 @@ OPTIONS = frozenset({"action", "message", "append", "attempts", "cooldown", "mat
 
 
 class InvalidPolicy(ValueError):
-    """A policy that cannot be acted on; `path` leads to what is at fault."""
+    """A policy is invalid. `path` is the path of the invalid value within `policies`."""
 
     code = "invalid_policy"
 
@@ -108,29 +112,30 @@ class InvalidPolicy(ValueError):
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """What to do, and how often."""
+    """One rule of a trigger: an action and its options."""
 
     action: PolicyAction
     message: str | None = None
-    #: Whether the message goes on in the conversation; otherwise it begins a new one.
+    #: Whether the message is appended to the conversation. If not, it starts a new conversation.
     append: bool = True
-    #: None: as often as it takes.
+    #: None: unlimited.
     attempts: int | None = 1
+    #: Delay before each attempt, in seconds.
     cooldown_s: float = 0.0
-    #: Of a gate: the command or tool that decides.
+    #: For gates: the command or tool that decides.
     run: str | None = None
-    #: Of on_error: the kinds that it is about; empty: all.
+    #: For on_error: the kinds of errors that the rule matches. Empty: all except `max_turns`.
     match: frozenset[ErrorKind] = frozenset()
 
     @property
     def counted(self) -> bool:
-        """Whether it has attempts that are used up: the others act once, for good."""
+        """Whether the rule has a number of attempts. All other actions end the run or hand it to a person."""
         return self.action in (PolicyAction.NUDGE, PolicyAction.RESUME)
 
 
 @dataclass(frozen=True)
 class Policies:
-    """Of one agent: the rules of each trigger, in the order in which they are asked."""
+    """The policies of one agent: the rules of each trigger, in the order of evaluation."""
 
     rules: Mapping[Trigger, tuple[PolicyRule, ...]]
     on_unknown_tool: OnUnknownTool = OnUnknownTool.WAIT
@@ -139,33 +144,33 @@ class Policies:
 
 @dataclass(frozen=True)
 class PolicyDecision:
-    """What a policy wants now. `exhausted`: its attempts are used up, and it escalates for that."""
+    """The rule to apply. `exhausted`: the attempts are used up, and the rule escalates instead."""
 
     rule: PolicyRule
     exhausted: bool = False
 
 
-def parse(given: Mapping[str, Any]) -> Policies:
-    """Read a definition's `policies`; raises `InvalidPolicy`."""
+def parse(value: Mapping[str, Any]) -> Policies:
+    """Parse the `policies` of a definition. Raises `InvalidPolicy`."""
     known = {*Trigger, "on_unknown_tool", "on_crash"}
-    for name in given:
+    for name in value:
         if name not in known:
-            raise InvalidPolicy(f"there is no policy {str(name)[:64]!r}; known are {', '.join(sorted(known))}", [name])
+            raise InvalidPolicy(f"unknown policy {str(name)[:64]!r}; use one of: {', '.join(sorted(known))}", [name])
     return Policies(
-        rules={trigger: _rules(trigger, given[trigger]) for trigger in Trigger if trigger in given},
-        on_unknown_tool=_word(OnUnknownTool, given, "on_unknown_tool", OnUnknownTool.WAIT),
-        on_crash=_word(OnCrash, given, "on_crash", OnCrash.ROLL_FORWARD),
+        rules={trigger: _rules(trigger, value[trigger]) for trigger in Trigger if trigger in value},
+        on_unknown_tool=_choice(OnUnknownTool, value, "on_unknown_tool", OnUnknownTool.WAIT),
+        on_crash=_choice(OnCrash, value, "on_crash", OnCrash.ROLL_FORWARD),
     )
 
 
 def decide(
-    policies: Policies, trigger: Trigger, *, made: int, kind: ErrorKind = ErrorKind.OTHER
+    policies: Policies, trigger: Trigger, *, attempts_made: int, kind: ErrorKind = ErrorKind.OTHER
 ) -> PolicyDecision | None:
-    """What is wanted after `made` attempts over the lineage; None where no rule is about this."""
+    """Return the decision after `attempts_made` attempts in the lineage, or None if no rule matches."""
     rule = rule_for(policies, trigger, kind)
     if rule is None:
         return None
-    if rule.counted and rule.attempts is not None and made >= rule.attempts:
+    if rule.counted and rule.attempts is not None and attempts_made >= rule.attempts:
         return PolicyDecision(
             PolicyRule(PolicyAction.ESCALATE, message=rule.message, attempts=rule.attempts), exhausted=True
         )
@@ -173,133 +178,141 @@ def decide(
 
 
 def rule_for(policies: Policies, trigger: Trigger, kind: ErrorKind = ErrorKind.OTHER) -> PolicyRule | None:
-    """The first rule that is about this. Having used up its steps is an error only to a rule that names it: a run
-    pauses for that, and waits for somebody."""
+    """Return the first matching rule, or None.
+
+    A rule without `match` does not match `max_turns`: a run that reaches its step limit pauses and waits for a person.
+    """
     for rule in policies.rules.get(trigger, ()):
         if kind in rule.match or (not rule.match and kind is not ErrorKind.MAX_TURNS):
             return rule
     return None
 
 
-def wait_s(rule: PolicyRule, made: int) -> float:
-    """Seconds until the next attempt, after `made` of them. Without an end to them they come slower and slower: a run
-    that fails at once would else be resumed at once, for ever."""
+def wait_s(rule: PolicyRule, attempts_made: int) -> float:
+    """Return the seconds to wait before the next attempt, after `attempts_made` attempts.
+
+    Rules with unlimited attempts back off exponentially, up to 300 s: a run that fails at once would otherwise be
+    resumed in a tight loop.
+    """
     if rule.attempts is not None:
         return rule.cooldown_s
-    return max(rule.cooldown_s, min(2.0 ** min(made, 16) - 1, MAX_PACE_S))
+    return max(rule.cooldown_s, min(2.0 ** min(attempts_made, 16) - 1, MAX_PACE_S))
 
 
 def kind_of(error_type: str) -> ErrorKind:
-    """The kind of an error by the word that we, or a runner, have for it."""
+    """Return the kind of an error type. Unknown types are `other`."""
     return KINDS.get(error_type, ErrorKind.OTHER)
 
 
-def seconds_of(given: object) -> float:
-    """A span: "500ms", "60s", "5m", "2h", "1d", or a number of seconds. Raises ValueError."""
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
-        raise ValueError("a span is a text such as 60s or 5m, or a number of seconds")
-    found = DURATION.fullmatch(given if isinstance(given, str) else str(given))
-    unit = found["unit"] if found else ""
-    if found is None or unit not in SECONDS_OF:
-        raise ValueError(f"{str(given)[:64]!r} is no span such as 500ms, 60s, 5m, 2h or 1d")
-    return float(found["number"]) * SECONDS_OF[unit]
+def seconds_of(value: object) -> float:
+    """Parse a duration, such as "500ms", "60s", "5m", "2h", "1d" or a number of seconds. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("a duration must be a text such as 60s or 5m, or a number of seconds")
+    match = DURATION.fullmatch(value if isinstance(value, str) else str(value))
+    unit = match["unit"] if match else ""
+    if match is None or unit not in SECONDS_OF:
+        raise ValueError(f"{str(value)[:64]!r} is not a duration; write it as 500ms, 60s, 5m, 2h or 1d")
+    return float(match["number"]) * SECONDS_OF[unit]
 
 
-def _rules(trigger: Trigger, given: object) -> tuple[PolicyRule, ...]:
-    """A word, a rule, or a list of rules, of which the first that fits is taken."""
-    if not isinstance(given, list):
-        return (_rule(trigger, given, [trigger]),)
-    if not 1 <= len(given) <= MAX_RULES:
-        raise InvalidPolicy(f"{trigger} has 1 to {MAX_RULES} rules", [trigger])
-    return tuple(_rule(trigger, rule, [trigger, place]) for place, rule in enumerate(given))
+def _rules(trigger: Trigger, value: object) -> tuple[PolicyRule, ...]:
+    """Parse the value of a trigger: the name of an action, a rule, or a list of rules."""
+    if not isinstance(value, list):
+        return (_rule(trigger, value, [trigger]),)
+    if not 1 <= len(value) <= MAX_RULES:
+        raise InvalidPolicy(f"{trigger} must have 1 to {MAX_RULES} rules, not {len(value)}", [trigger])
+    return tuple(_rule(trigger, rule, [trigger, index]) for index, rule in enumerate(value))
 
 
-def _rule(trigger: Trigger, given: object, path: list[str | int]) -> PolicyRule:
-    if isinstance(given, str):
-        given = {"action": given}
-    if not isinstance(given, Mapping):
-        raise InvalidPolicy(f"{trigger} is an action, a rule, or a list of rules", path)
-    unknown = sorted(str(name) for name in given if name not in OPTIONS)
+def _rule(trigger: Trigger, value: object, path: list[str | int]) -> PolicyRule:
+    if isinstance(value, str):
+        value = {"action": value}
+    if not isinstance(value, Mapping):
+        raise InvalidPolicy(f"{trigger} must be an action, a rule, or a list of rules", path)
+    unknown = sorted(str(name) for name in value if name not in OPTIONS)
     if unknown:
-        raise InvalidPolicy(f"a rule has no {unknown[0][:64]!r}", [*path, unknown[0]])
-    action = _action(trigger, given.get("action", PolicyAction.NUDGE), path)
-    gate = _text(given, "run", MAX_GATE, path)
+        problem = f"unknown option {unknown[0][:64]!r}; use one of: {', '.join(sorted(OPTIONS))}"
+        raise InvalidPolicy(problem, [*path, unknown[0]])
+    action = _action(trigger, value.get("action", PolicyAction.NUDGE), path)
+    gate = _text(value, "run", MAX_GATE, path)
     if (action is PolicyAction.GATE) != (gate is not None):
         problem = (
-            "a gate needs `run`, which decides"
+            "a gate needs `run`: a tool or a command"
             if action is PolicyAction.GATE
-            else f"only a gate has `run`, not {action}"
+            else f"`run` is only valid for the action gate, not {action}"
         )
         raise InvalidPolicy(problem, [*path, "run"])
     return PolicyRule(
         action=action,
-        message=_text(given, "message", MAX_MESSAGE, path),
-        append=_append(given, action, path),
-        attempts=_attempts(given.get("attempts", 1), path),
-        cooldown_s=_cooldown(given.get("cooldown", 0), path),
+        message=_text(value, "message", MAX_MESSAGE, path),
+        append=_append(value, action, path),
+        attempts=_attempts(value.get("attempts", 1), path),
+        cooldown_s=_cooldown(value.get("cooldown", 0), path),
         run=gate,
-        match=_match(trigger, given.get("match", ()), path),
+        match=_match(trigger, value.get("match", ()), path),
     )
 
 
-def _action(trigger: Trigger, given: object, path: list[str | int]) -> PolicyAction:
-    word = ALIASES.get(given, given) if isinstance(given, str) else given
-    if word not in tuple(PolicyAction):
-        raise InvalidPolicy(f"{str(given)[:64]!r} is no action: {', '.join(PolicyAction)}", [*path, "action"])
-    action = PolicyAction(str(word))
+def _action(trigger: Trigger, value: object, path: list[str | int]) -> PolicyAction:
+    name = ALIASES.get(value, value) if isinstance(value, str) else value
+    if name not in tuple(PolicyAction):
+        problem = f"unknown action {str(value)[:64]!r}; use one of: {', '.join(PolicyAction)}"
+        raise InvalidPolicy(problem, [*path, "action"])
+    action = PolicyAction(str(name))
     if (trigger, action) in INVALID:
         problem = f"{trigger} cannot {action}: {INVALID[trigger, action]}"
         raise InvalidPolicy(problem, [*path, "action"])
     return action
 
 
-def _append(given: Mapping[str, Any], action: PolicyAction, path: list[str | int]) -> bool:
-    append = given.get("append", True)
+def _append(value: Mapping[str, Any], action: PolicyAction, path: list[str | int]) -> bool:
+    append = value.get("append", True)
     if not isinstance(append, bool):
-        raise InvalidPolicy("append is true or false", [*path, "append"])
-    if not append and (action is not PolicyAction.RESUME or given.get("message") is None):
-        raise InvalidPolicy("append = false begins anew with a message: it needs one, and resume", [*path, "append"])
+        raise InvalidPolicy("append must be true or false", [*path, "append"])
+    if not append and (action is not PolicyAction.RESUME or value.get("message") is None):
+        raise InvalidPolicy("append = false requires the action resume and a message", [*path, "append"])
     return append
 
 
-def _attempts(given: object, path: list[str | int]) -> int | None:
-    if given == FOREVER:
+def _attempts(value: object, path: list[str | int]) -> int | None:
+    if value == FOREVER:
         return None
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MAX_ATTEMPTS:
-        raise InvalidPolicy(f'attempts is a number from 1 to {MAX_ATTEMPTS}, or "{FOREVER}"', [*path, "attempts"])
-    return given
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
+        problem = f'attempts must be a whole number from 1 to {MAX_ATTEMPTS}, or "{FOREVER}", not {str(value)[:64]!r}'
+        raise InvalidPolicy(problem, [*path, "attempts"])
+    return value
 
 
-def _cooldown(given: object, path: list[str | int]) -> float:
+def _cooldown(value: object, path: list[str | int]) -> float:
     try:
-        seconds = seconds_of(given)
+        seconds = seconds_of(value)
     except ValueError as error:
         raise InvalidPolicy(str(error), [*path, "cooldown"]) from None
     if seconds > MAX_COOLDOWN_S:
-        raise InvalidPolicy("a cooldown has at most 30 days", [*path, "cooldown"])
+        raise InvalidPolicy("cooldown must be at most 30 days", [*path, "cooldown"])
     return seconds
 
 
-def _match(trigger: Trigger, given: object, path: list[str | int]) -> frozenset[ErrorKind]:
-    words = [given] if isinstance(given, str) else given
-    if not isinstance(words, list | tuple) or not all(word in tuple(ErrorKind) for word in words):
-        raise InvalidPolicy(f"match is any of {', '.join(ErrorKind)}", [*path, "match"])
-    if words and trigger is not Trigger.ON_ERROR:
-        raise InvalidPolicy(f"only on_error has kinds to match, not {trigger}", [*path, "match"])
-    return frozenset(map(ErrorKind, words))
+def _match(trigger: Trigger, value: object, path: list[str | int]) -> frozenset[ErrorKind]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(name in tuple(ErrorKind) for name in names):
+        raise InvalidPolicy(f"match must be one or more of {', '.join(ErrorKind)}", [*path, "match"])
+    if names and trigger is not Trigger.ON_ERROR:
+        raise InvalidPolicy(f"match is only valid for on_error, not {trigger}", [*path, "match"])
+    return frozenset(map(ErrorKind, names))
 
 
-def _text(given: Mapping[str, Any], name: str, most: int, path: list[str | int]) -> str | None:
-    text = given.get(name)
+def _text(value: Mapping[str, Any], name: str, max_length: int, path: list[str | int]) -> str | None:
+    text = value.get(name)
     if text is None:
         return None
-    if not isinstance(text, str) or not text.strip() or len(text) > most:
-        raise InvalidPolicy(f"{name} is a text of 1 to {most} characters", [*path, name])
+    if not isinstance(text, str) or not text.strip() or len(text) > max_length:
+        raise InvalidPolicy(f"{name} must be a text of 1 to {max_length} characters", [*path, name])
     return text
 
 
-def _word(kind: type[enum.StrEnum], given: Mapping[str, Any], name: str, default: Any) -> Any:
-    word = given.get(name, default)
-    if word not in tuple(kind):
-        raise InvalidPolicy(f"{name} is {' or '.join(kind)}, not {str(word)[:64]!r}", [name])
-    return kind(str(word))
+def _choice(kind: type[enum.StrEnum], data: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = data.get(name, default)
+    if value not in tuple(kind):
+        raise InvalidPolicy(f"{name} must be {' or '.join(kind)}, not {str(value)[:64]!r}", [name])
+    return kind(str(value))

@@ -1,7 +1,7 @@
-"""Gates of policies: a command or a tool whose verdict says whether a run may count as done.
+"""Gates of policies: commands and tools that decide whether a run is done.
 
-A gate must be repeatable: where its worker dies before
-the verdict is written, the next one asks again. So a tool that may be called once is none.
+Gates must be repeatable: if a worker dies before the verdict is saved, the next worker runs the gate again.
+Tools with the effect at_most_once are therefore rejected.
 """
 
 from __future__ import annotations
@@ -27,65 +27,70 @@ from runs.tools.base import OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolF
 from runs.tools.catalogue import TOOLS
 from runs.tools.timed_call import run_with_deadline
 
-#: Bytes of what a gate said that are kept: the end of it, where the fault stands.
-TAIL = 2_000
+#: How much of a gate's output is kept. The end is kept, where errors usually are.
+MAX_OUTPUT_BYTES = 2_000
 CHUNK = 64 * 1024
-LOOK_S = 0.05
-#: What a command that was asked to end may still take to let go of its pipe.
-LEAVE_S = 5.0
+POLL_INTERVAL_S = 0.05
+#: How long to wait for the output pipe of a killed command to close.
+PIPE_CLOSE_TIMEOUT_S = 5.0
 
 
 class GateRefused(ValueError):
-    """What `run` names is no gate here."""
+    """`run` names neither a repeatable tool nor a command that this site allows."""
 
 
 @dataclass(frozen=True)
 class CommandVerdict:
+    """The result of a gate."""
+
     passed: bool
-    #: A few words: "exit 1".
-    why: str
+    #: For example "exit 1".
+    reason: str
     output: str = ""
 
 
 @dataclass(frozen=True)
 class CommandInput:
-    """What a gate is told."""
+    """The input of a gate."""
 
-    #: Of the run, as far as a tool needs it.
     context: ToolContext
     trigger: str
-    #: The agent's last word: the standard input of a command.
+    #: The last answer of the agent. Commands get it on standard input.
     answer: str
 
 
 @dataclass(frozen=True)
 class ToolGate:
+    """A gate that calls a tool."""
+
     tool: Tool
-    #: A JSON object as text; empty for none.
+    #: A JSON object as text. Empty: no arguments.
     arguments: str
 
 
 @dataclass(frozen=True)
 class CommandGate:
+    """A gate that runs a command, without a shell."""
+
     argv: list[str]
 
 
-def find(run: str) -> ToolGate | CommandGate:
-    """What `run` names: `TOOL`, `TOOL {"its": "arguments"}`, or a command of this site. Raises `GateRefused`."""
+def resolve(run: str) -> ToolGate | CommandGate:
+    """Return the gate that `run` names: `TOOL`, `TOOL {"its": "arguments"}` or a command. Raises `GateRefused`."""
     name, *rest = run.split(None, 1)
     tool = TOOLS.tool(name)
     if tool is None:
         return CommandGate(_argv(run))
     if tool.asks or tool.ends or tool.needs_approval:
-        raise GateRefused(f"the tool {name!r} waits for somebody, or ends the run: it decides nothing")
+        raise GateRefused(f"the tool {name!r} waits for a person or ends the run, so it cannot be a gate")
     if tool.effect is Effect.AT_MOST_ONCE:
-        raise GateRefused(f"the tool {name!r} may be called once, and a gate may be asked again after a crash")
+        raise GateRefused(f"the tool {name!r} has the effect at_most_once, and a gate may run again after a crash")
     return ToolGate(tool, rest[0].strip() if rest else "")
 
 
 def check(run: str, agent_settings: Mapping[str, Any]) -> None:
-    """Refuse what `find` refuses, and a tool that could read nothing of this agent's."""
-    gate = find(run)
+    """Raise `GateRefused` if `run` is not a gate, or is a file tool and the agent's settings give no allowed root."""
+    gate = resolve(run)
     if isinstance(gate, ToolGate) and gate.tool.reads_files:
         try:
             roots.check([gate.tool.name], agent_settings)
@@ -93,18 +98,20 @@ def check(run: str, agent_settings: Mapping[str, Any]) -> None:
             raise GateRefused(str(error)) from error
 
 
-def ask(run: str, asked: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
-    """Run the gate and say what it decided; what is no gate here has not passed. `watch` is called often, and what it
-    raises ends the gate."""
+def execute(run: str, gate_input: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
+    """Run a gate and return its verdict. An invalid gate does not pass.
+
+    `watch` is called about every 50 ms while a command runs. An exception that it raises ends the gate.
+    """
     try:
-        gate = find(run)
+        gate = resolve(run)
     except GateRefused as refusal:
         return CommandVerdict(False, f"refused: {refusal}")
-    return _ask_tool(gate, asked, watch) if isinstance(gate, ToolGate) else _ask_command(gate, asked, watch)
+    return _run_tool(gate, gate_input, watch) if isinstance(gate, ToolGate) else _run_command(gate, gate_input, watch)
 
 
 def _argv(run: str) -> list[str]:
-    """The words of a command that this site allows. No shell reads them, so nothing in them is special."""
+    """Split a command that AGENTOPS_GATE_COMMANDS allows. No shell interprets the arguments."""
     try:
         argv = shlex.split(run)
     except ValueError as error:
@@ -112,41 +119,41 @@ def _argv(run: str) -> list[str]:
     if not argv:
         raise GateRefused("it names neither a tool nor a command")
     if argv[0] not in settings.AGENTOPS_GATE_COMMANDS:
-        raise GateRefused(f"{argv[0][:100]!r} is neither a tool nor among this site's AGENTOPS_GATE_COMMANDS")
+        raise GateRefused(f"{argv[0][:100]!r} is neither a tool nor a program listed in AGENTOPS_GATE_COMMANDS")
     if "\0" in run:
-        raise GateRefused("a command has no NUL in it")
+        raise GateRefused("the command contains a NUL character")
     return argv
 
 
-def _ask_tool(gate: ToolGate, asked: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
+def _run_tool(gate: ToolGate, gate_input: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
     try:
-        result = run_with_deadline(gate.tool, asked.context, gate.arguments, watch)
+        result = run_with_deadline(gate.tool, gate_input.context, gate.arguments, watch)
     except (ToolFailed, ToolDenied) as error:
         return CommandVerdict(False, "the tool failed", _tail(str(error).encode(errors="replace")))
     except OutcomeUnknown as error:
-        return CommandVerdict(False, "nobody knows what the tool came to", str(error)[:TAIL])
+        return CommandVerdict(False, "the outcome of the tool is unknown", str(error)[:MAX_OUTPUT_BYTES])
     output = result.output if isinstance(result.output, str) else ""
-    why = "the tool answered with an error" if result.is_error else "the tool succeeded"
-    return CommandVerdict(not result.is_error, why, _tail(output.encode(errors="replace")))
+    reason = "the tool returned an error" if result.is_error else "the tool succeeded"
+    return CommandVerdict(not result.is_error, reason, _tail(output.encode(errors="replace")))
 
 
 # --- Commands -------------------------------------------------------------------------------------------------------
 
 
-def _ask_command(gate: CommandGate, asked: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
+def _run_command(gate: CommandGate, gate_input: CommandInput, watch: Callable[[], None]) -> CommandVerdict:
     program = shutil.which(gate.argv[0])
     if program is None:
-        return CommandVerdict(False, f"there is no program {gate.argv[0]!r} here")
+        return CommandVerdict(False, f"the program {gate.argv[0]!r} was not found on the worker")
     with contextlib.ExitStack() as stack:
-        directory = _directory(asked.context.settings) or stack.enter_context(tempfile.TemporaryDirectory())
-        # A file, not a pipe: a command that does not read shall not block us.
-        said = stack.enter_context(tempfile.TemporaryFile())
-        said.write(asked.answer.encode(errors="replace"))
-        said.seek(0)
+        directory = _directory(gate_input.context.settings) or stack.enter_context(tempfile.TemporaryDirectory())
+        # A file, not a pipe: a command that does not read its input must not block the worker.
+        stdin_file = stack.enter_context(tempfile.TemporaryFile())
+        stdin_file.write(gate_input.answer.encode(errors="replace"))
+        stdin_file.seek(0)
         try:
             process = subprocess.Popen(  # noqa: S603 - no shell, and a program that this site allows
-                [program, *gate.argv[1:]], stdin=said, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                cwd=directory, env=_environment(asked), start_new_session=True,
+                [program, *gate.argv[1:]], stdin=stdin_file, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                cwd=directory, env=_environment(gate_input), start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             return CommandVerdict(False, f"it cannot be started: {error.strerror}")
@@ -154,7 +161,7 @@ def _ask_command(gate: CommandGate, asked: CommandInput, watch: Callable[[], Non
 
 
 def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> CommandVerdict:
-    """Wait for its end, or end it and all that it started when its time is up or nobody wants its verdict."""
+    """Wait for the command; kill its process group at the time limit, or when `watch` raises."""
     assert process.stdout is not None
     tail = bytearray()
     reader = threading.Thread(target=_read, args=[process.stdout, tail], name="gate-output", daemon=True)
@@ -163,13 +170,13 @@ def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Com
     try:
         while not (ended := _ended(process)) and time.monotonic() < until:
             watch()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        reader.join(LEAVE_S)
-        if not reader.is_alive():  # what has left its group may hold the pipe; the thread goes with it
+        reader.join(PIPE_CLOSE_TIMEOUT_S)
+        if not reader.is_alive():  # a process that left the group may still hold the pipe open
             process.stdout.close()
     output = _tail(bytes(tail))
     code = process.returncode
@@ -179,7 +186,7 @@ def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Com
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Looked at, not taken away: as long as it lies there, its number belongs to no other group of processes."""
+    """Return whether the process has ended, without reaping it: its pid must not be reused before killpg()."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -189,27 +196,27 @@ def _read(pipe: IO[bytes], tail: bytearray) -> None:
         del tail[:-CHUNK]
 
 
-def _environment(asked: CommandInput) -> dict[str, str]:
-    """Nothing of ours: our own has the secrets of the site."""
+def _environment(gate_input: CommandInput) -> dict[str, str]:
+    """The environment of a command. The worker's own is not passed on, because it contains secrets."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
-        "AGENTOPS_RUN_ID": asked.context.run_id,
-        "AGENTOPS_STEP": str(asked.context.model_call),
-        "AGENTOPS_TRIGGER": asked.trigger,
+        "AGENTOPS_RUN_ID": gate_input.context.run_id,
+        "AGENTOPS_STEP": str(gate_input.context.model_call),
+        "AGENTOPS_TRIGGER": gate_input.trigger,
     }
 
 
 def _directory(agent_settings: Mapping[str, Any]) -> str | None:
-    """The agent's root, where it has one that agents may read on this site; a fresh directory otherwise."""
+    """Return the agent's root if AGENTOPS_TOOL_ROOTS allows it, else None."""
     try:
-        allowed, way = roots.locate(agent_settings.get("root"))
+        allowed, relative = roots.locate(agent_settings.get("root"))
     except roots.RootRefused:
         return None
-    directory = allowed / way
+    directory = allowed / relative
     return str(directory) if directory.is_dir() else None
 
 
 def _tail(output: bytes) -> str:
-    text = output[-TAIL:].decode(errors="replace").strip()
-    return f"…{text}" if len(output) > TAIL else text
+    text = output[-MAX_OUTPUT_BYTES:].decode(errors="replace").strip()
+    return f"…{text}" if len(output) > MAX_OUTPUT_BYTES else text

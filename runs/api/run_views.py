@@ -19,7 +19,7 @@ from runs.errors import RunNotFound
 from runs.models import AgentRun
 from runs.queries.json_lists import Where
 from runs.queries.run_columns import RUN, RUNS, before, runs_of, since, with_agent, with_id, with_label, with_status
-from runs.queries.search import runs_saying
+from runs.queries.search import search_runs
 from runs.statuses import RunStatus
 
 
@@ -74,7 +74,7 @@ class RunList(HotListView):
     def get_rows(self) -> Fetch:
         where = self._filtered(self.get_project().pk)
         said = self.query.get("q")
-        return partial(runs_saying, said, where) if said else partial(RUNS.page, where)
+        return partial(search_runs, said, where) if said else partial(RUNS.page, where)
 
     def _filtered(self, project_id: UUID) -> Where:
         where = runs_of(project_id)

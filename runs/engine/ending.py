@@ -25,7 +25,7 @@ from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
-from runs.tools.speaking import Question
+from runs.tools.conversation_tools import Question
 from timeline import log
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.notice import Error

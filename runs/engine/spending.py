@@ -55,7 +55,7 @@ class Spending:
             return []
         self.add(usage)
         used = self._used()
-        warnings = [_warning(b, used[b], self.limits[b]) for b in budgets.running_out(self.limits, used)]
+        warnings = [_warning(b, used[b], self.limits[b]) for b in budgets.nearly_exhausted(self.limits, used)]
         if usage.cost_usd is None:
             warnings += [_unpriced(b, self.limits[b]) for b in budgets.COSTS if b in self.limits]
         fresh = [warning for warning in warnings if _name(warning.budget, warning.used) not in self.warned]
@@ -74,12 +74,12 @@ class Spending:
         if not self.limits:
             return self.unreadable
         used = self._used()
-        over = [budgets.words(b, used[b], self.limits[b]) for b in budgets.used_up(self.limits, used)]
+        over = [budgets.describe(b, used[b], self.limits[b]) for b in budgets.exhausted(self.limits, used)]
         return "; ".join(over) or self.unreadable
 
     @property
     def _has_a_day(self) -> bool:
-        return any(budget in self.limits for budget in budgets.OF_DAY)
+        return any(budget in self.limits for budget in budgets.DAY_BUDGETS)
 
     def _used(self) -> dict[Budget, Decimal]:
         used = {
@@ -128,9 +128,9 @@ def _saved_by_cache(answer: ModelResponse, cost: Decimal | None) -> Decimal | No
 
 def load(run: AgentRun) -> Spending:
     """Load what a run has used, once per claim. Raises `InvalidBudget` if the run's own budgets are invalid."""
-    limits, unreadable = budgets.of_run(run.agent_config.get("settings") or {}), ""
+    limits, unreadable = budgets.run_limits(run.agent_config.get("settings") or {}), ""
     try:
-        limits |= budgets.of_day(run.project.settings)
+        limits |= budgets.day_limits(run.project.settings)
     except budgets.InvalidBudget as error:
         unreadable = f"the project's budgets cannot be read: {error}"
     spending = Spending(limits, run.project_id, unreadable=unreadable)
@@ -200,7 +200,7 @@ def _used_since(project: UUID, moment: datetime) -> tuple[int, Decimal]:
 
 
 def _warning(budget: Budget, used: Decimal, limit: Decimal) -> BudgetWarning:
-    text = f"Running out of budget: {budgets.words(budget, used, limit)}"
+    text = f"Running out of budget: {budgets.describe(budget, used, limit)}"
     return BudgetWarning(budget=budget, used=f"{used:f}", limit=f"{limit:f}", message=text)
 
 

@@ -155,7 +155,7 @@ def check_agent(agent: Agent) -> None:
         providers.get(agent.provider).check(agent.model, agent.settings)
         TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
         roots.check([name for name in agent.tools if _reads_files(name)], agent.settings)
-        budgets.of_run(agent.settings)
+        budgets.run_limits(agent.settings)
         trimming.window_of(agent.settings)
         retry_limits(agent.settings)
     except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:

@@ -233,7 +233,7 @@ def end_waits() -> int:
     Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes.
     """
     moved = 0
-    due = AgentRun.objects.waited_enough().exclude(status_reason__in=POLICY_WAITS)
+    due = AgentRun.objects.due_waits().exclude(status_reason__in=POLICY_WAITS)
     for run in due[:100]:
         # A run that has to be tried alone still has to be, and keeps its place in the queue.
         alone = run.status_reason == WaitReason.RETRY_ALONE

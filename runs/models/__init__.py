@@ -1,4 +1,4 @@
-"""The tables of runs, one file a noun."""
+"""The models of agents, runs, messages, tool calls and their records."""
 
 from runs.models.agent import Agent
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage

@@ -1,4 +1,4 @@
-"""Agents: what a run is started with."""
+"""The model of agents."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentops.projects.names import SLUG
 
 
 class Agent(models.Model):
-    """The definition of an agent; a run freezes it as JSON when it is created, so edits touch later runs only."""
+    """The definition of an agent. A run copies it at its creation, so changes affect later runs only."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="agents")
-    #: Shown as `agent_id` outside.
+    #: The `agent_id` of the API and of definitions.
     slug = models.CharField(max_length=63, validators=[SLUG])
     provider = models.CharField(max_length=63)
     model = models.CharField(max_length=200)
@@ -34,7 +34,7 @@ class Agent(models.Model):
         return self.slug
 
     def frozen(self) -> dict[str, object]:
-        """The copy that a run keeps as `agent_config`."""
+        """Return the definition as a run stores it in `agent_config`."""
         return {
             "agent_id": self.slug,
             "version": self.version,

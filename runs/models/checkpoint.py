@@ -1,4 +1,4 @@
-"""What a step leaves behind beside messages: checkpoints, attempts of workers, usage, errors."""
+"""The models of checkpoints, attempts, usage and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runs.models.run import AgentRun
 
 
 class Checkpoint(models.Model):
-    """The point after a finished step from which a run goes on, is rewound or forked."""
+    """The state after a completed step, from which a run continues or is forked."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="checkpoints", db_index=False)
@@ -30,12 +30,12 @@ class Checkpoint(models.Model):
 
 
 class Attempt(models.Model):
-    """One worker's hold of a run: from its claim to its release or death. Its number is the epoch."""
+    """The period in which one worker holds the lease of a run, identified by its epoch."""
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="attempts", db_index=False)
     epoch = models.IntegerField()
     owner = models.CharField(max_length=128)
-    #: The step the run stood at when claimed, or in which the worker died: three deaths in one step are poison.
+    #: The step at the claim, or the step in which the worker died. Three deaths in one step pause the run.
     step_number = models.PositiveIntegerField()
     claimed_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
@@ -50,17 +50,17 @@ class Attempt(models.Model):
 
 
 class TurnUsage(models.Model):
-    """What one model call used. A call that came to no answer has a row too, unless the provider refused it."""
+    """The usage of one model call, including calls without a response, unless the provider rejected them."""
 
     class Outcome(models.TextChoices):
-        """What became of the call: the provider bills it in any case."""
+        """The outcome of the call. The provider bills all of them."""
 
         ANSWERED = "answered"
-        #: The answer was taken back after a crash, and the model asked again.
+        #: The response was rolled back after a crash, and the call was repeated.
         ROLLED_BACK = "rolled_back"
-        #: The attempt failed, was stopped or handed back before its answer was complete.
+        #: The attempt failed, was stopped or was released before the response was complete.
         ABANDONED = "abandoned"
-        #: Its worker was lost before an answer was stored, and the model asked again.
+        #: The worker was lost before the response was stored, and the call was repeated.
         LOST = "lost"
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="turn_usages", db_index=False)
@@ -72,14 +72,14 @@ class TurnUsage(models.Model):
     cache_read_tokens = models.BigIntegerField(default=0)
     cache_write_tokens = models.BigIntegerField(default=0)
     reasoning_tokens = models.BigIntegerField(default=0)
-    #: Null where neither the provider nor a price list tells.
+    #: Null if unknown: neither reported by the provider nor in the price list.
     cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
-    #: What the call would have cost without the provider's prompt cache, minus `cost_usd`.
+    #: The cost without the prompt cache, minus `cost_usd`.
     cache_saved_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     outcome = models.CharField(
         max_length=11, choices=Outcome.choices, default=Outcome.ANSWERED, db_default=Outcome.ANSWERED
     )
-    #: False where the provider did not report all that it counted: the tokens are those known, none or some.
+    #: False if the provider did not report all tokens. The counts are then lower bounds.
     usage_complete = models.BooleanField(default=True, db_default=True)
     duration_ms = models.PositiveIntegerField(null=True)
     created_at = models.DateTimeField()
@@ -93,16 +93,16 @@ class TurnUsage(models.Model):
 
 
 class RunError(models.Model):
-    """One failed attempt of a model call, a tool or a step; `attempt` counts from 0."""
+    """A failed attempt of a model call, a tool call or a step. `attempt` counts from 0."""
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="errors", db_index=False)
     step_number = models.PositiveIntegerField()
     #: "llm", "tool:<call id>" or "step".
     context = models.CharField(max_length=300)
     error_type = models.CharField(max_length=64)
-    #: For people: what is wrong and what to do.
+    #: What is wrong and what to do.
     message = models.TextField()
-    #: What the vendor or its library said.
+    #: The message of the vendor or its library.
     details = models.TextField(blank=True, default="")
     attempt = models.PositiveSmallIntegerField(default=0)
     created_at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""Regular pieces of work that one process does for all."""
+"""The model of periodic jobs, which one of all processes runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from django.db.models.functions import Now
 
 
 class ChoreQuerySet(models.QuerySet["Chore"]):
+    """Queries on periodic jobs."""
+
     def take(self, name: str, *, every: timedelta) -> bool:
-        """Whether the chore is due and the caller's to do: of all processes that ask, one is told so in each period."""
+        """Claim a job. Return True for exactly one caller in each period, who then has to run it."""
         self.bulk_create([Chore(name=name, taken_at=Now() - 2 * every)], ignore_conflicts=True)
-        # The WHERE is the rule: whoever moves the time on has it.
+        # The guarded UPDATE decides the race: one caller changes the row.
         return bool(self.filter(name=name, taken_at__lt=Now() - every).update(taken_at=Now()))
 
 
 class Chore(models.Model):
+    """A periodic job."""
+
     name = models.CharField(max_length=32, primary_key=True)
-    #: When a process last took it up, by the database's clock.
+    #: The time of the last claim, by the database's clock.
     taken_at = models.DateTimeField()
 
     objects = ChoreQuerySet.as_manager()

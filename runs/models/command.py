@@ -1,4 +1,4 @@
-"""The inbox of a run: what people and policies want of it."""
+"""The model of commands: the inbox of a run."""
 
 from __future__ import annotations
 
@@ -10,38 +10,42 @@ from runs.models.run import AgentRun
 
 
 class RunCommand(models.Model):
-    """A wish, recorded first and acted on by whoever drives the run; read once."""
+    """A command to a run. It is stored first, and applied once by the worker that executes the run."""
 
     class Type(models.TextChoices):
+        """The kinds of commands."""
+
         PAUSE = "pause"
         STOP = "stop"
         SEND = "send"
         REPLY = "reply"
 
     class Outcome(models.TextChoices):
-        #: It did what it asks for; a message was heard.
+        """The outcomes of commands."""
+
+        #: The command took effect. A message was added to the conversation.
         APPLIED = "applied"
-        #: Something else came first: another command, or an end of the run.
+        #: Another command, or the end of the run, came first.
         SUPERSEDED = "superseded"
-        #: A message to a run that ended before it could hear it.
+        #: The run ended before the message was added to its conversation.
         REFUSED = "refused"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="commands", db_index=False)
-    #: Makes a repeat harmless: the same key posts once.
+    #: The idempotency key: a command with the same key is stored once.
     key = models.CharField(max_length=128, null=True)
     type = models.CharField(max_length=8, choices=Type.choices)
     payload = models.JSONField(default=dict)
     created_by = models.CharField(max_length=200)
     received_at = models.DateTimeField()
-    #: When it ended, in whichever way; None while it is open.
+    #: The time of the outcome. Null while the command is pending.
     applied_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, null=True)
 
     class Meta:
         db_table = "agent_run_commands"
         indexes = [
-            # inbox.pending: what the driver of a run reads before each turn.
+            # inbox.pending, which a worker reads before each turn.
             models.Index(fields=["run", "id"], name="command_pending", condition=Q(applied_at__isnull=True)),
         ]
         constraints = [

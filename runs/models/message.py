@@ -1,4 +1,4 @@
-"""Messages: the conversation, one provider-neutral message a row."""
+"""The model of messages: the conversation of a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from runs.models.run import AgentRun
 
 
 class AgentRunMessage(models.Model):
-    """One ModelResponse, or one ModelRequest with exactly one part, as pydantic-ai serialises it.
+    """A message of a conversation: a ModelResponse, or a ModelRequest with one part, as pydantic-ai serialises it.
 
-    Positions run 1..n within the run, rolled-back rows included; nothing is ever deleted or rewritten.
+    Positions are 1..n within the run, including rolled-back messages. Messages are never changed or deleted.
     """
 
     class Role(models.TextChoices):
+        """The roles of messages."""
+
         SYSTEM = "system"
         USER = "user"
         ASSISTANT = "assistant"
@@ -28,12 +30,12 @@ class AgentRunMessage(models.Model):
     position = models.PositiveIntegerField()
     role = models.CharField(max_length=11, choices=Role.choices)
     content = models.JSONField()
-    #: The step whose model call first sees or produces it; a tool result has its call's step.
+    #: The step whose model call first receives or produces the message. For tool results, the step of the call.
     step_number = models.PositiveIntegerField()
-    #: Of the worker that wrote it; null when a door did.
+    #: The epoch of the worker that wrote the message. Null if no worker did.
     epoch = models.IntegerField(null=True)
     model = models.CharField(max_length=200, blank=True, default="")
-    #: Over the canonical JSON of `content`.
+    #: The digest of the canonical JSON of `content`.
     sha256 = models.BinaryField(max_length=32)
     rolled_back_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
@@ -43,7 +45,7 @@ class AgentRunMessage(models.Model):
         constraints = [
             # Also serves transcript.load and the messages list.
             models.UniqueConstraint(fields=["run", "position"], name="message_position_once"),
-            # INV-M2: one answer of the model per step.
+            # Invariant M2: one model response per step.
             models.UniqueConstraint(
                 fields=["run", "step_number"],
                 condition=Q(role="assistant", rolled_back_at__isnull=True),
@@ -56,5 +58,5 @@ class AgentRunMessage(models.Model):
 
     @property
     def usage(self) -> dict[str, Any]:
-        """The tokens of an assistant message, as the provider counted them."""
+        """The token counts of an assistant message, as reported by the provider."""
         return dict(self.content.get("usage") or {})

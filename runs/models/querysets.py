@@ -1,4 +1,4 @@
-"""Reads of runs, named for their use."""
+"""The queryset and manager of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from runs.models import AgentRun  # noqa: F401 - the name in the class's bases
 
 CLAIMED_FROM = (RunStatus.QUEUED, RunStatus.RUNNING)
-#: The columns of a row in a list, and no more: frozen agents and prompts may be as large as they like.
+#: The columns of a run in lists. Definitions and prompts are omitted, because they may be large.
 LISTED = (
     *("project_id", "status", "status_reason", "run_kind", "source", "title"),
     *("resumed_from_id", "parent_run_id"),
@@ -27,46 +27,47 @@ LISTED = (
 
 
 class RunQuerySet(models.QuerySet["AgentRun"]):
-    def runnable(self) -> RunQuerySet:
-        """Runs that a worker may claim now, by the database's clock, in the order in which they are to be claimed.
+    """Queries on runs."""
 
-        The longest queued comes first. A run whose lease ran out was queued before its worker took it, so it comes
-        before all that have waited since; one that used up its slice is queued anew, behind the others. Served by the
-        index `run_order`.
+    def runnable(self) -> RunQuerySet:
+        """Return the runs that a worker may claim now, in the order of claiming.
+
+        Runs are ordered by `queued_at`. A run with an expired lease keeps its time and therefore comes before runs
+        queued later. A run that used up its slice is queued again, behind the others. Uses the index `run_order`.
         """
         return self.filter(
             Q(status=RunStatus.QUEUED) | Q(status=RunStatus.RUNNING, lease_expires_at__lt=Now()),
-            # Said again for the planner, in the words of the index.
+            # Redundant, but needed for the planner to use the partial index.
             status__in=CLAIMED_FROM,
             source="native",
         ).order_by("queued_at")
 
-    def waited_enough(self) -> RunQuerySet:
-        """Waiting runs whose time has come, by the database's clock; served by the index `run_wait_end`."""
+    def due_waits(self) -> RunQuerySet:
+        """Return the waiting runs whose `not_before` has passed, by the database's clock. Uses `run_wait_end`."""
         return self.filter(status=RunStatus.WAITING, not_before__lte=Now(), source="native").order_by("not_before")
 
     def unended(self) -> RunQuerySet:
-        """What resuming everything looks at: runs of ours that are paused, or still live."""
+        """Return the native runs that are paused or live."""
         return self.filter(Q(status=RunStatus.PAUSED) | Q(status__in=LIVE), source="native")
 
     def for_list(self) -> RunQuerySet:
-        """With what a row of a list shows; `agent_name` is the agent's, or what a run says that others executed."""
-        # The agent's row first: it spares the database to unpack the frozen copy.
+        """Load the columns of a list row, annotated with `agent_name` and `summary_start`."""
+        # Reading the agent's row is cheaper than extracting the name from `agent_config`.
         name = Coalesce("agent__slug", KT("agent_config__agent_id"), output_field=models.TextField())
-        # Ours has at most 500 characters; a runner elsewhere may send more.
+        # Summaries of external runs may be longer than 500 characters.
         return self.select_related("log").only(*LISTED).annotate(agent_name=name, summary_start=Left("summary", 500))
 
     def newest_first(self) -> RunQuerySet:
-        """The order of lists; the index `run_list` has it for each project."""
+        """Order by creation, newest first. Within a project, uses the index `run_list`."""
         return self.order_by("-created_at", "-pk")
 
     def older_than(self, created_at: datetime, run_id: UUID) -> RunQuerySet:
-        """Those after this place of the list."""
-        # Said as a bound and an exception, not as an OR: so the index finds the first one without a search.
+        """Return the runs after this position in the list."""
+        # A range and an exclusion instead of an OR, so that the index can be used.
         return self.filter(created_at__lte=created_at).exclude(created_at=created_at, pk__gte=run_id)
 
     def newer_than(self, created_at: datetime, run_id: UUID) -> RunQuerySet:
-        """Those before this place of the list."""
+        """Return the runs before this position in the list."""
         return self.filter(created_at__gte=created_at).exclude(created_at=created_at, pk__lte=run_id)
 
 
@@ -74,7 +75,7 @@ _AllRuns = models.Manager.from_queryset(RunQuerySet)
 
 
 class RunManager(_AllRuns["AgentRun"]):
-    """The runs that there are. One that is being removed is hidden here, and so from every door at once."""
+    """The default manager of runs. It hides runs that are being removed."""
 
     def get_queryset(self) -> RunQuerySet:
         return cast("RunQuerySet", super().get_queryset().filter(removed_at=None))

@@ -1,6 +1,6 @@
-"""A run: one execution of an agent. Its id is its log's id.
+"""The model of runs. The ID of a run is the ID of its log.
 
-Status is written by runs.lifecycle.transitions alone.
+Only runs.lifecycle.transitions writes the status.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from timeline.models import Log, RunKind
 
 
 def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
+    """Return the members of an enum as choices of a model field."""
     return [(member.value, member.value) for member in enum]
 
 
@@ -25,8 +26,10 @@ TERMINAL_VALUES = sorted(status.value for status in TERMINAL)
 
 
 class AgentRun(models.Model):
+    """One execution of an agent."""
+
     class Source(models.TextChoices):
-        """Who executes the run: we do, or we only keep its record."""
+        """Who executes the run: agentops (native), or an external runner whose events are recorded."""
 
         NATIVE = "native"
         EXTERNAL = "external"
@@ -34,6 +37,8 @@ class AgentRun(models.Model):
         OTLP = "otlp"
 
     class CostSource(models.TextChoices):
+        """Where the cost comes from."""
+
         REPORTED = "reported"
         COMPUTED = "computed"
         UNKNOWN = "unknown"
@@ -41,18 +46,18 @@ class AgentRun(models.Model):
     log = models.OneToOneField(Log, models.PROTECT, primary_key=True, db_column="id", related_name="run")
     project = models.ForeignKey(Project, models.PROTECT, related_name="runs", db_index=False)
     agent = models.ForeignKey(Agent, models.SET_NULL, null=True, related_name="runs")
-    #: The agent as it was when the run was created (Agent.frozen).
+    #: The definition of the agent at the creation of the run (Agent.frozen).
     agent_config = models.JSONField(default=dict)
-    #: The first run of the lineage; a run that resumes none, and a fork, are their own root.
+    #: The first run of the lineage. A run that resumes no other, and a fork, are their own root.
     root_run = models.ForeignKey("self", models.PROTECT, related_name="lineage")
     parent_run = models.ForeignKey("self", models.PROTECT, null=True, related_name="children")
     resumed_from = models.OneToOneField("self", models.PROTECT, null=True, related_name="resumed_as")
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
-    #: A resume whose message replaces the conversation: earlier runs of the lineage are not part of it.
+    #: True for a resume whose message starts a new conversation, without the earlier runs of the lineage.
     starts_fresh = models.BooleanField(default=False)
     forked_at_step = models.PositiveIntegerField(null=True)
     status = models.CharField(max_length=9, choices=choices(RunStatus), default=RunStatus.QUEUED.value)
-    #: Why it waits, pauses, failed or stopped: a machine word.
+    #: The machine-readable reason for waiting, pausing, failing or stopping.
     status_reason = models.CharField(max_length=64, blank=True, default="")
     run_kind = models.CharField(max_length=8, choices=RunKind.choices, default=RunKind.SESSION)
     source = models.CharField(max_length=8, choices=Source.choices, default=Source.NATIVE)
@@ -60,12 +65,12 @@ class AgentRun(models.Model):
     external_id = models.TextField(null=True)
     title = models.CharField(max_length=200, blank=True, default="")
     summary = models.TextField(blank=True, default="")
-    #: The first user turn: text, or the exact list of texts and media.
+    #: The first user turn: a text, or a list of texts and media.
     prompt = models.JSONField(null=True)
     result = models.TextField(blank=True, default="")
     structured_output = models.JSONField(null=True)
     session_id = models.CharField(max_length=128, blank=True, default="")
-    #: Steps of the lineage before this run, and with it.
+    #: The steps of the lineage before this run, and including it.
     step_base = models.PositiveIntegerField(default=0)
     step_count = models.PositiveIntegerField(default=0)
     max_steps = models.PositiveIntegerField(default=50)
@@ -78,24 +83,24 @@ class AgentRun(models.Model):
     cost_source = models.CharField(max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN)
     error_type = models.CharField(max_length=64, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
-    #: Who holds the lease, until when (database clock), and how often the run was claimed.
+    #: The lease: its worker, its fencing token (the number of claims) and its expiry by the database's clock.
     lease_owner = models.CharField(max_length=128, null=True)
     lease_epoch = models.IntegerField(default=0)
     lease_expires_at = models.DateTimeField(null=True)
-    #: A waiting run with a time goes on by itself then.
+    #: The time at which a waiting run continues automatically.
     not_before = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     queued_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
     labels = models.JSONField(default=list, blank=True)
-    #: Kept whatever its project's retention says, until somebody lets go of it.
+    #: If set, the run is on hold and exempt from retention.
     held_at = models.DateTimeField(null=True)
-    #: Since when its rows are being removed: nobody sees it any more, its tombstone says why.
+    #: If set, the run is hidden and its rows are being deleted. Its tombstone has the reason.
     removed_at = models.DateTimeField(null=True)
 
     objects = RunManager()
-    #: Those too that are being removed; for runs.upkeep.retention alone.
+    #: Includes runs that are being removed. For runs.upkeep.retention only.
     with_removed = RunQuerySet.as_manager()
 
     class Meta:
@@ -104,7 +109,7 @@ class AgentRun(models.Model):
             # The runs list of a project, newest first, and with a status filter.
             models.Index("project", F("created_at").desc(), F("log").desc(), name="run_list"),
             models.Index("project", "status", F("created_at").desc(), name="run_list_by_status"),
-            # The list of what others executed; of our own runs, which are nearly all, run_list is the way.
+            # The list of external runs. Native runs are nearly all runs and use run_list.
             models.Index(
                 F("project"),
                 F("source"),
@@ -113,34 +118,34 @@ class AgentRun(models.Model):
                 name="run_list_by_source",
                 condition=~Q(source="native"),
             ),
-            # retention.due: what ended long ago, the oldest first.
+            # runs.upkeep.retention: ended runs, oldest first.
             models.Index(
                 fields=["project", "completed_at", "log"],
                 name="run_retention",
                 condition=Q(completed_at__isnull=False, removed_at__isnull=True),
             ),
-            # RunQuerySet.runnable, what each free slot asks: the queue and the held runs, and none that wait. Holds
-            # no column that a step changes, so steps stay HOT updates.
+            # RunQuerySet.runnable, which each free worker slot queries. Contains no column that a step changes, so
+            # that steps stay HOT updates.
             models.Index("queued_at", name="run_order", condition=Q(status__in=["queued", "running"])),
-            # RunQuerySet.waited_enough, the sweep: of the waiting runs those that go on by themselves.
+            # RunQuerySet.due_waits, which the sweep queries.
             models.Index("not_before", name="run_wait_end", condition=Q(status="waiting", not_before__isnull=False)),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"),
-            # INV-R4: a terminal status and its time come together.
+            # Invariant R4a: a run has a completion time exactly if its status is terminal.
             models.CheckConstraint(
                 condition=Q(status__in=TERMINAL_VALUES, completed_at__isnull=False)
                 | (~Q(status__in=TERMINAL_VALUES) & Q(completed_at__isnull=True)),
                 name="run_terminal_has_completed_at",
             ),
-            # INV-L1: a lease exactly while running.
+            # Invariant L1: a run has a lease exactly while it is running.
             models.CheckConstraint(
                 condition=Q(source="native", status="running", lease_owner__isnull=False)
                 | (Q(lease_owner__isnull=True) & ~Q(source="native", status="running")),
                 name="run_lease_while_running",
             ),
             models.CheckConstraint(condition=Q(step_count__gte=F("step_base")), name="run_steps_grow"),
-            # Also serves the look-up of a runner's own id.
+            # Also used to look up a run by its external ID.
             models.UniqueConstraint(
                 fields=["project", "external_id"],
                 condition=Q(external_id__isnull=False),
@@ -153,8 +158,9 @@ class AgentRun(models.Model):
 
     @property
     def state(self) -> RunStatus:
+        """The status as a member of `RunStatus`."""
         return RunStatus(self.status)
 
     def step_limit(self, cap: int) -> int:
-        """The last step (counted over the lineage) that this run may make."""
+        """Return the number of the last allowed step, counted over the lineage, whose limit is `cap`."""
         return min(self.step_base + self.max_steps, cap)

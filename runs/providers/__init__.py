@@ -1,1 +1,1 @@
-"""Providers: how a model is asked, when a failed call is repeated, and how a message is stored."""
+"""Model providers: requests, retries, error messages and the stored form of messages."""

@@ -1,4 +1,4 @@
-"""The interface of a provider, and the list of providers. An agent names its provider."""
+"""The `Provider` interface and the registry of providers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pydantic_ai.tools import ToolDefinition
 
 
 class ProviderUnusable(ValueError):
-    """An agent's provider or model cannot be used; the text says what to do about it."""
+    """The provider or model of an agent cannot be used. The message says what to change."""
 
 
 class IncompleteAnswer(Exception):
-    """The stream of an answer ended without its terminal event: what came is a part of an answer, and no result."""
+    """The stream of a response ended without a terminal event, so the response is truncated."""
 
 
 class FixtureExhausted(Exception):
-    """The run asked for a call that the fixture does not hold."""
+    """A run made more model calls than its fixture contains."""
 
     code = "fixture_exhausted"
 
@@ -34,12 +34,12 @@ class FixtureExhausted(Exception):
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One request: which model, the whole history, the tools it may ask for."""
+    """One request to a model: the history, the available tools and the settings."""
 
     model: str
-    #: The name in error texts: the agent, or the node of a flow.
+    #: The agent or the node of a flow, for error messages.
     node: str
-    #: Of this call in the lineage, from 1: the number of the step it makes.
+    #: The number of the call in the lineage, from 1. Equal to the number of the step.
     number: int
     history: list[ModelMessage]
     tools: Sequence[ToolDefinition] = ()
@@ -48,10 +48,8 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class FollowUp:
-    """What a recording says of the time after a call: the user turn that came, and whether it stops there.
-
-    `more`: it has another answer, whatever this one was; a run that plays it is not done before that.
-    """
+    """What a fixture records after a call: the next user turn (`user`), whether the recording ends (`end`), and whether
+    it contains further responses (`more`). A run that plays it is not done before the last response."""
 
     user: str | list[Any] | None = None
     end: bool = False
@@ -59,45 +57,47 @@ class FollowUp:
 
 
 class Provider(Protocol):
+    """A source of model responses."""
+
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        """Raise `ProviderUnusable` where a run with this model could not start. Asks nobody."""
+        """Raise `ProviderUnusable` if a run with this model cannot start. Makes no network request."""
         ...
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
-        """The streamed request; entered and read on the event loop of the worker."""
+        """Return the streamed request. It is entered and read on the worker's event loop."""
         ...
 
     def context_window(self, model: str) -> int | None:
-        """How many tokens a request to the model may have; None where nobody here knows. Asks nobody."""
+        """Return the context window of the model in tokens, or None if unknown. Makes no network request."""
         ...
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """What follows call `number`; nothing but for recordings."""
+        """Return what the recording contains after call `number`. Empty for real models."""
         ...
 
 
-#: The modules that register providers, imported when an agent first names one.
+#: The modules that register providers. They are imported on first use.
 MODULES = {"fixture": "runs.fixtures.provider", "llm": "runs.providers.llm"}
-_makers: dict[str, Callable[[], Provider]] = {}
+_factories: dict[str, Callable[[], Provider]] = {}
 
 
 def register(name: str) -> Callable[[Callable[[], Provider]], Callable[[], Provider]]:
-    """Put a provider on the list under `name`; two of one name are a programming error."""
+    """Register a provider under `name`. Raises ValueError if the name is taken."""
 
-    def place(make: Callable[[], Provider]) -> Callable[[], Provider]:
-        if name in _makers:
-            raise ValueError(f"there is already a provider named {name!r}")
-        _makers[name] = make
-        return make
+    def decorator(factory: Callable[[], Provider]) -> Callable[[], Provider]:
+        if name in _factories:
+            raise ValueError(f"a provider named {name!r} is already registered")
+        _factories[name] = factory
+        return factory
 
-    return place
+    return decorator
 
 
 def get(name: str) -> Provider:
-    """Return the provider registered as `name`; raise `ProviderUnusable` where there is none."""
-    if name not in _makers and name in MODULES:
+    """Return the provider registered as `name`. Raises `ProviderUnusable`."""
+    if name not in _factories and name in MODULES:
         import_module(MODULES[name])
-    if name not in _makers:
-        known = ", ".join(sorted({*_makers, *MODULES}))
-        raise ProviderUnusable(f"unknown provider {name!r}; there are: {known}")
-    return _makers[name]()
+    if name not in _factories:
+        known = ", ".join(sorted({*_factories, *MODULES}))
+        raise ProviderUnusable(f"unknown provider {name!r}; use one of: {known}")
+    return _factories[name]()

@@ -1,7 +1,7 @@
-"""Whether a streamed answer has ended: one that stops before its terminal event was cut off, and is no answer.
+"""Detection of truncated streams: a streamed response is complete only if it ended with a terminal event.
 
-The protocols end an answer with `message_stop` (Anthropic), a finish reason (Chat Completions
-and what resembles it) or a terminal status (Responses); that a connection was closed cleanly proves nothing.
+The terminal event is `message_stop` (Anthropic), a finish reason (Chat Completions and compatible APIs) or a
+terminal status (Responses). A cleanly closed connection does not prove that the response is complete.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ NO_END = "the provider's stream ended before the answer was complete"
 
 
 @asynccontextmanager
-async def ended(
+async def complete_only(
     request: AbstractAsyncContextManager[StreamedResponse], *, needs_finish_reason: bool = True
 ) -> AsyncIterator[StreamedResponse]:
-    """Open the request; raise `IncompleteAnswer` where its stream was read to the end and had no terminal event.
+    """Open the request. Raise `IncompleteAnswer` if the stream ends without a terminal event.
 
-    Turn `needs_finish_reason` off for servers that speak Chat Completions and never send a finish reason.
+    Set `needs_finish_reason` to False for Chat Completions servers that never send a finish reason.
     """
     opened = False
     try:
         async with request as stream:
             opened = True
-            watched = _watch_for_stop(stream)
+            stop_watch = _watch_for_stop(stream)
             yield stream
     except UnexpectedModelBehavior as error:
         if opened:
             raise
-        raise IncompleteAnswer(f"{NO_END}: it held no event") from error
+        raise IncompleteAnswer(f"{NO_END}: it contained no events") from error
     except ModelAPIError as error:
         if opened and isinstance(error.__cause__, ValueError):
-            raise IncompleteAnswer(f"{NO_END}: its last event cannot be read") from error
+            raise IncompleteAnswer(f"{NO_END}: its last event cannot be parsed") from error
         raise
-    if not _complete(stream, watched, needs_finish_reason):
+    if not _complete(stream, stop_watch, needs_finish_reason):
         raise IncompleteAnswer(NO_END)
 
 
-class _Watched:
-    """The events of an Anthropic stream; remembers whether `message_stop` was among them."""
+class _StopWatch:
+    """The events of an Anthropic stream. Records whether `message_stop` was received."""
 
     def __init__(self, events: Any) -> None:
         self._events = events
-        #: Where the library closes the stream.
+        #: Used by pydantic-ai to close the stream.
         self.source = events.source
         self.stopped = False
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _StopWatch:
         return self
 
     async def __anext__(self) -> Any:
@@ -64,30 +64,30 @@ class _Watched:
         return event
 
 
-def _watch_for_stop(stream: StreamedResponse) -> _Watched | None:
-    """Put a watch on an Anthropic stream, whose last event the library drops; None for the others."""
-    # Whoever made such a stream has imported it; for the others it is not worth the time.
+def _watch_for_stop(stream: StreamedResponse) -> _StopWatch | None:
+    """Wrap the events of an Anthropic stream, whose last event pydantic-ai drops. Return None for other streams."""
+    # An Anthropic stream exists only if its module is imported already; importing it is slow.
     anthropic: Any = sys.modules.get("pydantic_ai.models.anthropic")
     if anthropic is None or not isinstance(stream, anthropic.AnthropicStreamedResponse):
         return None
-    watched = _Watched(vars(stream)["_response"])
-    vars(stream)["_response"] = watched
-    return watched
+    stop_watch = _StopWatch(vars(stream)["_response"])
+    vars(stream)["_response"] = stop_watch
+    return stop_watch
 
 
-def _complete(stream: StreamedResponse, watched: _Watched | None, needs_finish_reason: bool) -> bool:
+def _complete(stream: StreamedResponse, stop_watch: _StopWatch | None, needs_finish_reason: bool) -> bool:
     answer = stream.get()
     if answer.state in ("incomplete", "interrupted") or answer.finish_reason == "error":
         return False
-    if watched is not None:
-        return watched.stopped
-    # What has no address came over no network, where it could have been cut.
+    if stop_watch is not None:
+        return stop_watch.stopped
+    # A stream without a URL did not come over the network, so it cannot be truncated.
     is_remote = stream.provider_url is not None
     return not (is_remote and needs_finish_reason) or _has_finish_reason(stream, answer)
 
 
 def _has_finish_reason(stream: StreamedResponse, answer: ModelResponse) -> bool:
-    """Whether the provider named a reason: for Chat Completions the library puts "stop" where none came."""
+    """Whether the provider sent a finish reason. For Chat Completions, pydantic-ai fills in "stop" if it did not."""
     chat: bool | None = getattr(stream, "_has_finish_reason", None)
     if chat is not None:
         return chat

@@ -1,4 +1,4 @@
-"""The `llm` provider: any model that pydantic-ai knows, as "anthropic:claude-…" or "openai:gpt-…"."""
+"""The `llm` provider: models that pydantic-ai supports, such as "anthropic:claude-…" or "openai:gpt-…"."""
 
 from __future__ import annotations
 
@@ -14,59 +14,63 @@ from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
-from runs.providers.endings import ended
+from runs.providers.endings import complete_only
 
-#: What an agent's settings may say to the model; anything else is ours and stays here.
+#: The settings of an agent that are passed to the model. All others are agentops settings.
 MODEL_SETTINGS = frozenset(
     {"max_tokens", "temperature", "top_p", "timeout", "parallel_tool_calls", "seed", "stop_sequences", "thinking"}
 )
 
-#: Settings that say how a model is asked. On unless an agent turns them off: `prompt_cache` asks the provider to keep
-#: the beginning of the request, `needs_finish_reason` refuses an answer that names no reason for its end.
+#: Boolean settings, on by default. `prompt_cache` enables the provider's prompt cache. `needs_finish_reason` rejects
+#: responses without a finish reason as truncated.
 SWITCHES = ("prompt_cache", "needs_finish_reason")
 
 
-#: Held while an adapter is made: a second one would keep connections that nobody closes.
+#: Held while an adapter is created: two threads would create two, and the connections of one would never be closed.
 _making = Lock()
 
 
 def model_of(name: str) -> Model:
-    """Return the one adapter of a model in this process. It belongs to the worker's one event loop, and keeps its
-    connections."""
+    """Return the adapter of a model. There is one per process, bound to the worker's event loop, which keeps its
+    connections open."""
     with _making:
         return adapter_of(name)
 
 
 @cache
 def adapter_of(name: str) -> Model:
+    """Create the adapter of a model. Cached; call `model_of` instead, which holds the lock."""
     return infer_model(name)
 
 
 @cache
 def window_of(name: str) -> int | None:
-    """As the library knows the model; nothing of a vendor is needed for that."""
+    """Return the context window that pydantic-ai knows for the model, in tokens, or None."""
     try:
         return infer_model_profile(name).get("context_window")
     except ImportError:
-        return None  # the call itself says what is missing
+        return None  # the model call reports the missing library
 
 
 def extra_of(vendor: str) -> str:
+    """Return the extra of pydantic-ai-slim that installs the vendor's library."""
     return vendor.removesuffix("-responses").removesuffix("-chat")
 
 
 @register("llm")
 @cache
 class LLMProvider:
+    """The provider that calls real models through pydantic-ai."""
+
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
         for name in SWITCHES:
             if not isinstance(settings.get(name, True), bool):
                 raise ProviderUnusable(f"settings.{name} must be true or false, not {settings[name]!r}")
         vendor, _, name = model.partition(":")
         if not name:
-            raise ProviderUnusable(f"a model is named as vendor:model, not {model!r}")
+            raise ProviderUnusable(f"invalid model {model!r}: write it as vendor:model")
         try:
-            # Not the model itself: that wants the vendor's key, which only the workers need to have.
+            # The model itself is not created: that needs the vendor's API key, which only workers have.
             infer_provider_class(vendor)
         except ImportError:
             raise ProviderUnusable(
@@ -76,12 +80,12 @@ class LLMProvider:
             raise ProviderUnusable(f"unknown vendor {vendor!r} in model {model!r}") from None
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
-        chosen = {name: value for name, value in call.settings.items() if name in MODEL_SETTINGS}
-        # Retries are the engine's: the vendors' libraries would hide attempts from the record.
+        model_settings = {name: value for name, value in call.settings.items() if name in MODEL_SETTINGS}
+        # The engine retries: retries of the vendors' libraries would not be recorded.
         settings = ModelSettings(
             max_retries=0,
             cache=call.settings.get("prompt_cache", True),
-            **chosen,  # type: ignore[typeddict-item]
+            **model_settings,  # type: ignore[typeddict-item]
         )
         request = model_request_stream(
             model_of(call.model),
@@ -89,7 +93,7 @@ class LLMProvider:
             model_settings=settings,
             model_request_parameters=ModelRequestParameters(function_tools=list(call.tools)),
         )
-        return ended(request, needs_finish_reason=call.settings.get("needs_finish_reason", True))
+        return complete_only(request, needs_finish_reason=call.settings.get("needs_finish_reason", True))
 
     def context_window(self, model: str) -> int | None:
         return window_of(model)

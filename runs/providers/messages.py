@@ -1,6 +1,6 @@
-"""The stored form of a message: pydantic-ai's own serialisation without what reading it fills in again.
+"""The stored form of messages: pydantic-ai's serialisation, without default values.
 
-Loading a stored message and dumping it whole gives what the provider gave.
+Loading a stored message gives the same message that the provider returned.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _adapter: TypeAdapter[ModelMessage] = TypeAdapter(
 )
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-#: The contents of a user turn or a tool result that is more than text: strings and media.
+#: The content of a user turn or tool result with media: a list of strings and media parts.
 ITEMS: TypeAdapter[list[UserContent]] = TypeAdapter(
     list[UserContent], config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
 )
 
 
 def dump(message: ModelMessage) -> dict[str, Any]:
-    """`message` as JSON values, without nulls, zero counts and the fields that have their default."""
+    """Return the message as JSON values, without nulls, zero counts and default values."""
     content: dict[str, Any] = _adapter.dump_python(message, mode="json", exclude_none=True)
     if content.get("state") == "complete":
         del content["state"]
@@ -39,8 +39,10 @@ def dump(message: ModelMessage) -> dict[str, Any]:
 
 
 def as_stored(content: dict[str, Any], text: str) -> dict[str, Any]:
-    """`content`, whose canonical text is `text`, with its numbers as jsonb gives them back: 1e16 comes back as a
-    whole number and -0.0 as 0.0, and what is stored must be what was sent."""
+    """Return `content`, whose canonical text is `text`, with its numbers as jsonb returns them.
+
+    jsonb returns 1e16 as an integer and -0.0 as 0.0. The hash of a message must not change when it is read back.
+    """
     if "e+" not in text and "-0.0" not in text:
         return content
     stored: dict[str, Any] = json.loads(text, parse_float=_stored_number)
@@ -53,35 +55,37 @@ def _stored_number(text: str) -> int | float:
 
 
 def load(content: dict[str, Any]) -> ModelMessage:
+    """Return the message of a stored content. Raises pydantic's `ValidationError`."""
     return _adapter.validate_python(content)
 
 
 def canonical(value: Any) -> str:
-    """Sorted keys, no spaces: the one text of a JSON value. jsonb reorders keys, so what is read back does not do."""
+    """Return a JSON value as text with sorted keys and no spaces. jsonb reorders keys, so hashes need this form."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def sha256(content: dict[str, Any]) -> bytes:
-    """Of a stored message: over its canonical JSON."""
+    """Return the SHA-256 digest of a stored message, over its canonical JSON."""
     return sha256_of(canonical(content))
 
 
 def sha256_of(text: str) -> bytes:
+    """Return the SHA-256 digest of a text in UTF-8."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def fits_a_column(text: str) -> bool:
-    """Whether a canonical JSON text has neither NUL nor lone surrogates, which no jsonb column takes."""
+    """Return whether a canonical JSON text contains neither NUL nor unpaired surrogates, which jsonb rejects."""
     return "\\u0000" not in text and (text.isascii() or not _SURROGATES.search(text))
 
 
 def request(part: ModelRequestPart) -> ModelRequest:
-    """The request of exactly one part that one row holds."""
+    """Return a request with one part, as one message row stores it."""
     return ModelRequest(parts=[part])
 
 
 def merge(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
-    """The request's history: neighbouring requests joined into one, as providers want turns to alternate."""
+    """Return the messages with adjacent requests merged into one, because providers require alternating turns."""
     merged: list[ModelMessage] = []
     for message in messages:
         join(merged, message)
@@ -89,7 +93,7 @@ def merge(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
 
 
 def join(merged: list[ModelMessage], message: ModelMessage) -> None:
-    """Add one message to a merged history, in place and without looking at more than its end."""
+    """Append a message to a merged history, in place. Reads only its last message."""
     last = merged[-1] if merged else None
     if isinstance(message, ModelRequest) and isinstance(last, ModelRequest):
         merged[-1] = ModelRequest(parts=[*last.parts, *message.parts])
@@ -98,5 +102,5 @@ def join(merged: list[ModelMessage], message: ModelMessage) -> None:
 
 
 def content_of(recorded: str | list[Any]) -> str | list[UserContent]:
-    """Text as it is, or a list of texts and media with the media rebuilt from their dumps."""
+    """Return recorded content for a message: text unchanged, a list with its media parts deserialised."""
     return recorded if isinstance(recorded, str) else ITEMS.validate_python(recorded)

@@ -1,6 +1,6 @@
-"""What a failed model call means, and whether and when it is tried again.
+"""Classification of failed model calls, and the decision whether and when to retry them.
 
-Decisions are values; the engine acts on them.
+The functions are pure: they return a `Failure` or a `RetryDelay`, and the engine acts on it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from pydantic_ai.exceptions import (
 )
 
 from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
-from runs.providers.error_messages import CallFailure, names_a_key, sentence, words_of
+from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
 from runs.providers.retry_limits import RetryLimits
 
-#: A longer wait gives the worker back: the run waits by itself.
+#: The longest delay during which a worker keeps the run. For longer delays it releases the run, which then waits.
 HOLD_WORKER_S = 10.0
-#: The longest pause that a provider may ask for.
+#: The limit of the delay in a Retry-After header.
 MAX_DELAY_S = 3600.0
-#: A pause in an outage is at most this share of the time that a run waits for its end: a minute of 15.
+#: The longest delay in an outage, as a share of AGENTOPS_OUTAGE_S: one minute of 15.
 PAUSE_SHARE = 1 / 15
 BY_STATUS = {
     400: "invalid_request", 401: "unauthorized", 402: "out_of_credits", 403: "unauthorized", 404: "unknown_model",
     408: "timeout", 409: "server_error", 425: "server_error", 429: "rate_limited", 529: "overloaded",
 }  # fmt: skip
-#: pydantic-ai's categories, which errors inside a stream have too; the first that fits is taken.
+#: pydantic-ai's exception classes, which are also raised for errors within a stream. The first match counts.
 BY_CATEGORY: tuple[tuple[type[ModelAPIError], str], ...] = (
     (ModelQuotaExceededError, "out_of_credits"),
     (ModelAuthenticationError, "unauthorized"),
@@ -57,35 +57,38 @@ BY_CATEGORY: tuple[tuple[type[ModelAPIError], str], ...] = (
     (ModelRequestTimeout, "timeout"),
     (ModelRequestRejectedError, "invalid_request"),
 )
-#: What people have to mend; everything else passes by itself, or might.
-FOR_PEOPLE = frozenset(
+#: Error types that a person has to fix. All others are retried.
+NOT_RETRYABLE = frozenset(
     {
         *("unauthorized", "missing_key", "out_of_credits", "unknown_model", "context_too_long", "invalid_request"),
         *("missing_library", "unusable_model"),
     }
 )
-#: Providers tell of an empty purse with the status of another fault, and say so only in the body.
+#: Texts in the body of errors about missing credits, which providers send with various status codes.
 NO_CREDITS = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed attempt: a word for policies, a text for people, and what the other side asked for."""
+    """The classification of a failed attempt."""
 
+    #: The type that policies match, for example "rate_limited".
     error_type: str
+    #: What is wrong and what to do.
     message: str
-    #: Whether it may pass by itself.
+    #: Whether a retry can succeed.
     retryable: bool
+    #: The delay that the provider requested, in seconds.
     retry_after_s: float | None = None
-    #: What the vendor or its library said.
+    #: The message of the vendor or its library.
     details: str = ""
-    #: Whether a person can resume the run after it.
+    #: Whether the run can be resumed afterwards.
     resumable: bool = True
 
 
 @dataclass(frozen=True)
 class RetryDelay:
-    """When a failed call is tried again. `outage`: the attempts at once are used up."""
+    """The delay before the next attempt. `outage`: the immediate retries are used up."""
 
     delay_s: float
     outage: bool = False
@@ -94,27 +97,29 @@ class RetryDelay:
 def classify(
     error: BaseException, now: datetime, model: str = "", *, clean: Callable[[Any], Any] = lambda said: said
 ) -> Failure:
-    """What went wrong, from whatever a provider raised. `model` is named in the text; `clean` takes what nobody may
-    read out of a text, or a JSON value, of the vendor's."""
+    """Return the classification of an exception that a provider raised.
+
+    `model` is named in the message. `clean` removes secrets from a text or JSON value of the vendor.
+    """
     if isinstance(error, FixtureExhausted):
         return Failure(error.code, str(error), retryable=False, resumable=False)
     if isinstance(error, ProviderUnusable):
         return Failure("unusable_model", str(error), retryable=False)
-    word, facts = _word_of(error, model), _facts_of(error, model, clean)
+    error_type, call = _error_type_of(error, model), _call_failure(error, model, clean)
     if isinstance(error, ModelHTTPError):
-        asked = retry_after(error.headers or {}, now)
+        retry_after_s = retry_after(error.headers or {}, now)
     else:
-        asked = error.retry_after if isinstance(error, ModelAPIError) else None
+        retry_after_s = error.retry_after if isinstance(error, ModelAPIError) else None
     details = clean(str(error) or repr(error))
-    if word == "unauthorized" and facts.status == 403:
-        return Failure(word, sentence("forbidden", facts), retryable=False, details=details)
-    return Failure(word, sentence(word, facts), word not in FOR_PEOPLE, asked, details)
+    if error_type == "unauthorized" and call.status == 403:
+        return Failure(error_type, describe("forbidden", call), retryable=False, details=details)
+    return Failure(error_type, describe(error_type, call), error_type not in NOT_RETRYABLE, retry_after_s, details)
 
 
 def next_attempt(attempt: int, failure: Failure, limits: RetryLimits, jitter: float) -> RetryDelay | None:
-    """The pause after attempt `attempt` (0-based), or None where the attempts at once are used up or cannot help.
+    """Return the delay after attempt `attempt` (from 0), or None if no immediate retry follows.
 
-    `jitter` is in 0..1: up to 25 % more.
+    `jitter` is a number from 0 to 1 and adds up to 25 %.
     """
     if not failure.retryable or attempt >= limits.max_retries:
         return None
@@ -124,9 +129,10 @@ def next_attempt(attempt: int, failure: Failure, limits: RetryLimits, jitter: fl
 def outage_pause(
     attempt: int, failure: Failure, limits: RetryLimits, jitter: float, *, left_s: float, outage_s: float
 ) -> RetryDelay | None:
-    """The pause after attempt `attempt` while a provider is away; None when no time for it is left.
+    """Return the delay after attempt `attempt` during an outage of the provider, or None if the time is used up.
 
-    The last attempt comes when the time is over, unless the provider named a later one.
+    The last attempt is made when `left_s` has passed, or later if the provider requested it. `outage_s` is how long
+    a run waits for its provider in total.
     """
     if not failure.retryable or left_s <= 0:
         return None
@@ -136,13 +142,13 @@ def outage_pause(
 
 
 def outage_left_s(first_failed_at: datetime | None, now: datetime, outage_s: float) -> float:
-    """Seconds that a run still waits for its provider, counted from the first failure of the step."""
+    """Return how many seconds a run still waits for its provider, counted from the first failure of the step."""
     since = first_failed_at or now
     return (since + timedelta(seconds=outage_s) - now).total_seconds()
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds of a Retry-After header, in either of its forms; None where it is absent or senseless."""
+    """Return the value of a Retry-After header (a number or a date) in seconds, or None if absent or invalid."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return float(int(value[:9]))
@@ -160,45 +166,45 @@ def _pause_s(attempt: int, failure: Failure, limits: RetryLimits, jitter: float)
 
 
 def _backoff_s(attempt: int, limits: RetryLimits, jitter: float) -> float:
-    """Doubled with each attempt; the exponent is bounded because attempts are not."""
+    """Double the delay with each attempt. The exponent is bounded because attempts may be unlimited."""
     backoff: float = limits.base_delay_s * 2 ** min(attempt, 32) * (1 + jitter / 4)
     return backoff
 
 
-def _word_of(error: BaseException, model: str) -> str:
+def _error_type_of(error: BaseException, model: str) -> str:
     text = str(error)
-    if any(word in text.lower() for word in NO_CREDITS):
+    if any(marker in text.lower() for marker in NO_CREDITS):
         return "out_of_credits"
     if isinstance(error, ModelAPIError):
-        return _word_of_api(error)
+        return _api_error_type_of(error)
     if isinstance(error, ImportError):
         return "missing_library"
     if isinstance(error, UserError):
-        return "missing_key" if names_a_key(text) else "unusable_model"
+        return "missing_key" if mentions_key(text) else "unusable_model"
     if isinstance(error, IncompleteAnswer):
         return "incomplete_answer"
     if isinstance(error, asyncio.TimeoutError | TimeoutError):
         return "timeout"
     if isinstance(error, ConnectionError | OSError):
         return "no_internet"
-    # A stream that breaks in the middle raises whatever its HTTP library raises.
+    # A broken stream raises the exceptions of its HTTP library.
     return type(error).__name__
 
 
-def _word_of_api(error: ModelAPIError) -> str:
+def _api_error_type_of(error: ModelAPIError) -> str:
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     if status == 402:
         return "out_of_credits"
-    for category, word in BY_CATEGORY:
+    for category, error_type in BY_CATEGORY:
         if isinstance(error, category):
-            return word
+            return error_type
     if status is None:
         return "no_internet"
     return BY_STATUS.get(status, "server_error" if status >= 500 else "invalid_request")
 
 
-def _facts_of(error: BaseException, model: str, clean: Callable[[Any], Any]) -> CallFailure:
+def _call_failure(error: BaseException, model: str, clean: Callable[[Any], Any]) -> CallFailure:
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     body = error.body if isinstance(error, ModelAPIError) else str(error) or type(error).__name__
-    # Before it is cut: a piece of a key would not be known for one.
-    return CallFailure(model, status, words_of(clean(body)))
+    # Cleaned before it is shortened: a part of a key would not be recognised.
+    return CallFailure(model, status, message_of(clean(body)))

@@ -1,4 +1,4 @@
-"""Retry limits: how often and how fast a failed call is repeated, as the site and the agent's settings say."""
+"""Retry limits: number and delay of retries, from the agent's settings or the site's defaults."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ MAX_BASE_DELAY_MS = 3_600_000
 
 
 class InvalidRetryLimit(ValueError):
-    """An agent's settings name a retry limit that cannot be used."""
+    """The settings of an agent contain an invalid retry limit."""
 
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """The limits of one agent."""
+    """The retry limits of one agent."""
 
-    #: Repetitions of a failed model call, after the first attempt.
+    #: Retries of a failed model call, without the first attempt.
     max_retries: int
-    #: Repetitions of a failed tool call, where the tool may be repeated.
+    #: Retries of a failed tool call, if the tool is repeatable.
     tool_max_retries: int
-    #: The pause before the first repetition in seconds; each further one is twice as long.
+    #: The delay before the first retry, in seconds. It doubles with each retry.
     base_delay_s: float
 
 
 def retry_limits(settings: Mapping[str, Any]) -> RetryLimits:
-    """Return the limits of an agent with these settings; what they leave out is the site's.
+    """Return the limits of an agent with these settings; missing ones default to the site's settings.
 
     Raises `InvalidRetryLimit`.
     """
@@ -41,10 +41,10 @@ def retry_limits(settings: Mapping[str, Any]) -> RetryLimits:
     )
 
 
-def _whole(settings: Mapping[str, Any], name: str, default: int, most: int) -> int:
+def _whole(settings: Mapping[str, Any], name: str, default: int, maximum: int) -> int:
     value = settings.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise InvalidRetryLimit(f"settings.{name} must be a whole number from 0 to {most}, not {str(value)[:64]!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise InvalidRetryLimit(f"settings.{name} must be a whole number from 0 to {maximum}, not {str(value)[:64]!r}")
     return value

@@ -1,1 +1,1 @@
-"""Fast reads: the hot lists as JSON made in SQL, and search."""
+"""Optimised reads: lists whose rows are built as JSON in SQL, full-text search, and durations of runs."""

@@ -1,8 +1,8 @@
-"""How long workers had a run, apart from how long it waited: its duration, and its waits.
+"""The duration and the waiting time of a run.
 
-The evidence are the attempts: one for each hold of a worker, which ends
-with the last event of a worker that was lost, not when its loss was noticed. What lies between holds is waiting: for
-a cooldown, an answer, an outcome, a resume, or a place in the queue.
+The duration is the time for which workers held the run, taken from its attempts. The attempt of a lost worker ends
+with its last event, not when the loss was noticed. The time between attempts is waiting time: for a cooldown, an
+answer, an outcome, a resume or a free worker.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Runs = TypeVar("Runs", bound=QuerySet[AgentRun])
 
 @dataclass(frozen=True)
 class Times:
-    """Of a run that has started, in seconds."""
+    """The times of a started run."""
 
     worked_s: float
     waited_s: float
-    #: From when a clock counts on that shows the duration of a running run.
+    #: For a running run: the duration is the time since then.
     counts_from: datetime
 
 
 def with_times(runs: Runs) -> Runs:
-    """Runs with what `times_of` needs besides their own row and their log."""
+    """Annotate runs with the values that `times_of` needs besides the run and its log."""
     attempts = Attempt.objects.filter(run=OuterRef("pk")).order_by()
     hold = ExpressionWrapper(F("ended_at") - F("claimed_at"), output_field=DurationField())
     ended = attempts.filter(ended_at__isnull=False).values("run").annotate(time=Sum(hold)).values("time")
@@ -39,14 +39,14 @@ def with_times(runs: Runs) -> Runs:
 
 
 def times_of(run: AgentRun, now: datetime) -> Times | None:
-    """The times of a run; None of one that has not started. One that `with_times` has not loaded costs a query."""
+    """Return the times of a run, or None if it has not started. Without `with_times`, this costs a query."""
     last = run.completed_at or run.log.last_event_at
     if run.started_at is None or last is None:
         return None
     held_for, held_since = _holds(run)
     end = now if run.state is RunStatus.RUNNING else last
     if held_for is None and held_since is None:
-        # Nobody here holds it: all that is known is when it began and when it was last heard of.
+        # An external run has no attempts: only its start and its last event are known.
         return _times(end - run.started_at, timedelta(0), now)
     worked = held_for or timedelta(0)
     if held_since is not None:
@@ -55,7 +55,7 @@ def times_of(run: AgentRun, now: datetime) -> Times | None:
 
 
 def _holds(run: Any) -> tuple[timedelta | None, datetime | None]:
-    """The sum of the holds that ended, and the begin of the one that has not."""
+    """Return the total duration of the ended attempts, and the start of the open one."""
     if not hasattr(run, "held_for"):
         run = with_times(AgentRun.objects.filter(pk=run.pk)).only("pk").get()
     return run.held_for, run.held_since

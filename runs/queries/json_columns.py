@@ -1,7 +1,7 @@
-"""Columns of the lists that the database writes as JSON: what they are called, and how each database writes them.
+"""The columns of lists that the database returns as JSON, and their SQL on each database.
 
-Times are RFC 3339 in UTC with microseconds, money is text. Both databases give the same values; how they space them
-and in which order the members of stored JSON come is their own.
+Times are RFC 3339 in UTC with microseconds. Money is text. The values are the same on both databases; white space and
+the order of members in stored JSON may differ.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 MICROSECOND = timedelta(microseconds=1)
 
-#: Kept, because json.dumps makes one for each value.
+#: One encoder, because json.dumps creates one per call.
 dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a column's value becomes a member of a JSON object. In the texts `{0}` is the column's expression."""
+    """The JSON form of a type of columns. In the SQL texts, `{0}` stands for the column's expression."""
 
     schema: Mapping[str, Any]
     postgres: str = "{0}"
@@ -39,10 +39,10 @@ ID = Kind(
 TIME = Kind(
     {"type": "string", "format": "date-time"},
     postgres="""to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""",
-    # Django leaves out the fraction of a whole second.
+    # Django stores whole seconds without a fraction.
     sqlite="SUBSTR({0}, 1, 10) || 'T' || SUBSTR({0}, 12, 8) || '.' || SUBSTR(SUBSTR({0}, 21) || '000000', 1, 6) || 'Z'",
 )
-#: As a text: money must not pass through a float on its way.
+#: As text, so that money is not converted to a float.
 MONEY = Kind(
     {"type": "string", "format": "decimal"},
     postgres="({0})::text",
@@ -57,24 +57,26 @@ ARRAY = Kind({"type": "array"}, sqlite=_STORED_JSON)
 
 @dataclass(frozen=True)
 class Column:
-    """A member of a row: its name, what it is, and the expression that it is made of."""
+    """A member of a row: its name, its type and its SQL expression."""
 
     name: str
     kind: Kind
     sql: str
-    #: Where SQLite has other words for it.
+    #: The expression for SQLite, if it differs.
     sqlite: str = ""
+    #: The description in the API schema.
     note: str = ""
     nullable: bool = False
 
     def schema(self) -> dict[str, Any]:
-        """Its JSON schema, as OpenAPI 3.1 wants it."""
+        """Return the JSON Schema of the member, for OpenAPI 3.1."""
         found = dict(self.kind.schema)
         if self.nullable and "type" in found:
             found["type"] = [found["type"], "null"]
         return found | ({"description": self.note} if self.note else {})
 
     def selected(self, vendor: str) -> str:
+        """Return the expression to select on this database."""
         if vendor == "postgresql":
             return self.kind.postgres.format(self.sql)
         return self.kind.sqlite.format(self.sqlite or self.sql)

@@ -1,6 +1,6 @@
-"""Rows of a list as JSON text, made by the database itself.
+"""Lists whose rows the database returns as JSON text.
 
-A list is read by keyset in a constant number of statements and becomes no objects on the way.
+Lists are paginated by keyset and read in a constant number of statements, without creating objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runs.queries.json_columns import MICROSECOND, Column
 from runs.queries.masking import masked, masked_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Where a row stands in the order of its list, as JSON can hold it: numbers, and texts.
+#: The position of a row in the order of its list, as JSON values.
 Place = tuple[int | str, ...]
 
 
@@ -27,7 +27,7 @@ Place = tuple[int | str, ...]
 
 @dataclass(frozen=True)
 class Key:
-    """A column of the order: how a cursor keeps its value, and how the database is asked with that again."""
+    """A column by which a list is ordered, with the conversion of its value to and from a cursor."""
 
     sql: str
     #: What is selected: a text, which costs less than an object, where only the first and the last are looked at.
@@ -41,30 +41,34 @@ class Key:
 
 
 def _kept_time(told: str) -> int:
-    """SQLite's text has no zone, Postgres' has that of the connection."""
+    """Return microseconds since the epoch. SQLite's text has no zone; PostgreSQL's has that of the connection."""
     moment = datetime.fromisoformat(told)
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 
 def time_param(moment: datetime) -> Any:
+    """Return a time as a query parameter for the current database."""
     return connection.ops.adapt_datetimefield_value(moment)
 
 
 def id_param(value: UUID) -> Any:
+    """Return a UUID as a query parameter for the current database."""
     return value if connection.features.has_native_uuid_field else value.hex
 
 
 def by_time(sql: str) -> Key:
+    """Return the key for a column of times."""
     return Key(sql, f"CAST({sql} AS text)", _kept_time, lambda kept: time_param(EPOCH + kept * MICROSECOND))
 
 
 def by_id(sql: str) -> Key:
+    """Return the key for a column of UUIDs."""
     return Key(sql, f"CAST({sql} AS text)", lambda told: UUID(told).hex, lambda kept: id_param(UUID(hex=kept)))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What was read, in the order it was read in: rows as JSON text, or as a model's objects."""
+    """The rows of a page, as JSON text or as model instances, in the order of the query."""
 
     found: list[Any]
     #: Of each row, the values of the order's columns.
@@ -93,29 +97,30 @@ class Rows:
 
 @dataclass(frozen=True)
 class Where:
-    """Conditions that all hold, with their parameters in order."""
+    """SQL conditions joined by AND, with their parameters."""
 
     conditions: tuple[str, ...] = ()
     params: tuple[Any, ...] = ()
 
     def also(self, condition: str, *params: Any) -> Where:
+        """Return these conditions and another one."""
         return Where((*self.conditions, condition), (*self.params, *params))
 
 
 @dataclass(frozen=True)
 class RowSpan:
-    """Which rows of a list: from a place on, in one direction."""
+    """A range of a list: at most `limit` rows from a position, in one direction."""
 
     place: Place = ()
     backward: bool = False
-    #: The row at the place itself too.
+    #: Whether the row at the position is included.
     inclusive: bool = False
     limit: int = 50
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Rows of one kind: where they come from, what each says, and in which order they stand."""
+    """A kind of rows: their tables (`source`), columns and order."""
 
     source: str
     columns: Sequence[Column]
@@ -126,36 +131,36 @@ class Listing:
     finish: Callable[..., str] | None = None
 
     def page(self, where: Where, span: RowSpan) -> Rows:
-        """Return the rows, without secrets. One statement."""
+        """Return the rows of a range, with secrets masked. One statement."""
         found = self._read(self.beyond(where, span), self._in_order(span))
         return replace(found, found=masked_rows(found.found))
 
     def one(self, where: Where, *, secrets: bool = False) -> str | None:
-        """Return the row, with its `secrets` only for who may see them. One statement."""
+        """Return the matching row or None. Its secrets are masked unless `secrets` is True. One statement."""
         text = next(iter(self._read(where, "LIMIT 1").found), None)
         return text if text is None or secrets else masked(text)
 
     def keys(self, where: Where, span: RowSpan, *also: str) -> list[tuple[Any, ...]]:
-        """The order's columns of the rows alone, and `also` these expressions. One statement."""
+        """Return only the ordering columns of the rows, and the expressions `also`. One statement."""
         where = self.beyond(where, span)
         selected = ", ".join([*(key.selected for key in self.order), *also])
         sql = f"SELECT {selected} FROM {self.source} {_said(where)} {self._in_order(span)}"  # noqa: S608 - all ours
         return _all(sql, where)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of a row."""
+        """Return the JSON Schema of a row."""
         properties = {column.name: column.schema() for column in self.columns}
         return {"type": "object", "properties": properties, "required": list(properties)}
 
     def beyond(self, where: Where, span: RowSpan) -> Where:
-        """`where`, and on the span's side of its place."""
+        """Return `where` with the condition that a row is after the span's position, in the span's direction."""
         if not span.place:
             return where
         columns = ", ".join(key.sql for key in self.order)
         sign = (">" if self.descending == span.backward else "<") + "=" * span.inclusive
         marks = ", ".join(["%s"] * len(self.order))
         values = (key.asked(kept) for key, kept in zip(self.order, span.place, strict=True))
-        # Compared as rows: the index finds the first one without a search.
+        # A row comparison, for which the database can use the index.
         return where.also(f"({columns}) {sign} ({marks})", *values)
 
     def _in_order(self, span: RowSpan) -> str:

@@ -1,7 +1,7 @@
-"""Secrets leave by no door: what rows hold raw is masked where it becomes JSON for a reader.
+"""Masking of secrets in rows that are returned to readers as JSON.
 
-What a model said stays in its row as it came, because it is sent back to the model. Rows of an earlier version may
-hold what only the detectors of a later one know.
+Messages are stored unmasked, because they are sent back to the model. Other rows may have been written by a version
+with fewer secret detectors.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ from typing import Any
 
 from runs import environment
 from runs.queries.json_columns import dumped
-from timeline.outgoing import suspects
+from timeline.outgoing import indexes_with_secrets
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import Redactor
 
 
 def masked(text: str) -> str:
-    """Return the JSON object of a row without secrets: the same text where it has none."""
+    """Return the JSON object of a row with its secrets masked. Without secrets, the same text is returned."""
     value = json.loads(text)
     cleaned, _ = REDACTOR.clean(value)
     return text if cleaned is value else dumped(cleaned)
 
 
 def masked_rows(texts: Sequence[str]) -> list[str]:
-    """Return a page of a list without secrets. One search through all its rows tells which need a closer look."""
+    """Return the rows of a page with their secrets masked. One search over all rows finds those to inspect."""
     rows = list(texts)
     # What stands before a secret decides whether it is one, and an escape ends in a letter or a digit.
     if "\\u" in "".join(rows):
         rows = [dumped(json.loads(text)) for text in rows]
-    for place in suspects(rows):
-        rows[place] = masked(rows[place])
+    for index in indexes_with_secrets(rows):
+        rows[index] = masked(rows[index])
     return rows
 
 
 def without_own_secrets(said: Any) -> Any:
-    """Return what a vendor said, a text or a JSON value, without the secrets of this process's environment: vendors
-    repeat the key that they refuse, and a key of a gateway's has no shape to be known by."""
+    """Return a vendor's text or JSON value without the secrets of this process's environment.
+
+    Vendors repeat a rejected API key in their errors, and keys of gateways have no recognisable format.
+    """
     return _knows(environment.secret_values()).clean(said)[0]
 
 

@@ -1,6 +1,6 @@
-"""What the lists of a run's messages, tool calls and events say: columns, sources and orders.
+"""The lists of a run's messages, tool calls and events: columns, tables and order.
 
-Lists leave out what may be large; the single row has it.
+Lists omit columns that may be large. They are part of the single row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from timeline import events
 
 @dataclass(frozen=True)
 class Holder:
-    """Of a run no more than it takes to list what it holds."""
+    """The columns of a run that are needed to list its records."""
 
     pk: UUID
     project_id: UUID
@@ -31,7 +31,7 @@ WHERE r.id = %s AND r.project_id = %s AND r.removed_at IS NULL"""
 
 
 def holder(project_id: UUID, run_id: UUID) -> Holder | None:
-    """The run, if it is there and belongs to the project. All lists begin with it; it is not worth an object."""
+    """Return the run, or None if the project has no such run. Every list starts with this query."""
     with connection.cursor() as cursor:
         cursor.execute(_HOLDER, [id_param(run_id), id_param(project_id)])
         found = cursor.fetchone()
@@ -119,18 +119,19 @@ TOOL_CALL = Listing(
 
 
 def of_run(run: Holder, alias: str) -> Where:
+    """Return the condition that a row belongs to the run."""
     return Where((f"{alias}.run_id = %s",), (id_param(run.pk),))
 
 
 # --- Events ---------------------------------------------------------------------------------------------------
 
 
-#: json.loads without its look for white space, of which there is none.
+#: json.loads without the search for surrounding white space.
 _decoded = json.JSONDecoder().raw_decode
 
 
 def _wire(text: str, type_: str, payload: str, source: str, last_seq: int) -> str:
-    """The event as timeline.log.wire has it. Its payload stays the text that the database gave."""
+    """Return an event in the form of timeline.log.wire. The payload stays the text of the database."""
     stored, _ = _decoded(payload)
     if isinstance(stored, dict) and "message" not in stored:
         said = f'"message": {dumped(events.describe(type_, stored))}'
@@ -158,8 +159,10 @@ EVENTS = Listing(
 
 
 def events_after(project_id: UUID, run_id: UUID, seq: int, limit: int) -> tuple[Rows, int]:
-    """The next events of a run and its last seq, in one statement; no rows and 0 where the project has no such run,
-    and where nothing follows."""
+    """Return the events of a run after `seq`, and its last sequence number, in one statement.
+
+    Returns no rows and 0 if there are no further events, or if the project has no such run.
+    """
     where = Where(
         ("e.log_id = %s", "r.project_id = %s", "r.removed_at IS NULL"), (id_param(run_id), id_param(project_id))
     )

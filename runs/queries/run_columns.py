@@ -1,6 +1,6 @@
-"""What the list of runs says, row by row: columns, source, order and filters.
+"""The list of runs: columns, tables, order and filters.
 
-The list leaves out what may be large; the single row has it. No two rows share a place in its order.
+The list omits columns that may be large. They are part of the single row. The order is total.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from runs.queries.json_lists import Listing, Where, by_id, by_time, id_param, ti
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 _RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
-# Looked up for each row that is shown: a third table would cost more to plan than that.
+# A subquery per row is cheaper than planning a join with a third table.
 _SLUG = "(SELECT a.slug FROM runs_agent a WHERE a.id = r.agent_id)"
 _NAMED_SQLITE = "JSON_EXTRACT(r.agent_config, '$.agent_id')"
 _LAST = "COALESCE(r.completed_at, l.last_event_at)"
 
 
 def _us(time: str) -> str:
-    """A stored time of SQLite as microseconds: a sum of floats would not have the digits that Postgres has."""
+    """Return SQL for a time of SQLite in microseconds. A sum of floats would differ from PostgreSQL's digits."""
     fraction = f"CAST(SUBSTR(SUBSTR({time}, 21) || '000000', 1, 6) AS INTEGER)"
     return f"(CAST(STRFTIME('%%s', SUBSTR({time}, 1, 19)) AS INTEGER) * 1000000 + {fraction})"
 
 
-# A hold of a worker that goes on ends, as far as anybody knows, with the last event.
+# An open attempt counts up to the last event.
 _HOLDS = "FROM agent_run_attempts h WHERE h.run_id = r.id"
 _HELD_UNTIL = f"COALESCE(h.ended_at, GREATEST({_LAST}, h.claimed_at))"
-_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_HELD_UNTIL} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - all ours
+_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_HELD_UNTIL} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - constants only
 _WORKED_SQLITE = (
     f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
 )
@@ -69,7 +69,7 @@ _LISTED = (
     Column(
         "duration",
         ELAPSED,
-        # A hold is closed a moment after its run: no duration is longer than the span between its ends.
+        # An attempt is closed slightly later than its run, so the duration is limited to the time of the run.
         f"LEAST(COALESCE({_WORKED}, {_SPAN}), {_SPAN})",
         f"MIN(COALESCE({_WORKED_SQLITE}, {_SPAN_SQLITE}), {_SPAN_SQLITE})",
         "Seconds for which workers held the run, up to its last event. For external runs, from start to end.",
@@ -87,7 +87,7 @@ _LISTED = (
 
 
 def _counted(name: str, table: str, where: str = "run_id = r.id") -> Column:
-    return Column(name, INTEGER, f"(SELECT COUNT(*) FROM {table} WHERE {where})")  # noqa: S608 - names of ours
+    return Column(name, INTEGER, f"(SELECT COUNT(*) FROM {table} WHERE {where})")  # noqa: S608 - constants only
 
 
 _RUN = (
@@ -146,39 +146,44 @@ RUN = Listing(_RUNS, _RUN, _NEWEST_FIRST, descending=True)
 
 
 def runs_of(project_id: UUID) -> Where:
-    """Those that there are: one that is being removed is not."""
+    """Return the condition for the runs of a project, without those that are being removed."""
     return Where(("r.project_id = %s", "r.removed_at IS NULL"), (id_param(project_id),))
 
 
 def with_status(where: Where, statuses: Sequence[str]) -> Where:
+    """Filter runs by status: any of `statuses`."""
     return where.also(f"r.status IN ({', '.join(['%s'] * len(statuses))})", *statuses)
 
 
 def with_agent(where: Where, project_id: UUID, slug: str) -> Where:
-    """Of the agent with this name, or of none of ours and under this name. One statement."""
+    """Filter runs by the name of the agent, including external runs with this agent name. One statement."""
     named = "r.agent_config->>'agent_id'" if connection.vendor == "postgresql" else _NAMED_SQLITE
-    nobody_of_ours = f"r.agent_id IS NULL AND {named} = %s"
-    # Asked for by its id, which has an index, and which the database knows how rare it is.
+    is_external = f"r.agent_id IS NULL AND {named} = %s"
+    # The ID has an index and statistics, which the name does not.
     agent = Agent.objects.filter(project_id=project_id, slug=slug).values_list("pk", flat=True).first()
     if agent is None:
-        return where.also(nobody_of_ours, slug)
-    return where.also(f"(r.agent_id = %s OR ({nobody_of_ours}))", id_param(agent), slug)
+        return where.also(is_external, slug)
+    return where.also(f"(r.agent_id = %s OR ({is_external}))", id_param(agent), slug)
 
 
 def with_label(where: Where, label: str) -> Where:
-    label = REDACTOR.clean_text(label)[0]  # as it was stored
+    """Filter runs by a label."""
+    label = REDACTOR.clean_text(label)[0]  # labels are stored redacted
     if connection.vendor == "postgresql":
         return where.also("r.labels @> %s::jsonb", json.dumps([label]))
     return where.also("EXISTS (SELECT 1 FROM JSON_EACH(r.labels) AS one WHERE one.value = %s)", label)
 
 
 def with_id(where: Where, name: str, value: UUID) -> Where:
+    """Filter by a column of UUIDs."""
     return where.also(f"{name} = %s", id_param(value))
 
 
 def since(where: Where, moment: datetime) -> Where:
+    """Filter runs created at or after a time."""
     return where.also("r.created_at >= %s", time_param(moment))
 
 
 def before(where: Where, moment: datetime) -> Where:
+    """Filter runs created before a time."""
     return where.also("r.created_at < %s", time_param(moment))

@@ -1,9 +1,8 @@
-"""Runs by what was said in them: a literal search over titles and messages, a bounded part of the runs at a time.
+"""Search for runs by a literal text in their titles and messages.
 
-Without an index over texts a search reads them;
-so one answer looks at the next few hundred runs of the list only, says what it found there and how far it came. Rows
-hold secrets for the model that readers are shown masked: a run counts only if what was searched for is in what a
-reader may see, or a secret could be guessed letter by letter.
+There is no index over texts, so a search reads them. One request therefore searches at most 500 runs and returns the
+position where it stopped. Messages contain secrets that readers see masked. A run matches only if the text is in
+the masked version; otherwise a secret could be guessed character by character.
 """
 
 from __future__ import annotations
@@ -19,87 +18,91 @@ from runs.queries.json_lists import Rows, RowSpan, Where
 from runs.queries.run_columns import RUNS
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
-#: What one answer looks through at most: runs, and steps of them (but always a whole run). A step has a few messages.
+#: Limits of one request: runs, and the steps of these runs. At least one run is searched completely.
 MAX_RUNS = 500
 MAX_STEPS = 5_000
 
-# Only what people, models and tools said: not the names of JSON's members, and no base64 of an image. In the letters'
-# comparison A is a, as in SQLite; of other alphabets each letter is only itself, on both databases.
-_SAID = {
-    "postgresql": """SELECT said #>> '{}'
-    FROM agent_run_messages m, jsonb_path_query(m.content, '$.parts[*].content[*]') AS said
-    WHERE m.run_id = r.id AND jsonb_typeof(said) = 'string'
-    AND strpos(lower((said #>> '{}') COLLATE "C"), %s) > 0""",
-    "sqlite": """SELECT said.value
-    FROM agent_run_messages m, JSON_TREE(m.content, '$.parts') AS said
-    WHERE m.run_id = r.id AND said.type = 'text'
-    AND (said.fullkey GLOB '$.parts[[][0-9]*].content' OR said.fullkey GLOB '$.parts[[][0-9]*].content[[][0-9]*]')
-    AND INSTR(LOWER(said.value), %s) > 0""",
+# Searches only the texts of people, models and tools: no JSON keys and no base64 of images. The comparison ignores the
+# case of A to Z only, on both databases, because that is what SQLite supports.
+_MATCHING_TEXT = {
+    "postgresql": """SELECT matches #>> '{}'
+    FROM agent_run_messages m, jsonb_path_query(m.content, '$.parts[*].content[*]') AS matches
+    WHERE m.run_id = r.id AND jsonb_typeof(matches) = 'string'
+    AND strpos(lower((matches #>> '{}') COLLATE "C"), %s) > 0""",
+    "sqlite": """SELECT matches.value
+    FROM agent_run_messages m, JSON_TREE(m.content, '$.parts') AS matches
+    WHERE m.run_id = r.id AND matches.type = 'text'
+    AND (matches.fullkey GLOB '$.parts[[][0-9]*].content' OR matches.fullkey GLOB '$.parts[[][0-9]*].content[[][0-9]*]')
+    AND INSTR(LOWER(matches.value), %s) > 0""",
 }
 
 
-def runs_saying(text: str, where: Where, span: RowSpan) -> Rows:
-    """The next runs of the list in which `text` was said, without regard to the case of A to Z."""
-    looked_at = RUNS.keys(where, replace(span, limit=MAX_RUNS + 1), "r.step_count - r.step_base + 1")
-    window, more = _window(looked_at)
+def search_runs(text: str, where: Where, span: RowSpan) -> Rows:
+    """Return the next runs of the list that contain `text`, ignoring the case of A to Z."""
+    candidates = RUNS.keys(where, replace(span, limit=MAX_RUNS + 1), "r.step_count - r.step_base + 1")
+    window, more = _window(candidates)
     if not window:
         return Rows([], [], RUNS.order)
     end = Rows([], window, RUNS.order).place(-1)
-    # The window again, seen from its end.
-    up_to = RUNS.beyond(where, RowSpan(end, backward=not span.backward, inclusive=True))
-    ids = _visible(_lowered(text), up_to, span)
+    # The same window, as a condition that starts from its end.
+    within = RUNS.beyond(where, RowSpan(end, backward=not span.backward, inclusive=True))
+    ids = _visible(_ascii_lower(text), within, span)
     if not ids:
         return replace(Rows([], [], RUNS.order), reached=end if more else None)
-    found = RUNS.page(up_to.also(f"r.id IN ({', '.join(['%s'] * len(ids))})", *ids), span)
-    return replace(found, reached=end if more else None)
+    rows = RUNS.page(within.also(f"r.id IN ({', '.join(['%s'] * len(ids))})", *ids), span)
+    return replace(rows, reached=end if more else None)
 
 
-def _visible(low: str, where: Where, span: RowSpan) -> list[Any]:
-    """The ids of the next runs, as many as are asked for, in which `low` is in what readers are shown."""
-    said = _said(low, where)
-    first = f"({_SAID[connection.vendor]} LIMIT 1)"
-    # The text stands in what is selected too, which comes first.
-    said = Where(said.conditions, (low, *said.params))
+def _visible(needle: str, where: Where, span: RowSpan) -> list[Any]:
+    """Return the IDs of up to `span.limit` next runs that contain `needle` in their masked texts."""
+    matches = _matching(needle, where)
+    first = f"({_MATCHING_TEXT[connection.vendor]} LIMIT 1)"
+    # The first parameter is for the selected subquery, which precedes the WHERE clause.
+    matches = Where(matches.conditions, (needle, *matches.params))
     ids: list[Any] = []
     while len(ids) < span.limit:
-        found = RUNS.keys(said, span, "r.id", "r.title", first)
-        ids += [run for *_, run, title, text in found if _shows(low, title, text) or _says(low, run)]
-        if len(found) < span.limit:
+        rows = RUNS.keys(matches, span, "r.id", "r.title", first)
+        ids += [
+            run
+            for *_, run, title, text in rows
+            if _matches_visibly(needle, title, text) or _any_message_matches(needle, run)
+        ]
+        if len(rows) < span.limit:
             break
-        place = Rows([], [key[: len(RUNS.order)] for key in found], RUNS.order).place(-1)
-        span = replace(span, place=place, inclusive=False)
+        position = Rows([], [key[: len(RUNS.order)] for key in rows], RUNS.order).place(-1)
+        span = replace(span, place=position, inclusive=False)
     return ids
 
 
-def _says(low: str, run: Any) -> bool:
-    """Whether any message of the run shows it: its first text that has it does not."""
+def _any_message_matches(needle: str, run: Any) -> bool:
+    """Return whether any message of the run contains `needle` after masking. Used if the first match was masked."""
     with connection.cursor() as cursor:
-        sql = _SAID[connection.vendor].replace("m.run_id = r.id", "m.run_id = %s")
-        cursor.execute(sql, (run, low))
-        return any(_shows(low, text) for (text,) in cursor)
+        sql = _MATCHING_TEXT[connection.vendor].replace("m.run_id = r.id", "m.run_id = %s")
+        cursor.execute(sql, (run, needle))
+        return any(_matches_visibly(needle, text) for (text,) in cursor)
 
 
-def _shows(low: str, *texts: str | None) -> bool:
-    return any(low in _lowered(REDACTOR.clean_text(text)[0]) for text in texts if text)
+def _matches_visibly(needle: str, *texts: str | None) -> bool:
+    return any(needle in _ascii_lower(REDACTOR.clean_text(text)[0]) for text in texts if text)
 
 
-def _window(looked_at: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], bool]:
-    """The keys of the runs that are looked through, and whether others follow."""
-    steps = accumulate(row[-1] for row in looked_at)
+def _window(candidates: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return the keys of the runs to search, and whether more runs follow."""
+    steps = accumulate(row[-1] for row in candidates)
     within = sum(1 for total in steps if total <= MAX_STEPS)
     count = min(max(within, 1), MAX_RUNS)
-    return [row[:-1] for row in looked_at[:count]], len(looked_at) > count
+    return [row[:-1] for row in candidates[:count]], len(candidates) > count
 
 
-def _said(low: str, where: Where) -> Where:
-    said = f"EXISTS ({_SAID[connection.vendor]})"
+def _matching(needle: str, where: Where) -> Where:
+    matches = f"EXISTS ({_MATCHING_TEXT[connection.vendor]})"
     if connection.vendor == "postgresql":
         title = 'strpos(lower(r.title COLLATE "C"), %s) > 0'
     else:
         title = "INSTR(LOWER(r.title), %s) > 0"
-    return where.also(f"({title} OR {said})", low, low)
+    return where.also(f"({title} OR {matches})", needle, needle)
 
 
-def _lowered(text: str) -> str:
-    """In small letters, of the ASCII ones only: as both databases compare."""
+def _ascii_lower(text: str) -> str:
+    """Return the text in lower case, for ASCII letters only, as both databases compare."""
     return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")

@@ -1,1 +1,1 @@
-"""Tools: what an agent may call, and how each declares its effects."""
+"""Tools: the functions that agents can call, their declared effects and their results."""

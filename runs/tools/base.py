@@ -1,4 +1,4 @@
-"""What a tool is: its declared effect, what it is given, what it gives back, and how it may fail."""
+"""The `Tool` interface: effect, context, result and errors of a tool."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Arguments = str | Mapping[str, JSON]
 
 
 class ToolFailed(Exception):
-    """A hard error: the tool did not answer. It is recorded, and retried where the tool may be repeated."""
+    """The tool failed without a result. The error is recorded, and the call is retried if the tool is repeatable."""
 
     def __init__(self, error_type: str, message: str = "", *, retryable: bool = False) -> None:
         super().__init__(error_type, message)
@@ -43,11 +43,11 @@ class ToolFailed(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """Nobody can know whether it happened. Never tried again by itself."""
+    """It is unknown whether the call took effect. It is never retried automatically."""
 
 
 class ToolDenied(Exception):
-    """The tool's own guard refused the call; nothing was done."""
+    """The tool rejected the call without doing anything."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -59,41 +59,50 @@ class ToolDenied(Exception):
 
 
 class BadArguments(Exception):
-    """The model's arguments do not fit the schema; the text tells the model what to correct."""
+    """The model's arguments do not match the schema. The message tells the model what to correct."""
 
 
 @dataclass(frozen=True)
 class ToolContext:
+    """The context of a tool call. A tool function receives it as its first parameter."""
+
     run_id: str
+    #: The model's ID of the call, unique within one response.
     call_id: str
     tool_call_pk: str
+    #: The same for all attempts of a call.
     idempotency_key: str
+    #: The number of the attempt, from 0.
     attempt: int
+    #: The fencing token of the worker's lease.
     epoch: int
     #: The number of the model call in the lineage, from 1.
     model_call: int
-    #: The agent's settings, as the run froze them.
+    #: The agent's settings at the creation of the run.
     settings: Mapping[str, Any]
-    #: True once nobody waits for the result any more: the time limit passed, or the run was stopped.
+    #: Returns True when the result is no longer needed: after the time limit, or after a stop of the run.
     cancelled: Callable[[], bool]
-    #: Masks the secrets of a part of a text, given what stands before and after it.
+    #: mask(text, before, after): returns the text with its secrets masked. `before` and `after` are its surroundings.
     mask: Callable[[str, str, str], str]
 
 
 @dataclass(frozen=True)
 class ToolResult:
+    """The result of a tool call."""
+
+    #: Text, or a list of texts and media.
     output: Output
-    #: A soft error: the tool answered, and its answer is for the model to deal with.
+    #: The tool returned an error, which is passed to the model.
     is_error: bool = False
-    #: Of a soft error: whether the same call may end otherwise. It is then retried where the tool may be repeated.
+    #: For errors: whether a retry can succeed. The call is then retried if the tool is repeatable.
     retryable: bool = True
-    #: Only where a recording dictates it; otherwise whoever runs the tool takes the time.
+    #: Set by recorded tools only. Otherwise the caller measures the duration.
     duration_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A named function that the model may ask for. `execute` parses the arguments and does the work."""
+    """A function that the model can call. `execute` parses the arguments and runs it."""
 
     name: str
     description: str
@@ -103,15 +112,15 @@ class Tool:
     #: None: no time limit.
     timeout_s: float | None = 30
     needs_approval: bool = False
-    #: Runs on the caller's own thread, without a time limit: only for tools that cannot block.
+    #: Runs on the caller's thread without a time limit. Only for tools that cannot block.
     inline: bool = False
-    #: Its result is what a person answers: no worker runs it, the run waits.
+    #: The result is a person's answer: no worker runs the tool, the run waits.
     asks: bool = False
-    #: Its success ends the run when the other calls of the turn have ended; its output is the run's result.
+    #: A successful call ends the run after the other calls of the turn. The output becomes the run's result.
     ends: bool = False
-    #: Reads files below the agent's root, which this site has to allow: see runs.tools.roots.
+    #: Reads files below the agent's root, which AGENTOPS_TOOL_ROOTS has to allow: see runs.tools.roots.
     reads_files: bool = False
-    #: Declared by a tool of the effect at_most_once whose errors tell that nothing happened.
+    #: For tools with the effect at_most_once: an error means that the call had no effect.
     repeats_after_error: bool = False
 
     def __post_init__(self) -> None:
@@ -120,17 +129,21 @@ class Tool:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a call that ended with an error may be made again; how often, the agent's settings say."""
+        """Whether a failed call may be retried. The agent's settings limit the number of retries."""
         return self.effect is not Effect.AT_MOST_ONCE or self.repeats_after_error
 
     @property
     def definition(self) -> ToolDefinition:
+        """The name, description and schema for the model."""
         return ToolDefinition(
             name=self.name, description=self.description, parameters_json_schema=self.parameters_schema
         )
 
     def run(self, ctx: ToolContext, arguments: Arguments) -> ToolResult:
-        """Run it here and now. Raises ToolFailed, ToolDenied, OutcomeUnknown, KeyboardInterrupt; nothing else."""
+        """Run the tool on the current thread.
+
+        Raises only ToolFailed, ToolDenied, OutcomeUnknown and KeyboardInterrupt.
+        """
         try:
             value = self.execute(ctx, arguments)
         except BadArguments as error:
@@ -138,30 +151,41 @@ class Tool:
         except (ToolFailed, ToolDenied, OutcomeUnknown, KeyboardInterrupt):
             raise
         except Exception as error:
-            raise ToolFailed(type(error).__name__, _said(error), retryable=True) from error
+            raise ToolFailed(type(error).__name__, _message_of(error), retryable=True) from error
         except BaseException as error:
-            # SystemExit and its kind end this call, never the worker around it.
-            raise ToolFailed(type(error).__name__, _said(error)) from error
+            # SystemExit in a tool must not end the worker.
+            raise ToolFailed(type(error).__name__, _message_of(error)) from error
         return _result(value)
 
 
 class Toolset(Protocol):
-    def get(self, name: str) -> Tool | None: ...
+    """The tools of one agent."""
 
-    def definitions(self) -> list[ToolDefinition]: ...
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of this name, or None."""
+        ...
+
+    def definitions(self) -> list[ToolDefinition]:
+        """Return the tools as they are described to the model."""
+        ...
 
 
 def _result(value: object) -> ToolResult:
     if isinstance(value, ToolResult) and isinstance(value.output, str | list):
-        kept = bounded(value.output)
-        return value if kept is value.output else replace(value, output=kept)
-    told = value if isinstance(value, ToolResult) else ToolResult("")
+        output_kept = bounded(value.output)
+        return value if output_kept is value.output else replace(value, output=output_kept)
+    tool_result = value if isinstance(value, ToolResult) else ToolResult("")
     text, readable = as_output(value.output if isinstance(value, ToolResult) else value)
-    return replace(told, output=text, is_error=told.is_error or not readable, retryable=told.retryable and readable)
+    return replace(
+        tool_result,
+        output=text,
+        is_error=tool_result.is_error or not readable,
+        retryable=tool_result.retryable and readable,
+    )
 
 
-def _said(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return clip(str(error), MAX_MESSAGE)
-    except BaseException:  # an exception may fail even at saying what it is
+    except BaseException:  # __str__ of an exception can raise too
         return "its message cannot be read"

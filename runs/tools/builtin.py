@@ -1,4 +1,4 @@
-"""The tools that come with the system. All of them only read, and only where the agent's settings allow it."""
+"""The built-in tools. They only read, and only what the agent's settings allow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agentops.http.address_policy import KIB, HttpPolicy, UrlNotAllowed
 from agentops.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, send
 from runs.tools.base import Effect, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.functions import tool
-from runs.tools.rooted_files import NotThere, opened
+from runs.tools.rooted_files import PathNotFound, open_below_root
 from runs.tools.slices import CONTEXT, Slice
 
 MAX_FETCH = 1024 * KIB
 MAX_READ = 1024 * KIB
 MAX_ENTRIES = 1_000
-#: No file has more bytes, and every JSON parser reads the number as it is.
+#: The largest integer that every JSON parser reads exactly.
 MAX_OFFSET = 2**53 - 1
 
 
@@ -37,13 +37,13 @@ def http_fetch(
         max_bytes: How much of the body to read at most.
     """
     try:
-        # What follows is read too: a secret that the limit cuts is to be seen as one.
+        # Read beyond the limit, so that a secret which the limit cuts is recognised.
         answer = send(HttpRequest("GET", url), http_policy(ctx, max_bytes + CONTEXT))
     except UrlNotAllowed as error:
         raise ToolDenied(error.code, f"The URL was refused: {error.reason}.") from error
     except HttpFailed as error:
         raise ToolFailed("network_error", str(error), retryable=True) from error
-    return ToolResult(_told(ctx, answer, max_bytes), is_error=answer.status >= 300)
+    return ToolResult(_answer_text(ctx, answer, max_bytes), is_error=answer.status >= 300)
 
 
 @tool(effect=Effect.READ, timeout_s=10)
@@ -62,13 +62,13 @@ def read_file(
     """
     first = max(offset - CONTEXT, 0)
     try:
-        with opened(ctx.settings.get("root"), path, directory=False) as descriptor:
+        with open_below_root(ctx.settings.get("root"), path, directory=False) as descriptor:
             size = os.fstat(descriptor).st_size
             data = os.pread(descriptor, offset - first + limit + CONTEXT, first)
-    except NotThere as error:
+    except PathNotFound as error:
         return ToolResult(f"{error}.", is_error=True)
     part = Slice.of(data, offset - first, limit)
-    text = part.told(ctx.mask)
+    text = part.masked(ctx.mask)
     end = first + part.end
     if offset == 0 and end >= size:
         return ToolResult(text)
@@ -83,12 +83,12 @@ def list_dir(ctx: ToolContext, path: str = ".") -> ToolResult | dict[str, Any]:
         path: Relative to the root, with forward slashes.
     """
     try:
-        with opened(ctx.settings.get("root"), path, directory=True) as descriptor:
-            found = os.scandir(descriptor)
-            with found:
-                entries = [_entry(each) for each in islice(found, MAX_ENTRIES)]
-                left_out = sum(1 for _ in found)
-    except NotThere as error:
+        with open_below_root(ctx.settings.get("root"), path, directory=True) as descriptor:
+            scan = os.scandir(descriptor)
+            with scan:
+                entries = [_entry(each) for each in islice(scan, MAX_ENTRIES)]
+                left_out = sum(1 for _ in scan)
+    except PathNotFound as error:
         return ToolResult(f"{error}.", is_error=True)
     return {"entries": sorted(entries, key=lambda each: str(each["name"])), "left_out": left_out}
 
@@ -99,40 +99,43 @@ BUILTIN = (http_fetch, READ_FILE, LIST_DIR)
 
 
 def http_policy(ctx: ToolContext, max_bytes: int) -> HttpPolicy:
-    """What the agent's settings allow. No allow list allows nothing; private addresses need the
-    installation's consent too, so that an agent's definition alone cannot reach into the network it runs in."""
+    """Return the HTTP policy of an agent's settings.
+
+    Without `http_fetch_allow` no host is allowed. Private addresses require AGENTOPS_ALLOW_PRIVATE_SINKS too, so that
+    a definition alone cannot give an agent access to the internal network.
+    """
     settings = ctx.settings
     private = settings.get("allow_private") is True and bool(django_settings.AGENTOPS_ALLOW_PRIVATE_SINKS)
     return HttpPolicy(
-        allowed_hosts=_listed(settings, "http_fetch_allow", str),
+        allowed_hosts=_list_setting(settings, "http_fetch_allow", str),
         allow_http=settings.get("http_fetch_allow_http") is True,
         allow_private=private,
-        extra_ports=_listed(settings, "http_fetch_ports", int),
+        extra_ports=_list_setting(settings, "http_fetch_ports", int),
         max_bytes=max_bytes,
     )
 
 
-def _listed(settings: Any, key: str, kind: type) -> Sequence[Any]:
+def _list_setting(settings: Any, key: str, kind: type) -> Sequence[Any]:
     value = settings.get(key, [])
     if not isinstance(value, list | tuple) or not all(type(each) is kind for each in value):
         raise ToolDenied("url_not_allowed", f"The setting {key!r} must be a list of {kind.__name__}.")
     return value
 
 
-def _told(ctx: ToolContext, answer: HttpAnswer, max_bytes: int) -> str:
+def _answer_text(ctx: ToolContext, answer: HttpAnswer, max_bytes: int) -> str:
     head = f"HTTP {answer.status}, {answer.headers.get('content-type', 'no content type')}"
     if 300 <= answer.status < 400:
         head += f", redirects to {answer.headers.get('location', 'nowhere')!r} (not followed)"
     part = Slice.of(answer.body, 0, max_bytes)
     if answer.truncated or part.end < len(answer.body):
         head += f", only the first {part.end} bytes"
-    return f"{head}\n\n{part.told(ctx.mask)}"
+    return f"{head}\n\n{part.masked(ctx.mask)}"
 
 
-def _entry(found: os.DirEntry[str]) -> dict[str, str | int | None]:
-    name = os.fsencode(found.name).decode(errors="replace")
+def _entry(entry: os.DirEntry[str]) -> dict[str, str | int | None]:
+    name = os.fsencode(entry.name).decode(errors="replace")
     try:
-        status = found.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return {"name": name, "type": "gone", "size": None}
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}

@@ -1,4 +1,4 @@
-"""The tools of this site: the built-in ones, and the toolset that plays recordings."""
+"""The registry of all tools: the built-in ones, `done`, `ask_user` and the toolset of recordings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from django.utils.module_loading import import_string
 
 from runs.tools.base import Toolset
 from runs.tools.builtin import BUILTIN
+from runs.tools.conversation_tools import CONVERSATION_TOOLS
 from runs.tools.registry import RECORDED, Registry
-from runs.tools.speaking import SPEAKING
 
 
 def _recorded(settings: Mapping[str, Any]) -> Toolset:
-    """Recordings are a part of their own, named here by a string so that tools do not import them."""
+    """Return the toolset of a fixture. Imported by name, because runs.tools must not import runs.fixtures."""
     toolset: Toolset = import_string("runs.fixtures.toolset.for_agent")(settings)
     return toolset
 
 
-TOOLS = Registry([*BUILTIN, *SPEAKING])
+TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS])
 TOOLS.register_toolset(RECORDED, _recorded)

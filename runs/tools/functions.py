@@ -1,4 +1,4 @@
-"""The `@tool` decorator: a Python function becomes a Tool, its schema taken from its signature."""
+"""The `@tool` decorator, which makes a `Tool` of a Python function. The schema is derived from its signature."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
 from runs.tools.output import clip
 
 MAX_ARGUMENTS_BYTES = 1024 * 1024
-#: What a model says is bounded by its length; how it is written is as strict as anybody's.
+#: The JSON limits of arguments: strings may be as long as all arguments together.
 ARGUMENTS = replace(strict_json.FILE, string=MAX_ARGUMENTS_BYTES)
 MAX_FAULTS = 10
 
@@ -32,11 +32,13 @@ def tool(
     inline: bool = False,
     repeats_after_error: bool = False,
 ) -> Callable[[Function], Tool]:
-    """Make the function a tool: docstring = description, parameters = schema. A leading parameter annotated
-    `ToolContext` is filled by the engine and hidden from the model. `repeats_after_error` allows retries of a tool of
-    the effect at_most_once."""
+    """Make a tool of a function. The docstring becomes the description, the parameters become the schema.
 
-    def made(function: Function) -> Tool:
+    If the first parameter is annotated `ToolContext`, the engine passes the context; the model does not see it.
+    `repeats_after_error` allows retries of a tool with the effect at_most_once.
+    """
+
+    def decorator(function: Function) -> Tool:
         takes_ctx, visible = _without_context(function)
         schema = pydantic_ai.Tool(visible, name=name, takes_ctx=False)
         return Tool(
@@ -51,11 +53,12 @@ def tool(
             repeats_after_error=repeats_after_error,
         )
 
-    return made
+    return decorator
 
 
 def parse(arguments: Arguments) -> dict[str, Any]:
-    """The arguments as an object, whichever way they came. Providers send an empty text for no arguments."""
+    """Return a call's arguments, a JSON text or an object, as a dict. An empty text is an empty dict, because providers
+    send it for calls without arguments. Raises `BadArguments`."""
     try:
         text = arguments if isinstance(arguments, str) else to_json(arguments, inf_nan_mode="constants")
         data = text.encode() if isinstance(text, str) else text
@@ -79,31 +82,31 @@ def _executor(
         try:
             values: Mapping[str, Any] = validator.validate_python(parse(arguments))
         except ValidationError as error:
-            raise BadArguments(_faults(error)) from error
+            raise BadArguments(_error_text(error)) from error
         return function(ctx, **values) if takes_ctx else function(**values)
 
     return execute
 
 
 def _without_context(function: Function) -> tuple[bool, Function]:
-    """The function as its schema is built from it. pydantic-ai would take our context for an argument."""
+    """Return whether the first parameter is a `ToolContext`, and the function without it, for the schema."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"Tool {function.__name__!r} must be a plain function, not an async one.")
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if any(each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL) for each in parameters):
-        raise TypeError(f"Tool {function.__name__!r} can have named parameters only.")
+        raise TypeError(f"Tool {function.__name__!r} must not have positional-only parameters or *args.")
     takes_ctx = bool(parameters) and _is_context(parameters[0].annotation)
-    shown = parameters[1:] if takes_ctx else parameters
+    visible_parameters = parameters[1:] if takes_ctx else parameters
 
     def visible() -> None:
-        """Only looked at, never called."""
+        """Carries the signature for pydantic-ai. Never called."""
 
     visible.__name__, visible.__qualname__ = function.__name__, function.__qualname__
     visible.__module__, visible.__doc__ = function.__module__, function.__doc__
     visible.__dict__["__wrapped__"] = function  # annotations written as text are resolved in its module
-    visible.__dict__["__signature__"] = signature.replace(parameters=shown, return_annotation=None)
-    visible.__annotations__ = {p.name: p.annotation for p in shown if p.annotation is not p.empty}
+    visible.__dict__["__signature__"] = signature.replace(parameters=visible_parameters, return_annotation=None)
+    visible.__annotations__ = {p.name: p.annotation for p in visible_parameters if p.annotation is not p.empty}
     return takes_ctx, visible
 
 
@@ -113,13 +116,13 @@ def _is_context(annotation: object) -> bool:
     return annotation is ToolContext
 
 
-def _faults(error: ValidationError) -> str:
-    """What was wrong where, without repeating the values."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"- {'.'.join(map(str, each['loc'])) or '(all)'}: {each['msg']}" for each in faults[:MAX_FAULTS]]
-    if len(faults) > MAX_FAULTS:
-        lines.append(f"- and {len(faults) - MAX_FAULTS} more")
-    return "The arguments do not fit the tool's schema:\n" + clip("\n".join(lines), 2_000)
+def _error_text(error: ValidationError) -> str:
+    """Return the invalid arguments and the reasons, without their values, which may contain secrets."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"- {'.'.join(map(str, each['loc'])) or '(all)'}: {each['msg']}" for each in errors[:MAX_FAULTS]]
+    if len(errors) > MAX_FAULTS:
+        lines.append(f"- and {len(errors) - MAX_FAULTS} more")
+    return "The arguments do not match the tool's schema:\n" + clip("\n".join(lines), 2_000)
 
 
 def _json_kind(value: object) -> str:

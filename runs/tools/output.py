@@ -1,4 +1,4 @@
-"""A tool's return value as text: what is kept of it, and what of that the model is shown."""
+"""Conversion of a tool's return value to text, with limits for storing it and for sending it to the model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pydantic import JsonValue as JSON
 
 Output = str | list[JSON]
 
-#: Default of `cut_for_model`, in characters.
+#: Default limit of `cut_for_model`, in characters.
 MODEL_LIMIT = 8_000
-#: More than this is not kept either: the note at its end says how much there was, and its hash.
+#: Limit of a stored output, in characters. A note with the full length and the hash is appended to a longer one.
 MAX_OUTPUT = 16 * 1024 * 1024
 MAX_MESSAGE = 2_000
 
-# Types whose str() is their value. Anything else would show an address in memory.
+# Types whose str() is their value. For other types it could be a memory address.
 _SPELLED = (Decimal, UUID, PurePath, timedelta)
 
 
@@ -34,18 +34,18 @@ class _NoText(Exception):
 
 
 def as_output(value: object) -> tuple[str, bool]:
-    """The value as text, and whether it could be told: one without a text form becomes a note about it."""
+    """Return the value as text, and whether it has a text form. If not, the text is a note about the value."""
     try:
         return _kept(_text(value)), True
     except _NoText as error:
         return f"[the tool returned {error}]", False
     except Exception as error:
-        # A property, __str__ or model_dump of the value failed. The tool itself has run.
+        # A property, __str__ or model_dump of the value raised. The tool itself succeeded.
         return f"[the tool returned {_kind(value)} that cannot be read: {type(error).__name__}]", False
 
 
 def cut_for_model(output: Output, limit: int | None = MODEL_LIMIT) -> tuple[Output, bool]:
-    """The output as the model sees it, and whether some is missing. Each text of a list is cut on its own."""
+    """Return the output for the model, and whether it was shortened. Each text of a list is shortened separately."""
     if limit is None:
         return output, False
     if isinstance(output, str):
@@ -55,7 +55,7 @@ def cut_for_model(output: Output, limit: int | None = MODEL_LIMIT) -> tuple[Outp
 
 
 def bounded(output: Output) -> Output:
-    """The output as it is kept, the very object when nothing is too long."""
+    """Return the output for storage. If nothing is too long, the same object is returned."""
     if isinstance(output, str):
         return _kept(output)
     if all(len(item) <= MAX_OUTPUT for item in output if isinstance(item, str)):
@@ -64,13 +64,14 @@ def bounded(output: Output) -> Output:
 
 
 def clip(text: str, limit: int) -> str:
+    """Return the text, shortened to `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
     if len(text) <= limit:
         return text, False
-    # Two halves that came in as separate surrogates stay together.
+    # Do not separate a surrogate pair.
     end = limit - 1 if limit and _is_pair(text[limit - 1], text[limit]) else limit
     return f"{text[:end]}\n… [cut: {end} of {len(text)} characters shown]", True
 
@@ -109,7 +110,7 @@ def _decoded(data: bytes) -> str:
 
 
 def is_text(decoded: str) -> bool:
-    """More than one unreadable byte in ten, or a NUL, is not text in another encoding."""
+    """Return whether decoded bytes are text: no NUL, and at most 10 % replacement characters."""
     return "\0" not in decoded and decoded.count("\ufffd") * 10 <= len(decoded)
 
 
@@ -118,14 +119,14 @@ def _json(value: object) -> str:
         try:
             return _ENCODER.encode(value)
         except ValueError:
-            # NaN and Infinity are not JSON: they are spelled as strings.
+            # NaN and Infinity are not JSON: they become strings.
             return _ENCODER.encode(json.loads(_LOOSE_ENCODER.encode(value), parse_constant=str))
     except (TypeError, ValueError, RecursionError) as error:
         raise _NoText(f"{_kind(value)} without a JSON form: {clip(str(error), 200)}") from error
 
 
 def _plain(value: Any) -> object:
-    """One value that the JSON encoder does not know. Iterators are never run: they may not end."""
+    """Convert a value for the JSON encoder. Iterators are rejected, because they may be infinite."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""The closed list of tools that an agent may name, and what one agent gets of it."""
+"""The registry of tools, which resolves the tool names of an agent's definition."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pydantic_ai.tools import ToolDefinition
 
 from runs.tools.base import Tool, Toolset
 
-#: The name that stands for the toolset answering any tool name from a fixture.
+#: The name of the toolset that answers calls of any tool from a fixture.
 RECORDED = "recorded"
 
-#: What every provider accepts as a function name.
+#: Function names that all providers accept.
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-#: Makes a toolset from the agent's settings.
-ToolsetMaker = Callable[[Mapping[str, Any]], Toolset]
+#: Creates a toolset from an agent's settings.
+ToolsetFactory = Callable[[Mapping[str, Any]], Toolset]
 
 
 class UnknownTool(LookupError):
-    """An agent names tools that nobody registered."""
+    """An agent's definition names tools that are not registered."""
 
     def __init__(self, names: Sequence[str], known: Iterable[str]) -> None:
         self.names = tuple(names)
@@ -30,7 +30,7 @@ class UnknownTool(LookupError):
 
 
 class DuplicateTool(ValueError):
-    """Two tools of one name: the model could not tell which it asks for."""
+    """A tool of this name is registered already."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,47 +38,52 @@ class DuplicateTool(ValueError):
 
 
 class Registry:
+    """Tools and toolsets by name."""
+
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._makers: dict[str, ToolsetMaker] = {}
+        self._factories: dict[str, ToolsetFactory] = {}
         for each in tools:
             self.register(each)
 
     def register(self, tool: Tool) -> None:
+        """Add a tool. Raises `DuplicateTool`, or ValueError for an invalid name."""
         self._refuse_known(tool.name)
         if not NAME.fullmatch(tool.name) or tool.name == RECORDED:
             rule = f"1 to 64 of A-Z a-z 0-9 _ -, and not {RECORDED!r}"
             raise ValueError(f"A tool cannot be named {tool.name!r}: {rule}.")
         self._tools[tool.name] = tool
 
-    def register_toolset(self, name: str, make: ToolsetMaker) -> None:
-        """A name that brings many tools, made for each agent from its settings: `recorded`, an MCP server."""
+    def register_toolset(self, name: str, factory: ToolsetFactory) -> None:
+        """Add a toolset, such as `recorded` or an MCP server. It is created for each agent from its settings."""
         self._refuse_known(name)
-        self._makers[name] = make
+        self._factories[name] = factory
 
     def names(self) -> list[str]:
-        return sorted([*self._tools, *self._makers])
+        """Return the sorted names of all tools and toolsets."""
+        return sorted([*self._tools, *self._factories])
 
     def tool(self, name: str) -> Tool | None:
-        """One tool by itself; those of a toolset belong to an agent."""
+        """Return the tool of this name, or None. Tools of toolsets are not included."""
         return self._tools.get(name)
 
     def resolve(self, names: Sequence[str], settings: Mapping[str, Any]) -> Toolset:
-        wanted = list(dict.fromkeys(names))
-        unknown = [name for name in wanted if name not in self._tools and name not in self._makers]
+        """Return the toolset of an agent that lists `names`. Raises `UnknownTool` or `DuplicateTool`."""
+        unique_names = list(dict.fromkeys(names))
+        unknown = [name for name in unique_names if name not in self._tools and name not in self._factories]
         if unknown:
             raise UnknownTool(unknown, self.names())
-        tools = {name: self._tools[name] for name in wanted if name in self._tools}
-        toolsets = [self._makers[name](settings) for name in wanted if name in self._makers]
-        return _Chosen(tools, toolsets)
+        tools = {name: self._tools[name] for name in unique_names if name in self._tools}
+        toolsets = [self._factories[name](settings) for name in unique_names if name in self._factories]
+        return _AgentTools(tools, toolsets)
 
     def _refuse_known(self, name: str) -> None:
-        if name in self._tools or name in self._makers:
+        if name in self._tools or name in self._factories:
             raise DuplicateTool(name)
 
 
-class _Chosen:
-    """One agent's tools: those it names come first, then whatever its toolsets answer to."""
+class _AgentTools:
+    """The tools of one agent: first the ones it names, then the ones of its toolsets."""
 
     def __init__(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> None:
         self._tools = tools
@@ -92,8 +97,8 @@ class _Chosen:
     def get(self, name: str) -> Tool | None:
         if name in self._tools:
             return self._tools[name]
-        answers = (toolset.get(name) for toolset in self._toolsets)
-        return next((found for found in answers if found is not None), None)
+        matches = (toolset.get(name) for toolset in self._toolsets)
+        return next((tool for tool in matches if tool is not None), None)
 
     def definitions(self) -> list[ToolDefinition]:
         named = [tool.definition for tool in self._tools.values()]

@@ -1,4 +1,4 @@
-"""Opening files below one directory and nowhere else, whatever is done to the tree meanwhile."""
+"""Opens files below a root directory, safe against symbolic links and concurrent changes of the tree."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ MAX_PATH_BYTES = 4096
 _DRIVE = re.compile(r"[A-Za-z]:")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-#: Of Linux 5.6, by the same number on every architecture; Python has no function for it.
+#: The number of openat2 (Linux 5.6) on every architecture. Python has no function for it.
 _OPENAT2 = 437
-#: No other mount, no link of /proc, no symbolic link, nothing above.
+#: RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS and RESOLVE_BENEATH.
 _RESOLVE = 0x01 | 0x02 | 0x04 | 0x08
 
 
-class NotThere(Exception):
-    """An allowed path that leads to nothing, or to the other kind of thing; the text is for the model."""
+class PathNotFound(Exception):
+    """An allowed path does not exist, or is a file instead of a directory or vice versa. The message is sent to the
+    model."""
 
 
 def parts_of(path: str) -> list[str]:
-    """The components to walk. Most of what is refused would not get far; this makes the attempt visible."""
+    """Return the components of a relative path. Raises `ToolDenied` for paths that point outside the root or to `.git`.
+
+    Opening such a path would fail too in most cases; a denial records the attempt.
+    """
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
@@ -38,22 +42,25 @@ def parts_of(path: str) -> list[str]:
     if size > MAX_PATH_BYTES:
         raise _denied(path, f"is longer than {MAX_PATH_BYTES} bytes")
     if "\0" in path or "\\" in path:
-        raise _denied(path, "has a NUL or a backslash in it")
+        raise _denied(path, "contains a NUL or a backslash")
     if path.startswith(("/", "~")) or _DRIVE.match(path):
         raise _denied(path, "is not relative to the root")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise _denied(path, "leads upwards")
+        raise _denied(path, "contains '..'")
     if any(part.lower() == ".git" for part in parts):
-        # Hooks are programs, and remotes carry credentials.
-        raise _denied(path, "leads into a repository's own files")
+        # Hooks are programs, and the URLs of remotes can contain credentials.
+        raise _denied(path, "is inside a .git directory")
     return parts
 
 
 @contextmanager
-def opened(root: object, path: str, *, directory: bool) -> Iterator[int]:
-    """A descriptor of the file or directory. Every step goes by descriptor, follows no link and enters no other
-    mount, so swapping a directory for a link between two steps cannot lead outside."""
+def open_below_root(root: object, path: str, *, directory: bool) -> Iterator[int]:
+    """Open a file or directory below the agent's root and yield its descriptor.
+
+    Each component is opened relative to the descriptor of its parent, without following links or crossing mounts.
+    Replacing a directory by a link in between can therefore not lead outside. Raises `ToolDenied` and `PathNotFound`.
+    """
     parts = parts_of(path)
     current = _open_root(root)
     try:
@@ -61,16 +68,16 @@ def opened(root: object, path: str, *, directory: bool) -> Iterator[int]:
             last = position == len(parts) - 1
             current = _down(current, part, path, directory=directory or not last)
         if not parts and not directory:
-            raise NotThere(f"{path!r} is a directory")
+            raise PathNotFound(f"{path!r} is a directory")
         yield current
     finally:
         os.close(current)
 
 
 def _open_root(root: object) -> int:
-    """The agent's root, reached from the allowed directory as its files are: nothing on the way is trusted."""
+    """Open the agent's root, component by component from the directory in AGENTOPS_TOOL_ROOTS."""
     try:
-        allowed, way = roots.locate(root)
+        allowed, relative = roots.locate(root)
         current = os.open(allowed, _DIRECTORY | os.O_NOFOLLOW)
     except roots.RootRefused as error:
         raise ToolDenied("path_denied", f"Nothing was read: {error}.") from error
@@ -78,11 +85,11 @@ def _open_root(root: object) -> int:
         raise ToolDenied("path_denied", f"The agent's file root cannot be opened: {error.strerror}.") from error
     try:
         if roots.is_kernel_file_system(os.fstat(current).st_dev):
-            raise ToolDenied("path_denied", "Nothing was read: the agent's root shows the kernel, not files.")
+            raise ToolDenied("path_denied", "Nothing was read: the agent's root is on a kernel file system.")
         _check(os.fstat(current), str(root), directory=True)
-        for part in way.parts:
+        for part in relative.parts:
             current = _down(current, part, str(root), directory=True)
-    except NotThere as error:
+    except PathNotFound as error:
         os.close(current)
         raise ToolDenied("path_denied", f"The agent's file root cannot be opened: {error}.") from error
     except BaseException:
@@ -92,44 +99,44 @@ def _open_root(root: object) -> int:
 
 
 def _down(parent: int, name: str, path: str, *, directory: bool) -> int:
-    """One step; the parent is closed where it succeeded."""
-    found = _step(parent, name, path, directory=directory)
+    """Open one component and close its parent. If it fails, the parent stays open."""
+    descriptor = _step(parent, name, path, directory=directory)
     os.close(parent)
-    return found
+    return descriptor
 
 
 def _step(parent: int, name: str, path: str, *, directory: bool) -> int:
     try:
-        # Looked at before it is opened: opening a device or a pipe can already do something.
+        # Checked before it is opened, because opening a device or a pipe can have side effects.
         _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path, directory=directory)
-        found = _open_below(parent, name)
+        descriptor = _open_below(parent, name)
     except FileNotFoundError:
-        raise NotThere(f"There is no {path!r}") from None
+        raise PathNotFound(f"There is no {path!r}") from None
     except OSError as error:
         other_mount = error.errno == errno.EXDEV
         raise _denied(path, "is on another mount" if other_mount else f"cannot be opened: {error.strerror}") from error
     try:
-        # It may have been swapped since: what counts is what is open now.
-        status = os.fstat(found)
+        # Checked again, because it may have been replaced in between.
+        status = os.fstat(descriptor)
         _check(status, path, directory=directory)
         if status.st_dev != os.fstat(parent).st_dev:
             raise _denied(path, "is on another mount")
     except BaseException:
-        os.close(found)
+        os.close(descriptor)
         raise
-    return found
+    return descriptor
 
 
 def _open_below(parent: int, name: str) -> int:
-    """Open one name of a directory. Where the kernel can, it refuses other mounts of the same device too."""
+    """Open an entry of a directory. With openat2 the kernel rejects other mounts of the same device too."""
     how = (ctypes.c_uint64 * 3)(_READING, 0, _RESOLVE)
     call = getattr(LIBC, "syscall", None)
     if call is not None:
-        found: int = call(_OPENAT2, parent, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how))
+        descriptor: int = call(_OPENAT2, parent, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how))
         code = ctypes.get_errno()
-        if found >= 0:
-            return found
-        # An old kernel, or a container whose filter does not know the call.
+        if descriptor >= 0:
+            return descriptor
+        # An old kernel, or a container whose seccomp filter rejects the call.
         if code not in (errno.ENOSYS, errno.EPERM, errno.EINVAL):
             raise OSError(code, os.strerror(code))
     return os.open(name, _READING, dir_fd=parent)
@@ -139,23 +146,23 @@ def _open_below(parent: int, name: str) -> int:
 LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def _check(found: os.stat_result, path: str, *, directory: bool) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        raise _denied(path, "goes through a symbolic link")
-    if roots.belongs_to_site(found):
-        raise _denied(path, "leads to the files of this site")
-    if stat.S_ISDIR(found.st_mode):
+def _check(status: os.stat_result, path: str, *, directory: bool) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise _denied(path, "contains a symbolic link")
+    if roots.belongs_to_site(status):
+        raise _denied(path, "points to the files of this site")
+    if stat.S_ISDIR(status.st_mode):
         if not directory:
-            raise NotThere(f"{path!r} is a directory")
-    elif not stat.S_ISREG(found.st_mode):
-        raise _denied(path, "is not a plain file")
+            raise PathNotFound(f"{path!r} is a directory")
+    elif not stat.S_ISREG(status.st_mode):
+        raise _denied(path, "is not a regular file")
     elif directory:
-        raise NotThere(f"{path!r} is not a directory, or leads through a file")
-    elif found.st_nlink > 1:
+        raise PathNotFound(f"{path!r} is not a directory")
+    elif status.st_nlink > 1:
         # The same file may have another name outside the root.
         raise _denied(path, "has more than one hard link")
 
 
 def _denied(path: str, reason: str) -> ToolDenied:
-    shown = path if len(path) <= 200 else path[:200] + "…"
-    return ToolDenied("path_denied", f"The path {shown!r} {reason}.")
+    shortened = path if len(path) <= 200 else path[:200] + "…"
+    return ToolDenied("path_denied", f"The path {shortened!r} {reason}.")

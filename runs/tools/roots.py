@@ -1,4 +1,4 @@
-"""Which directories the file tools may read: below AGENTOPS_TOOL_ROOTS, and never what the site keeps for itself."""
+"""The directories that file tools may read: below AGENTOPS_TOOL_ROOTS, without the files of the site itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from django.conf import settings
 
-#: Where the kernel shows processes, devices and itself.
+#: The usual mount points of kernel file systems.
 KERNEL_DIRECTORIES = (Path("/proc"), Path("/sys"), Path("/dev"))
-#: The same, by file system: they may be mounted anywhere.
+#: The types of kernel file systems, which may be mounted anywhere.
 KERNEL_FILE_SYSTEMS = frozenset(
     {
         "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
@@ -19,11 +19,11 @@ KERNEL_FILE_SYSTEMS = frozenset(
     }
 )  # fmt: skip
 MOUNTS = Path("/proc/self/mountinfo")
-OFF = "file tools are off on this site: AGENTOPS_TOOL_ROOTS names no directory"
+OFF = "file tools are disabled: AGENTOPS_TOOL_ROOTS is empty"
 
 
 class RootRefused(ValueError):
-    """An agent's root cannot be read on this site. `member` is the part of the definition at fault."""
+    """The site does not allow an agent's root. `member` is the invalid field of the definition."""
 
     def __init__(self, reason: str, member: str = "settings") -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ class RootRefused(ValueError):
 
 
 def check(file_tools: Sequence[str], agent_settings: Mapping[str, Any]) -> None:
-    """Refuse an agent whose file tools could read nothing here, or whose root is not allowed."""
+    """Raise `RootRefused` if an agent has file tools but the site allows no roots, or if its root is not allowed."""
     root = agent_settings.get("root")
     if file_tools and not settings.AGENTOPS_TOOL_ROOTS:
         raise RootRefused(f"{', '.join(map(repr, file_tools))}: {OFF}", "tools")
@@ -40,30 +40,31 @@ def check(file_tools: Sequence[str], agent_settings: Mapping[str, Any]) -> None:
 
 
 def locate(root: object) -> tuple[Path, Path]:
-    """The allowed directory that holds an agent's root, and the way from there, both without symbolic links.
+    """Return the directory of AGENTOPS_TOOL_ROOTS that contains an agent's root, and the relative path of the root.
 
-    Raises `RootRefused`. The answer holds for the moment only: whoever opens the path follows no link on the way.
+    Symbolic links are resolved in both. Raises `RootRefused`. The tree can change after the call, so callers must not
+    follow links when they open the path.
     """
     if not settings.AGENTOPS_TOOL_ROOTS:
         raise RootRefused(OFF)
     if not isinstance(root, str) or not os.path.isabs(root) or "\0" in root:
-        raise RootRefused("this agent has no file root: set 'root' in its settings to an absolute path")
-    wanted = Path(os.path.realpath(root))
-    if any(wanted.is_relative_to(place) for place in (*KERNEL_DIRECTORIES, *_own_directories())):
-        raise RootRefused(f"the root {root[:200]!r} is one that agents never read")
+        raise RootRefused("this agent has no file root: set settings.root to an absolute path")
+    resolved = Path(os.path.realpath(root))
+    if any(resolved.is_relative_to(directory) for directory in (*KERNEL_DIRECTORIES, *_own_directories())):
+        raise RootRefused(f"the root {root[:200]!r} is a kernel directory or inside the home directory of the site")
     for allowed in map(os.path.realpath, settings.AGENTOPS_TOOL_ROOTS):
-        if wanted.is_relative_to(allowed):
-            return Path(allowed), wanted.relative_to(allowed)
-    raise RootRefused(f"the root {root[:200]!r} is not below a directory that AGENTOPS_TOOL_ROOTS names")
+        if resolved.is_relative_to(allowed):
+            return Path(allowed), resolved.relative_to(allowed)
+    raise RootRefused(f"the root {root[:200]!r} is not below a directory listed in AGENTOPS_TOOL_ROOTS")
 
 
-def belongs_to_site(found: os.stat_result) -> bool:
-    """Whether this is the home of the site or its database, by whatever name or mount it was reached."""
-    return any(os.path.samestat(found, own) for own in _own_files())
+def belongs_to_site(status: os.stat_result) -> bool:
+    """Return whether a file is AGENTOPS_HOME or the SQLite database. Compares inodes, so names do not matter."""
+    return any(os.path.samestat(status, own) for own in _own_files())
 
 
 def is_kernel_file_system(device: int) -> bool:
-    """Whether the device holds no files but what the kernel shows as such."""
+    """Return whether a kernel file system such as proc or sysfs is mounted from the device."""
     try:
         lines = MOUNTS.read_text(errors="replace").splitlines()
     except OSError:

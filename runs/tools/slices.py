@@ -1,4 +1,4 @@
-"""A part of a file or an answer as text, with enough of what stands around it to see the secrets at its borders."""
+"""A slice of a file or response, decoded with its surroundings, so that secrets at its borders are recognised."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 from runs.tools.output import as_output, is_text
 
-#: Bytes looked at before and after a part: private keys, the longest secrets, have a quarter of that.
+#: How many bytes before and after a slice are searched for secrets. The longest ones, private keys, have a quarter.
 CONTEXT = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of some bytes, decoded together with the rest, so that no character is cut in two."""
+    """A slice of bytes, decoded as UTF-8 together with its surroundings, so that no character is cut."""
 
     before: str
     text: str
     after: str
     raw: bytes
-    #: Where the part ends in the bytes: before a character that its end would have cut.
+    #: The end of the slice as an offset in bytes. A character that the limit would cut is left out.
     end: int
 
     @classmethod
     def of(cls, data: bytes, begin: int, limit: int) -> Slice:
-        """The `limit` bytes of `data` from `begin` on."""
+        """Return the slice of at most `limit` bytes of `data` from offset `begin`."""
         stop = max(begin, min(begin + limit, len(data)))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         before = decoder.decode(data[:begin])
@@ -33,13 +33,13 @@ class Slice:
         stop -= len(decoder.getstate()[0])
         return cls(before, text, decoder.decode(data[stop:], final=True), data[begin:stop], stop)
 
-    def told(self, mask: Callable[[str, str, str], str]) -> str:
-        """The part with its secrets masked; of one that is no text, only its size.
+    def masked(self, mask: Callable[[str, str, str], str]) -> str:
+        """Return the slice with its secrets masked. For binary data, return a note with the size.
 
-        A hash is given of whole contents alone: that of a few bytes would give them away.
+        The note contains a hash only for complete contents: the hash of a few bytes would reveal them.
         """
         if is_text(self.text):
-            # NUL separates what it stands between; in the part itself it would be no text.
+            # NUL ends a secret like a newline does. The slice itself contains none.
             return mask(self.text, self.before.replace("\0", "\n"), self.after.replace("\0", "\n"))
         if self.before or self.after:
             return f"[{len(self.raw)} bytes that are not text]"

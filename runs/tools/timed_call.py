@@ -1,4 +1,4 @@
-"""Running a tool for no longer than its time limit."""
+"""Runs a tool within its time limit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ def run_with_deadline(
     watch: Callable[[], None] | None = None,
     late: Callable[[ToolResult], None] | None = None,
 ) -> ToolResult:
-    """Run the tool for at most its `timeout_s`. Nobody can end a thread from outside: one that overstays is
-    left behind, its `ctx.cancelled()` becomes true, and its late result goes to `late`, in that thread or this one.
-    `watch` is called every quarter of a second, and what it raises ends the wait in the same way."""
+    """Run a tool for at most its `timeout_s` seconds. Raises `ToolFailed` of the type "timeout".
+
+    Threads cannot be killed: a tool that exceeds the limit keeps running, its `ctx.cancelled()` returns True, and its
+    result is passed to `late`, on that thread or this one. `watch` is called every 0.25 s. If it raises, waiting ends
+    in the same way.
+    """
     if tool.inline:
         return tool.run(ctx, arguments)
     abandoned = threading.Event()

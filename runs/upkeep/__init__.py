@@ -1,1 +1,1 @@
-"""Looking after what is stored: retention, invariants, the replay check, and what follows a restore."""
+"""Maintenance of stored data: retention, invariants, the replay check and recovery after a restore."""

@@ -1,7 +1,4 @@
-"""Fold over all events equals the rows: compares what a run's log tells with what its tables hold.
-
-Reads only.
-"""
+"""The replay check: rebuilds the state of a run from its log and compares it with the run's rows. Read-only."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from runs.upkeep.invariants import snapshot
 from timeline import log
 from timeline.models import Log
 from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.replay import TOKENS, CallSeen, Frame, MessageSeen, fold
+from timeline.replay import TOKENS, Frame, MessageState, ToolCallState, fold
 
 #: Events held in memory at a time.
 CHUNK = 2000
@@ -27,7 +24,7 @@ _FIELDS = ("seq", "type", "phase", "step", "ref_id", "payload", "late")
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One fact that the log and the rows tell differently."""
+    """A value that differs between the log and the rows."""
 
     what: str
     events: str
@@ -35,12 +32,12 @@ class Mismatch:
 
 
 def frame_of(run_id: UUID) -> Frame:
-    """The state that the whole log of a run tells, read as a stream."""
+    """Return the state of a run as rebuilt from its log, which is read as a stream."""
     return fold(log.events_of(run_id).values_list(*_FIELDS, named=True).iterator(chunk_size=CHUNK))
 
 
 def differences(run_id: UUID) -> list[Mismatch]:
-    """Where the log of a native run and its rows disagree; both are read at one moment."""
+    """Return the differences between the log of a native run and its rows, both read in one snapshot."""
     with snapshot():
         run = AgentRun.objects.get(pk=run_id)
         frame = frame_of(run_id)
@@ -72,58 +69,58 @@ def _usage(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
 
 
 def _cents(amount: Decimal | None) -> Decimal | None:
-    """As the column has it: 8 decimals."""
+    """Round to the 8 decimals of the column."""
     return None if amount is None else amount.quantize(Decimal("1e-8"))
 
 
 def _messages(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Order, position, role and row of every message."""
+    """Compare order, position, role and ID of all messages."""
     rows = AgentRunMessage.objects.filter(run=run).order_by("position")
     stored = [
-        MessageSeen(position, role, pk, step, rolled_back_at is not None)
+        MessageState(position, role, pk, step, rolled_back_at is not None)
         for position, role, pk, step, rolled_back_at in rows.values_list(
             "position", "role", "pk", "step_number", "rolled_back_at"
         )
     ]
     yield from _differ("number of messages", len(frame.messages), len(stored))
-    for told, kept in zip(frame.messages, stored, strict=False):
-        if told != kept:
-            yield Mismatch(f"message {kept.position}", _said(told), _said(kept))
+    for logged, stored_row in zip(frame.messages, stored, strict=False):
+        if logged != stored_row:
+            yield Mismatch(f"message {stored_row.position}", _message_text(logged), _message_text(stored_row))
 
 
-def _said(message: MessageSeen) -> str:
+def _message_text(message: MessageState) -> str:
     struck = ", rolled back" if message.rolled_back else ""
     return f"{message.role} {message.ref_id} at {message.position} of step {message.step}{struck}"
 
 
 def _calls(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Status and starts of every tool call. A planned one has no event: of those, the number is compared."""
-    told = dict(frame.calls)
+    """Compare status and starts of all tool calls. Planned calls have no events, so only their number is compared."""
+    logged_calls = dict(frame.calls)
     asked: Counter[int | None] = Counter()
     rows = AgentRunToolCall.objects.filter(run=run).order_by("step_number", "id")
     fields = ("pk", "call_id", "tool_name", "status", "starts", "step_number")
     for pk, call_id, tool_name, status, starts, step in rows.values_list(*fields):
         asked[step] += 1
-        seen = told.pop(pk, None) or CallSeen(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
+        seen = logged_calls.pop(pk, None) or ToolCallState(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
         logged = f"{_logged(call_id, seen.call_id)} {_logged(tool_name, seen.name)}"
-        yield from _differ(f"tool call {pk}", _told(seen), f"{logged} {status}, started {starts} times")
-    for key, seen in told.items():
-        yield Mismatch(f"tool call {key}", _told(seen), "no row")
+        yield from _differ(f"tool call {pk}", _call_text(seen), f"{logged} {status}, started {starts} times")
+    for key, seen in logged_calls.items():
+        yield Mismatch(f"tool call {key}", _call_text(seen), "no row")
     for step in sorted({*asked, *frame.asked}, key=lambda s: s or 0):
         yield from _differ(f"tool calls of step {step}", frame.asked[step], asked[step])
 
 
-def _told(call: CallSeen) -> str:
+def _call_text(call: ToolCallState) -> str:
     return f"{call.call_id} {call.name} {call.status}, started {call.starts} times"
 
 
-def _logged(stored: str, told: str) -> str:
-    """A stored word as the log has it: what looks like a secret was replaced at its door."""
-    return stored if stored == told else str(REDACTOR.clean(stored)[0])
+def _logged(stored: str, logged: str) -> str:
+    """Return a stored value as it is in the log, where secrets are redacted."""
+    return stored if stored == logged else str(REDACTOR.clean(stored)[0])
 
 
 def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Which commands came. When one was applied, no event says."""
+    """Compare the received commands. There is no event for applying one."""
     stored: Counter[tuple[str | None, str]] = Counter()
     for key, kind in RunCommand.objects.filter(run=run).values_list("key", "type"):
         logged = key if key is None or (key, kind) in frame.commands else _logged(key, "")

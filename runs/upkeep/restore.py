@@ -1,9 +1,8 @@
-"""After a restore: what was handed out in the lost part of the time is made worthless, and the work goes on.
+"""Recovery after a restore from a backup: fences off old workers, invalidates cursors and requeues the runs.
 
-A backup that was put back knows nothing of what came after it: of
-epochs that workers still hold, of events that readers have. Counting on from it would hand the same epochs and the same
-seqs out again. So a restore begins a new incarnation, whose number stands in every cursor, and is the epoch from which
-all live runs count on.
+A restored database does not contain the epochs and sequence numbers that were issued after the backup. Workers and
+clients may still hold them, and they would be issued again. A restore therefore starts a new incarnation. Its number
+is part of every cursor, and the epochs of all live runs continue from it.
 """
 
 from __future__ import annotations
@@ -26,36 +25,35 @@ from timeline import log
 from timeline.events.run import RunPhase
 from timeline.models import Log, Source
 
-#: The attempt that stands for the epochs that were skipped; INV-L6 knows it.
+#: The owner of the attempt that marks the skipped epochs. Invariant L6 allows a gap before it.
 OWNER = "post_restore"
 RESTORED = "restored"
 AUDITED = "database.restored"
-#: Numbers are seconds since then: an integer column has room until the year 2088.
+#: Incarnation numbers are seconds since this date. An integer column is sufficient until 2088.
 BEGAN = datetime(2020, 1, 1, tzinfo=UTC)
-#: More than a run can be claimed between two restores that come at once.
+#: More than the number of claims of a run between two consecutive restores.
 STRIDE = 1000
 
 
 def begin(*, by: Actor) -> Incarnation:
-    """A new incarnation. Begun twice after one restore, there are two: the work is fenced off twice, and goes on.
+    """Create and return a new incarnation. Repeating it after one restore is harmless.
 
-    Its number comes of the time, not of a count: two restores of one backup must differ. No run is claimed more than
-    once a second for as long as there are runs, so none has reached it; and a clock that was put back since the
-    backup was made cannot go below what the backup knows.
+    The number is derived from the time, because two restores of the same backup must differ. It is above all known
+    epochs, even if the clock was set back since the backup: runs are claimed less than once a second on average.
     """
     with transaction.atomic():
         known = Incarnation.objects.aggregate(newest=Max("number"))["newest"] or 0
         highest = AgentRun.objects.aggregate(highest=Max("lease_epoch"))["highest"] or 0
         number = max(_seconds(), known + STRIDE, highest + STRIDE)
-        made = Incarnation.objects.create(number=number, made_by=by if isinstance(by, str) else by.actor)
-        record(by, AUDITED, project=None, obj=made)
-    return made
+        incarnation = Incarnation.objects.create(number=number, made_by=by if isinstance(by, str) else by.actor)
+        record(by, AUDITED, project=None, obj=incarnation)
+    return incarnation
 
 
 def fence_off(incarnation: Incarnation) -> Iterator[UUID]:
-    """Take every live run away from whoever held it, one transaction each, and wake workers for those that can go on.
+    """Revoke the leases of all live runs, one transaction per run, and wake workers for the runnable ones.
 
-    Yields their ids as it goes. Cut off, it has to be begun again.
+    Yields the IDs of the runs. If interrupted, it has to be started again.
     """
     live = AgentRun.objects.filter(source=AgentRun.Source.NATIVE, lease_epoch__lt=incarnation.number)
     for run_id in list(live.exclude(status__in=TERMINAL).order_by("pk").values_list("pk", flat=True)):
@@ -80,7 +78,7 @@ def _take(run_id: UUID, epoch: int) -> bool:
             run=run, epoch=epoch, owner=OWNER, step_number=run.step_count + 1, claimed_at=Now(), ended_at=Now(),
             end_reason=RESTORED,
         )  # fmt: skip
-        # Whoever reads it is to look again, also where nothing was written.
+        # Readers have to reload, even if no event was written.
         log.announce(run_id, Log.objects.values_list("last_seq", flat=True).get(pk=run_id))
         log.announce_run(run.project_id, run_id)
     return True

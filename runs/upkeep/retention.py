@@ -1,8 +1,8 @@
-"""Retention: families of runs that were kept for long enough are removed whole, and leave tombstones.
+"""Retention: removes run groups after their retention period, and leaves tombstones.
 
-In two strokes: one transaction writes a family's tombstones and hides
-its runs from everyone (see RunManager); then their rows go, in batches. Whoever is killed in between leaves a family
-that nobody sees, and the next removal goes on with it.
+A removal has two phases. One transaction writes the tombstones of a group and hides its runs (see RunManager). Then
+the rows are deleted in batches. If the process dies in between, the group stays hidden and the next removal
+finishes it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from runs.models import (
     RunError,
     TurnUsage,
 )
-from runs.upkeep.run_groups import Family, Kept, families_of
+from runs.upkeep.run_groups import KeptReason, RunGroup, run_groups_of
 from timeline import log, tombstones
 from timeline.models import Tombstone
 from timeline.tombstones import EVENTS, OwnedTable
 
-#: What belongs to a run, in the order in which it can go: calls name messages.
+#: The tables of a run's rows, in the order of deletion: tool calls refer to messages.
 PARTS = (
     EVENTS,
     OwnedTable(Checkpoint, "run"),
@@ -56,19 +56,21 @@ PARTS = (
     OwnedTable(AgentRunMessage, "run"),
 )
 RUNS = OwnedTable(AgentRun, "log")
-#: What was told of runs: it goes when they are hidden, because it leads to them and says what they said.
-NEWS = str(Notification._meta.db_table)
-#: What a tombstone repeats of its run.
-TOLD = ("project_id", "status", "source", "step_base", "step_count", "created_at", "completed_at")
-#: Runs that are looked at together.
+#: Notifications about runs are deleted when the runs are hidden, because they link to them and quote them.
+NOTIFICATIONS = str(Notification._meta.db_table)
+#: The columns of a run that are copied to its tombstone.
+TOMBSTONE_FIELDS = ("project_id", "status", "source", "step_base", "step_count", "created_at", "completed_at")
+#: The number of runs per query.
 PAGE = 200
-#: Stops after each batch; to be closed by whoever does not go on.
+#: A removal in progress. It yields after each batch. Close it if you do not exhaust it.
 Removal = Generator[None, None, None]
 CHORE = "retention"
 DAILY = timedelta(days=1)
 
 
 class RetentionAuditAction(enum.StrEnum):
+    """The audited actions of retention."""
+
     RETENTION_APPLIED = "retention.applied"
     RUN_HELD = "run.held"
     RUN_RELEASED = "run.released"
@@ -76,76 +78,81 @@ class RetentionAuditAction(enum.StrEnum):
 
 @dataclass
 class RemovalReport:
-    """What a removal has come to so far, or would come to."""
+    """The progress of a removal, or the result of a preview."""
 
     project: Project
-    #: None: kept for ever.
+    #: The retention period in days. None: runs are kept forever.
     days: int | None
-    #: Table → rows.
+    #: The number of removed rows by table.
     rows: Counter[str] = field(default_factory=Counter)
-    #: Families that are old enough by one of their runs, and why they stay.
-    kept: Counter[Kept] = field(default_factory=Counter)
+    #: The number of groups that contain an expired run but are kept, by reason.
+    kept: Counter[KeptReason] = field(default_factory=Counter)
 
     @property
     def runs(self) -> int:
+        """The number of removed runs."""
         return self.rows[RUNS.table]
 
 
 def preview(project: Project, days: int | None) -> RemovalReport:
-    """What `apply` would remove; reads only."""
-    found = RemovalReport(project, days)
+    """Return what `apply` would remove. Read-only."""
+    report = RemovalReport(project, days)
     if days is None:
-        return found
-    run_ids = [run_id for family in _due(found, _moment(days)) for run_id in family.run_ids]
-    for some in (run_ids[at : at + PAGE] for at in range(0, len(run_ids), PAGE)):
+        return report
+    run_ids = [run_id for group in _due_groups(report, _cutoff(days)) for run_id in group.run_ids]
+    for batch in (run_ids[start : start + PAGE] for start in range(0, len(run_ids), PAGE)):
         for part in (*PARTS, RUNS):
-            found.rows[part.table] += part.model._base_manager.filter(**{f"{part.owner}__in": some}).count()
-        found.rows[NEWS] += notifications.count_of_runs(some)
-    return found
+            report.rows[part.table] += part.model._base_manager.filter(**{f"{part.owner}__in": batch}).count()
+        report.rows[NOTIFICATIONS] += notifications.count_of_runs(batch)
+    return report
 
 
-def apply(done: RemovalReport, *, by: Actor) -> Removal:
-    """Remove what ended more than `done.days` days ago, and what an earlier removal has left; stops after each batch.
+def apply(report: RemovalReport, *, by: Actor) -> Removal:
+    """Remove the groups that ended more than `report.days` days ago, and finish interrupted removals.
 
-    Counts in `done`. Whoever stops iterating leaves everything consistent; what was done is audited also then.
+    Yields after each batch and counts the rows in `report`. Iteration may stop at any point; what was removed is then
+    audited too.
     """
     try:
-        yield from _rest(done)
-        if done.days is not None:
-            before = _moment(done.days)
-            for family in _due(done, before):
-                if _hide(family, done, before, by=by):
-                    yield from _remove(family.run_ids[0], done)
+        yield from _finish_unfinished(report)
+        if report.days is not None:
+            before = _cutoff(report.days)
+            for group in _due_groups(report, before):
+                if _hide(group, report, before, by=by):
+                    yield from _remove(group.run_ids[0], report)
     finally:
-        if done.rows:
-            told = {"older_than_days": done.days, "runs": done.runs, "rows": dict(done.rows)}
-            record(by, RetentionAuditAction.RETENTION_APPLIED, project=done.project, after=told)
+        if report.rows:
+            details = {"older_than_days": report.days, "runs": report.runs, "rows": dict(report.rows)}
+            record(by, RetentionAuditAction.RETENTION_APPLIED, project=report.project, after=details)
 
 
 def daily() -> Removal:
-    """What the settings of all projects say, in batches; nothing where some process has done it within a day."""
+    """Apply the retention of all projects, in batches. Does nothing if a process did so within the last day."""
     if not Chore.objects.take(CHORE, every=DAILY):
         return
-    forget_what_is_over()
+    delete_expired()
     for project in Project.objects.order_by("pk"):
         with closing(apply(RemovalReport(project, project.retention_days), by=SYSTEM)) as removal:
             yield from removal
 
 
-def forget_what_is_over() -> None:
-    """Sessions whose time is up, answers that no repeat of a request is given any more, old notifications: nobody can
-    use them, but they name people, and say what was asked."""
+def delete_expired() -> None:
+    """Delete expired sessions, idempotency keys and old notifications, which contain personal data."""
     import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()
     while forget_old_keys() or notifications.forget_old():
         pass
 
 
 def hold(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
-    """Keep the run, and so its family, whatever the retention says. On hold already: only the audit trail grows."""
+    """Put a run on hold, so that retention keeps it and its group. Raises `RunNotFound`.
+
+    If the run is on hold already, only an audit entry is added.
+    """
     return _set_hold(run_id, timezone.now(), RetentionAuditAction.RUN_HELD, reason=reason, by=by)
 
 
 def release(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
+    """Release a run from hold. Raises `RunNotFound`."""
     return _set_hold(run_id, None, RetentionAuditAction.RUN_RELEASED, reason=reason, by=by)
 
 
@@ -153,7 +160,7 @@ def _set_hold(
     run_id: UUID, held_at: datetime | None, action: RetentionAuditAction, *, reason: str, by: Actor
 ) -> AgentRun:
     with transaction.atomic():
-        # Against a removal that hides the run at this moment: it locks the same row, and looks again.
+        # The removal locks the same row and checks again before it hides the run.
         rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
         run = rows.filter(pk=run_id).first()
         if run is None:
@@ -161,71 +168,73 @@ def _set_hold(
         before = run.held_at
         run.held_at = before if before is not None and held_at is not None else held_at
         run.save(update_fields=["held_at"])
-        told = {"held_at": run.held_at, "reason": reason}
-        record(by, action, project=run.project, obj=run, before={"held_at": before}, after=told)
+        after = {"held_at": run.held_at, "reason": reason}
+        record(by, action, project=run.project, obj=run, before={"held_at": before}, after=after)
     return run
 
 
 # --- What is due ----------------------------------------------------------------------------------------------------
 
 
-def _moment(days: int) -> datetime:
+def _cutoff(days: int) -> datetime:
     return timezone.now() - timedelta(days=days)
 
 
-def _due(outcome: RemovalReport, before: datetime) -> Iterator[Family]:
-    """The families of the project that may go, the oldest first; counts those that stay."""
+def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
+    """Yield the groups of the project to remove, oldest first, and count the ones that are kept."""
     seen: set[UUID] = set()
     last: tuple[datetime, UUID] | None = None
-    while page := _old(outcome.project, before, last):
+    while page := _old(report.project, before, last):
         last = page[-1]
-        for family in families_of(run_id for _, run_id in page if run_id not in seen):
-            kept = family.kept(outcome.project, before)
-            # A family whose runs stand on several pages is met, and counted, once.
-            seen.update(family.run_ids if len(family.members) > 1 else ())
-            if kept is None:
-                yield family
+        for group in run_groups_of(run_id for _, run_id in page if run_id not in seen):
+            reason = group.kept_reason(report.project, before)
+            # The runs of a group can be on several pages; it is counted once.
+            seen.update(group.run_ids if len(group.members) > 1 else ())
+            if reason is None:
+                yield group
             else:
-                outcome.kept[kept] += 1
+                report.kept[reason] += 1
 
 
 def _old(project: Project, before: datetime, last: tuple[datetime, UUID] | None) -> list[tuple[datetime, UUID]]:
-    """The next page of runs that ended before the moment, by the index `run_retention`."""
+    """Return the next page of runs that ended before a time, using the index `run_retention`."""
     runs = AgentRun.objects.filter(project=project, completed_at__lt=before)
     if last is not None:
         runs = runs.filter(completed_at__gte=last[0]).exclude(completed_at=last[0], pk__lte=last[1])
-    found = runs.order_by("completed_at", "pk").values_list("completed_at", "pk")[:PAGE]
-    return [(completed_at, run_id) for completed_at, run_id in found if completed_at is not None]
+    rows = runs.order_by("completed_at", "pk").values_list("completed_at", "pk")[:PAGE]
+    return [(completed_at, run_id) for completed_at, run_id in rows if completed_at is not None]
 
 
 # --- The removal ----------------------------------------------------------------------------------------------------
 
 
-def _hide(family: Family, done: RemovalReport, before: datetime, *, by: Actor) -> bool:
-    """Write the tombstones and hide the runs, in one transaction; False where the family has changed meanwhile."""
+def _hide(group: RunGroup, report: RemovalReport, before: datetime, *, by: Actor) -> bool:
+    """Write the tombstones and hide the runs in one transaction. Return False if the group has changed."""
     with transaction.atomic():
-        # Who resumes, forks, holds or spawns from one of them locks its row too: done before, it is seen below.
-        runs = AgentRun.objects.select_for_update().filter(pk__in=family.run_ids).order_by("pk")
-        locked = list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOLD))
-        now = families_of(family.run_ids)
-        if [found.run_ids for found in now] != [family.run_ids] or now[0].kept(done.project, before) is not None:
+        # Resume, fork, hold and spawn lock the row too. A change that was committed before is detected below.
+        runs = AgentRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk")
+        locked = list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOMBSTONE_FIELDS))
+        current = run_groups_of(group.run_ids)
+        if [each.run_ids for each in current] != [group.run_ids] or current[0].kept_reason(
+            report.project, before
+        ) is not None:
             return False
-        told = notifications.forget_runs(family.run_ids)
-        Tombstone.objects.bulk_create(_tombstone(run, family, done, by, told[run.pk]) for run in locked)
-        # The runner's own id may be used again from now on.
-        AgentRun.objects.filter(pk__in=family.run_ids).update(removed_at=Now(), external_id=None)
+        notification_counts = notifications.forget_runs(group.run_ids)
+        Tombstone.objects.bulk_create(_tombstone(run, group, report, by, notification_counts[run.pk]) for run in locked)
+        # The external ID can be reused.
+        AgentRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now(), external_id=None)
         for run in locked:
             log.announce_run(run.project_id, run.pk)
-    done.rows += Counter({NEWS: told.total()})
+    report.rows += Counter({NOTIFICATIONS: notification_counts.total()})
     return True
 
 
-def _tombstone(run: AgentRun, family: Family, done: RemovalReport, by: Actor, told: int) -> Tombstone:
-    """No title and no result: they say what somebody said."""
+def _tombstone(run: AgentRun, group: RunGroup, report: RemovalReport, by: Actor, notification_count: int) -> Tombstone:
+    """Return the tombstone of a run, without title and result, which are content."""
     return Tombstone(
         pk=run.pk,
         project_id=run.project_id,
-        family=family.run_ids[0],
+        family=group.run_ids[0],
         facts={
             "agent_id": getattr(run, "agent_name", None),
             "status": run.status,
@@ -234,28 +243,28 @@ def _tombstone(run: AgentRun, family: Family, done: RemovalReport, by: Actor, to
         },
         created_at=run.created_at,
         completed_at=run.completed_at,
-        reason=f"it ended more than {done.days} {'day' if done.days == 1 else 'days'} ago",
+        reason=f"it ended more than {report.days} {'day' if report.days == 1 else 'days'} ago",
         removed_by=by if isinstance(by, str) else by.actor,
         removed_at=timezone.now(),
-        rows={NEWS: told} if told else {},
+        rows={NOTIFICATIONS: notification_count} if notification_count else {},
     )
 
 
-def _rest(done: RemovalReport) -> Removal:
-    """What a removal that was cut off has left."""
-    left = tombstones.unfinished().filter(project=done.project).order_by("removed_at")
-    for family in dict.fromkeys(left.values_list("family", flat=True)):
-        yield from _remove(family, done)
+def _finish_unfinished(report: RemovalReport) -> Removal:
+    """Finish the removals that were interrupted."""
+    unfinished = tombstones.unfinished().filter(project=report.project).order_by("removed_at")
+    for group in dict.fromkeys(unfinished.values_list("family", flat=True)):
+        yield from _remove(group, report)
 
 
-def _remove(family: UUID, done: RemovalReport) -> Removal:
-    """The rows of a hidden family, batch by batch."""
-    for run_id in list(tombstones.unfinished().filter(family=family).order_by("pk").values_list("pk", flat=True)):
+def _remove(group: UUID, report: RemovalReport) -> Removal:
+    """Delete the rows of a hidden group in batches."""
+    for run_id in list(tombstones.unfinished().filter(family=group).order_by("pk").values_list("pk", flat=True)):
         while removed := tombstones.remove_batch(run_id, PARTS):
-            done.rows += removed
+            report.rows += removed
             yield
     finished = False
     while not finished:
-        finished, removed = tombstones.finish(family, PARTS, RUNS)
-        done.rows += removed
+        finished, removed = tombstones.finish(group, PARTS, RUNS)
+        report.rows += removed
         yield

@@ -1,7 +1,6 @@
-"""Families: runs that refer to each other, over however many others; and why a family is kept.
+"""Run groups: runs that are connected by resume, fork or parent links, directly or indirectly.
 
-A run needs those that it came from, and is needed by what was resumed, forked or
-spawned from it: a family stays together and goes together, so no reference ever leads nowhere.
+Retention keeps or removes a group as a whole, so that no run refers to a removed one.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from django.db.models import Q
 from agentops.projects.models import Project
 from runs.models import AgentRun, AgentRunToolCall
 
-#: Columns by which a run names another one.
+#: The columns that link a run to another one.
 LINKS = ("root_run_id", "parent_run_id", "resumed_from_id", "forked_from_id")
-#: Ids in one query.
-ASKED = 200
+#: The number of IDs in one query.
+QUERY_BATCH = 200
 
 
-class Kept(StrEnum):
-    """Why a family stays."""
+class KeptReason(StrEnum):
+    """The reason why a group is kept."""
 
-    HELD = "held"  # somebody has put one of its runs on hold
-    NEEDED = "needed"  # one of its runs goes on, or has not been kept for long enough
+    HELD = "held"  # one of its runs is on hold
+    NEEDED = "needed"  # one of its runs is live, or ended too recently
 
 
 class Member(NamedTuple):
-    """Of a run, what decides on its family."""
+    """The columns of a run that retention needs."""
 
     run_id: UUID
     project_id: UUID
@@ -41,68 +40,75 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Family:
+class RunGroup:
+    """A set of connected runs."""
+
     members: tuple[Member, ...]
 
     @property
     def run_ids(self) -> list[UUID]:
-        """In the order in which they are locked."""
+        """The sorted IDs of the runs, which is the order of locking."""
         return sorted(member.run_id for member in self.members)
 
-    def kept(self, project: Project, ended_before: datetime) -> Kept | None:
-        """Why it stays; None where every run of it ended before that moment."""
+    def kept_reason(self, project: Project, ended_before: datetime) -> KeptReason | None:
+        """Return why the group is kept, or None if all its runs ended before `ended_before`."""
         if any(member.held_at is not None for member in self.members):
-            return Kept.HELD
-        if all(_over(member, project, ended_before) for member in self.members):
+            return KeptReason.HELD
+        if all(_has_ended(member, project, ended_before) for member in self.members):
             return None
-        return Kept.NEEDED
+        return KeptReason.NEEDED
 
 
-def families_of(run_ids: Iterable[UUID]) -> list[Family]:
-    """The families of these runs, each once. As many rounds of queries as the longest way within a family."""
+def run_groups_of(run_ids: Iterable[UUID]) -> list[RunGroup]:
+    """Return the groups of these runs, without duplicates.
+
+    Makes one round of queries per link on the longest path within a group.
+    """
     members: dict[UUID, Member] = {}
-    kin: dict[UUID, set[UUID]] = {}
-    asked: set[UUID] = set()
+    neighbours: dict[UUID, set[UUID]] = {}
+    visited: set[UUID] = set()
     unknown = set(run_ids)
     while unknown:
-        asked |= unknown
-        for one, other in _links(unknown, members):
-            kin.setdefault(one, set()).add(other)
-            kin.setdefault(other, set()).add(one)
-        unknown = kin.keys() - asked
-    return [Family(tuple(members[run_id] for run_id in group if run_id in members)) for group in _groups(kin)]
+        visited |= unknown
+        for first, second in _links(unknown, members):
+            neighbours.setdefault(first, set()).add(second)
+            neighbours.setdefault(second, set()).add(first)
+        unknown = neighbours.keys() - visited
+    return [RunGroup(tuple(members[run_id] for run_id in group if run_id in members)) for group in _groups(neighbours)]
 
 
-def _over(member: Member, project: Project, ended_before: datetime) -> bool:
+def _has_ended(member: Member, project: Project, ended_before: datetime) -> bool:
     ended = member.completed_at is not None and member.completed_at < ended_before
     return ended and member.project_id == project.pk
 
 
 def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[tuple[UUID, UUID]]:
-    """Pairs of runs of which one names the other, one of them in `run_ids`; fills in the members met."""
+    """Yield pairs of linked runs, one of them in `run_ids`, and add the runs to `members`."""
     ids = list(run_ids)
-    for some in (ids[at : at + ASKED] for at in range(0, len(ids), ASKED)):
-        near = Q(pk__in=some)
+    for batch in (ids[at : at + QUERY_BATCH] for at in range(0, len(ids), QUERY_BATCH)):
+        related = Q(pk__in=batch)
         for link in LINKS:
-            near |= Q(**{f"{link.removesuffix('_id')}__in": some})
+            related |= Q(**{f"{link.removesuffix('_id')}__in": batch})
         columns = ("pk", "project_id", "completed_at", "held_at", *LINKS)
-        for run_id, project_id, completed_at, held_at, *named in AgentRun.objects.filter(near).values_list(*columns):
+        for run_id, project_id, completed_at, held_at, *linked in AgentRun.objects.filter(related).values_list(
+            *columns
+        ):
             members[run_id] = Member(run_id, project_id, completed_at, held_at)
             yield run_id, run_id
-            yield from ((run_id, other) for other in named if other is not None)
+            yield from ((run_id, second) for second in linked if second is not None)
         spawned = AgentRunToolCall.objects.filter(child_run__isnull=False)
-        spawned = spawned.filter(Q(run__in=some) | Q(child_run__in=some))
+        spawned = spawned.filter(Q(run__in=batch) | Q(child_run__in=batch))
         yield from spawned.values_list("run_id", "child_run_id")
 
 
-def _groups(kin: dict[UUID, set[UUID]]) -> Iterator[set[UUID]]:
-    """The connected parts of a graph."""
-    left = set(kin)
+def _groups(neighbours: dict[UUID, set[UUID]]) -> Iterator[set[UUID]]:
+    """Yield the connected components of a graph."""
+    left = set(neighbours)
     while left:
         group: set[UUID] = set()
         edge = {left.pop()}
         while edge:
             group |= edge
-            edge = set().union(*(kin[run_id] for run_id in edge)) - group
+            edge = set().union(*(neighbours[run_id] for run_id in edge)) - group
         left -= group
         yield group

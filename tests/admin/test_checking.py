@@ -36,7 +36,7 @@ def test_it_tells_what_does_not_hold_and_where(client: Client, project: Project,
 
     text = client.post(CHECK).content.decode()
 
-    assert "E5 violated: a run that ended has exactly one event" in text
+    assert "E5 violated: a run that ended has exactly one final event" in text
     assert str(bad.pk) in text
     assert str(good.pk) not in text
     assert AuditEntry.objects.count() == before

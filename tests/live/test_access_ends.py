@@ -51,8 +51,8 @@ AT_ONCE_S = 2.0
 @pytest.fixture
 def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a message ends a stream; put it before the fixture that makes the server's hub."""
-    assert access_watch.LOOK_S == 3
-    monkeypatch.setattr(access_watch, "LOOK_S", NEVER_S)
+    assert access_watch.CHECK_INTERVAL_S == 3
+    monkeypatch.setattr(access_watch, "CHECK_INTERVAL_S", NEVER_S)
 
 
 def revoked(follower: Follower) -> bool:
@@ -263,7 +263,7 @@ def test_what_nobody_announces_is_found_by_looking(
     lose_it: Callable[[StreamedRun], None], monkeypatch: pytest.MonkeyPatch, streamed: StreamedRun
 ) -> None:
     """Also what is announced where no Redis carries it: another process revokes, beside a site on SQLite."""
-    monkeypatch.setattr(access_watch, "LOOK_S", 0.2)
+    monkeypatch.setattr(access_watch, "CHECK_INTERVAL_S", 0.2)
     stream = streamed.open(pause_s=0.1)
     begun(stream)
     lose_it(streamed)
@@ -281,19 +281,19 @@ def test_a_look_costs_the_same_for_many(transactional_db: None) -> None:
     permits |= {Permit(principal_for_key(key), project.pk) for key in made}
     foreign = {Permit(principal_for_user(people[0]), other.pk, session_of(people[0]))}
     with CaptureQueriesContext(connection) as queries:
-        assert access.ended(permits | foreign) == foreign
+        assert access.revoked(permits | foreign) == foreign
 
     assert len(queries) <= 5
     User.objects.filter(pk=people[1].pk).update(is_active=False)
     Session.objects.filter(pk=next(p.session_key for p in permits if p.principal.user_id == people[2].pk)).delete()
     ApiKey.objects.filter(pk=made[0].pk).update(expires_at=timezone.now())
-    lost = {one.principal.user_id or one.principal.key_id for one in access.ended(permits)}
+    lost = {one.principal.user_id or one.principal.key_id for one in access.revoked(permits)}
     assert lost == {people[1].pk, people[2].pk, made[0].pk}
 
 
 def test_looks_keep_their_pace_however_long_one_takes(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one begins when it is due, not so long after the last one's end."""
-    monkeypatch.setattr(access_watch, "LOOK_S", 0.5)
+    monkeypatch.setattr(access_watch, "CHECK_INTERVAL_S", 0.5)
     began: list[float] = []
 
     def slow_look(permits: Any) -> set[Permit]:
@@ -301,7 +301,7 @@ def test_looks_keep_their_pace_however_long_one_takes(transactional_db: None, mo
         time.sleep(0.4)
         return set()
 
-    monkeypatch.setattr(access, "ended", slow_look)
+    monkeypatch.setattr(access, "revoked", slow_look)
     watch = AccessWatch(lambda permits: None)
     try:
         watch.add(Permit(SYSTEM, make_project().pk))

@@ -11,13 +11,13 @@ from tests.support.live.streamed_run import StreamedRun
 from tests.support.waiting import eventually
 from tests.support.web.event_stream import Follower
 from tests.support.web.stream_clients import heard
-from timeline.maintenance import open_door
+from timeline.maintenance import allow_changes
 from timeline.models import Event, Log
 
 
 def rewind(streamed: StreamedRun, to: int) -> None:
     """As after a restore of a backup that was made at seq `to`."""
-    with open_door("test: a restored backup"):
+    with allow_changes("test: a restored backup"):
         Event.objects.filter(log=streamed.run.pk, seq__gt=to).delete()
         Log.objects.filter(pk=streamed.run.pk).update(last_seq=to)
 
@@ -62,7 +62,7 @@ def test_a_page_is_told_to_load_anew(streamed: StreamedRun) -> None:
 @pytest.mark.breaks_invariants("events are taken out of the log")
 def test_what_is_gone_after_the_cursor_is_not_passed_over(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
-    with open_door("test: a part of the log is gone"):
+    with allow_changes("test: a part of the log is gone"):
         Event.objects.filter(log=streamed.run.pk, seq__in=[4, 5]).delete()
     reader = streamed.open("?afterSeq=3", pause_s=60)
     eventually(lambda: resets(reader), within_s=5, why="the reader is told")

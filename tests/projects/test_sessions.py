@@ -92,9 +92,9 @@ def test_what_others_wrote_into_it_meanwhile_stays(client: Client, clock: time_m
 def test_an_open_stream_ends_with_it(client: Client, person: User, clock: time_machine.Traveller) -> None:
     project = person.memberships.get().project_id
     permit = Permit(principal_for_user(person), project, client.session.session_key)
-    assert access.ended({permit}) == set()
+    assert access.revoked({permit}) == set()
     clock.shift(timedelta(hours=12, seconds=1))
-    assert access.ended({permit}) == {permit}
+    assert access.revoked({permit}) == {permit}
 
 
 def test_a_key_has_no_session(db: None) -> None:

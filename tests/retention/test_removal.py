@@ -325,5 +325,5 @@ def test_what_was_told_of_a_run_goes_with_it(project: Project, agent: Agent) -> 
 
     assert cells_with(CANARY) == []
     assert list(Notification.objects.all()) == [others]
-    assert done.rows[retention.NEWS] == foreseen.rows[retention.NEWS] == 1
-    assert Tombstone.objects.get(pk=run.pk).rows[retention.NEWS] == 1
+    assert done.rows[retention.NOTIFICATIONS] == foreseen.rows[retention.NOTIFICATIONS] == 1
+    assert Tombstone.objects.get(pk=run.pk).rows[retention.NOTIFICATIONS] == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runs.actions import agent_definitions
-from runs.agents.budgets import Budget, InvalidBudget, of_day, of_run, running_out, used_up, words
+from runs.agents.budgets import Budget, InvalidBudget, day_limits, describe, exhausted, nearly_exhausted, run_limits
 from runs.errors import InvalidAgent
 from tests.support.factories import make_agent, make_project, make_run
 
@@ -26,7 +26,7 @@ from tests.support.factories import make_agent, make_project, make_run
     ],
 )
 def test_what_an_agent_may_say(settings: dict[str, Any], expected: dict[Budget, Decimal]) -> None:
-    assert of_run(settings) == expected
+    assert run_limits(settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_what_an_agent_may_say(settings: dict[str, Any], expected: dict[Budget, 
 )
 def test_what_no_agent_may_say(given: Any, why: str) -> None:
     with pytest.raises(InvalidBudget, match=why):
-        of_run({"budgets": given})
+        run_limits({"budgets": given})
 
 
 def test_a_project_has_budgets_of_its_own() -> None:
-    assert of_day({"budgets": {"tokens_per_day": 5}}) == {Budget.TOKENS_PER_DAY: Decimal(5)}
+    assert day_limits({"budgets": {"tokens_per_day": 5}}) == {Budget.TOKENS_PER_DAY: Decimal(5)}
     with pytest.raises(InvalidBudget, match="'tokens'"):
-        of_day({"budgets": {"tokens": 5}})
+        day_limits({"budgets": {"tokens": 5}})
     with pytest.raises(InvalidBudget, match="must be an object"):
-        of_day([])
+        day_limits([])
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_a_project_has_budgets_of_its_own() -> None:
 def test_it_runs_out_from_80_percent_on_and_is_used_up_at_its_limit(used: str, near: bool, over: bool) -> None:
     limits, amounts = {Budget.COST: Decimal(100)}, {Budget.COST: Decimal(used), Budget.TOKENS: Decimal(10**9)}
 
-    assert running_out(limits, amounts) == [Budget.COST] * near
-    assert used_up(limits, amounts) == [Budget.COST] * over
+    assert nearly_exhausted(limits, amounts) == [Budget.COST] * near
+    assert exhausted(limits, amounts) == [Budget.COST] * over
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_it_runs_out_from_80_percent_on_and_is_used_up_at_its_limit(used: str, n
     ],
 )
 def test_it_is_said_in_words(budget: Budget, used: str, limit: str, expected: str) -> None:
-    assert words(budget, Decimal(used), Decimal(limit)) == expected
+    assert describe(budget, Decimal(used), Decimal(limit)) == expected
 
 
 @pytest.mark.django_db

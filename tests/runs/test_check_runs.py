@@ -24,7 +24,7 @@ from runs.upkeep import replay_check
 from runs.upkeep.replay_check import Mismatch, differences, frame_of
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_project, make_run
-from timeline.maintenance import open_door
+from timeline.maintenance import allow_changes
 from timeline.models import Event
 
 FIXTURE = "claude-code-7e"
@@ -161,7 +161,7 @@ def without_a_command(run: AgentRun) -> None:
 
 
 def change(run: AgentRun, what: str, where: str) -> None:
-    with open_door("a test spoils the log"), connection.cursor() as cursor:
+    with allow_changes("a test spoils the log"), connection.cursor() as cursor:
         pk = AgentRun._meta.pk.get_db_prep_value(run.pk, connection)
         cursor.execute(f"UPDATE agent_run_events SET {what} WHERE log_id = %s AND {where}", [pk])
         assert cursor.rowcount

@@ -36,7 +36,7 @@ def context(**settings: Any) -> ToolContext:
 
 
 def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None, **settings: Any) -> CommandVerdict:
-    return policy_commands.ask(run, CommandInput(context(**settings), "on_idle", answer), watch)
+    return policy_commands.execute(run, CommandInput(context(**settings), "on_idle", answer), watch)
 
 
 def python(code: str) -> str:
@@ -95,7 +95,7 @@ def test_the_end_of_what_it_says_is_kept() -> None:
 
     assert verdict.output.startswith("…a")
     assert verdict.output.endswith("a\nthe last line")
-    assert len(verdict.output) <= policy_commands.TAIL + 1
+    assert len(verdict.output) <= policy_commands.MAX_OUTPUT_BYTES + 1
 
 
 def test_bytes_that_are_no_text_are_kept_readable() -> None:
@@ -111,7 +111,7 @@ def test_one_that_does_not_end_is_ended_with_all_it_started(settings: Settings, 
 
     verdict = ask(python(code))
 
-    assert (verdict.passed, verdict.why) == (False, "no answer within 1 s")
+    assert (verdict.passed, verdict.reason) == (False, "no answer within 1 s")
     assert gone(int(child.read_text()))
 
 
@@ -145,7 +145,7 @@ def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
     [
         ("rm -rf /", "refused: 'rm' is neither a tool"),
         ("/usr/bin/true", "refused: '/usr/bin/true' is neither a tool"),
-        ("/no/such/program", "there is no program"),
+        ("/no/such/program", "the program '/no/such/program' was not found"),
         ("ask_user", "refused: the tool 'ask_user' waits"),
     ],
 )
@@ -154,7 +154,7 @@ def test_what_is_no_gate_does_not_pass(run: str, why: str) -> None:
     verdict = ask(run)
 
     assert not verdict.passed
-    assert why in verdict.why
+    assert why in verdict.reason
 
 
 def test_a_tool_decides(tmp_path: Path) -> None:
@@ -162,5 +162,5 @@ def test_a_tool_decides(tmp_path: Path) -> None:
 
     assert ask('read_file {"path": "ready"}', root=str(tmp_path)) == CommandVerdict(True, "the tool succeeded", "yes")
     assert not ask('read_file {"path": "gone"}', root=str(tmp_path)).passed
-    assert ask("read_file", root=str(tmp_path)).why == "the tool answered with an error"
-    assert ask('http_fetch {"url": "https://example.org"}').why == "the tool failed"
+    assert ask("read_file", root=str(tmp_path)).reason == "the tool returned an error"
+    assert ask('http_fetch {"url": "https://example.org"}').reason == "the tool failed"

@@ -100,7 +100,7 @@ def test_spans(text: Any, seconds: float) -> None:
     "text", ["", " ", "s", "-1s", "1y", "5 apples", "1e3", "１s", "0x10", "1,5s", None, True, [1], -1]
 )
 def test_what_is_no_span(text: Any) -> None:
-    with pytest.raises(ValueError, match="span"):
+    with pytest.raises(ValueError, match="duration"):
         seconds_of(text)
 
 
@@ -142,7 +142,7 @@ def test_nothing_said_is_no_policy() -> None:
     policies = parse({})
 
     assert (policies.on_unknown_tool, policies.on_crash) == (OnUnknownTool.WAIT, OnCrash.ROLL_FORWARD)
-    assert [decide(policies, trigger, made=0) for trigger in Trigger] == [None] * 4
+    assert [decide(policies, trigger, attempts_made=0) for trigger in Trigger] == [None] * 4
 
 
 def test_the_first_rule_that_fits_decides() -> None:
@@ -150,10 +150,10 @@ def test_the_first_rule_that_fits_decides() -> None:
         {"on_error": [{"match": "rate_limited", "action": "resume", "cooldown": "60s", "attempts": 2}, "escalate"]}
     )
 
-    limited = decide(policies, Trigger.ON_ERROR, made=0, kind=ErrorKind.RATE_LIMITED)
+    limited = decide(policies, Trigger.ON_ERROR, attempts_made=0, kind=ErrorKind.RATE_LIMITED)
     assert limited is not None
     assert (limited.rule.action, limited.rule.cooldown_s, limited.exhausted) == (PolicyAction.RESUME, 60.0, False)
-    other = decide(policies, Trigger.ON_ERROR, made=0, kind=ErrorKind.UNAUTHORIZED)
+    other = decide(policies, Trigger.ON_ERROR, attempts_made=0, kind=ErrorKind.UNAUTHORIZED)
     assert other is not None
     assert other.rule.action is PolicyAction.ESCALATE
 
@@ -212,14 +212,16 @@ def test_endless_attempts_come_slower_and_slower(made: int, least: float) -> Non
 
 def test_exhausted_attempts_escalate() -> None:
     policies = parse({"on_error": {"action": "resume", "attempts": 2, "message": "Try again."}})
-    verdicts = [decide(policies, Trigger.ON_ERROR, made=made) for made in range(4)]
+    verdicts = [decide(policies, Trigger.ON_ERROR, attempts_made=made) for made in range(4)]
 
     assert [verdict.rule.action for verdict in verdicts if verdict] == ["resume", "resume", "escalate", "escalate"]
     assert [verdict.exhausted for verdict in verdicts if verdict] == [False, False, True, True]
 
 
 def test_forever_is_never_exhausted() -> None:
-    verdict = decide(parse({"on_dead": {"action": "resume", "attempts": "forever"}}), Trigger.ON_DEAD, made=10_000)
+    verdict = decide(
+        parse({"on_dead": {"action": "resume", "attempts": "forever"}}), Trigger.ON_DEAD, attempts_made=10_000
+    )
 
     assert verdict is not None
     assert (verdict.rule.action, verdict.exhausted) == (PolicyAction.RESUME, False)

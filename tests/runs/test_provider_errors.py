@@ -10,7 +10,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import infer_model
 
-from runs.providers.error_messages import SENTENCES, CallFailure, sentence, words_of
+from runs.providers.error_messages import TEXTS, CallFailure, describe, message_of
 from runs.providers.retries import Failure, classify
 from runs.queries.masking import without_own_secrets
 
@@ -41,7 +41,7 @@ def test_without_a_key_it_says_which_variable_is_missing_and_where_to_set_it(
     failure = failing_to_load(model)
 
     assert (failure.error_type, failure.retryable, failure.resumable) == ("missing_key", False, True)
-    assert failure.message.startswith(f"{who} has no API key here: {variable} is not set.")
+    assert failure.message.startswith(f"{who} has no API key: {variable} is not set.")
     assert "in the environment of the workers" in failure.message
     assert not [word for word in JARGON if word in failure.message]
     assert "Provider(api_key" in failure.details
@@ -69,11 +69,11 @@ def test_the_dump_of_the_vendor_is_in_the_details_alone(status: int) -> None:
     assert f"status_code: {status}" in failure.details
 
 
-@pytest.mark.parametrize("kind", SENTENCES)
+@pytest.mark.parametrize("kind", TEXTS)
 def test_every_sentence_is_whole(kind: str) -> None:
     """With and without facts; two sentences at most, each with an end."""
     for facts in (CallFailure(), CallFailure("openai:gpt-5", 418, "Some words"), CallFailure("scripted-model")):
-        text = sentence(kind, facts)
+        text = describe(kind, facts)
         assert "{" not in text
         assert "None" not in text
         assert text.endswith(".")
@@ -93,7 +93,7 @@ def test_every_sentence_is_whole(kind: str) -> None:
     ],
 )
 def test_the_words_of_a_vendor(body: Any, words: str) -> None:
-    assert words_of(body) == words
+    assert message_of(body) == words
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2", "httpcore", "openai._base_client", "anthropic._base_client"])

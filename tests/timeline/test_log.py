@@ -15,7 +15,7 @@ from timeline.events import InvalidPayload, UnknownEventType
 from timeline.events.message import MessageAdded
 from timeline.events.run import RunPhase
 from timeline.log import Appended, Entry
-from timeline.maintenance import open_door
+from timeline.maintenance import allow_changes
 from timeline.models import Event, Log, Phase, Source
 
 pytestmark = pytest.mark.django_db
@@ -207,7 +207,7 @@ def test_events_cannot_be_changed(change: str) -> None:
     act = (lambda: events.update(type="x.forged")) if change == "update" else events.delete
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
         act()
-    with open_door("test"):
+    with allow_changes("test"):
         act()
     assert events.filter(type="run.phase").count() == 0
 
@@ -215,7 +215,7 @@ def test_events_cannot_be_changed(change: str) -> None:
 def test_the_door_closes_behind_the_transaction() -> None:
     ledger = make_log()
     append(ledger, note(), note())
-    with open_door("test"):
+    with allow_changes("test"):
         Event.objects.filter(log=ledger, seq=2).delete()
     if connection.vendor == "postgresql":
         # The local setting ends with the transaction, which the test itself holds open here.

@@ -80,7 +80,7 @@ def streamed(text: str, sizes: list[int], redactor: Redactor = DEFAULT) -> tuple
         size = sizes[turn % len(sizes)]
         given += stream.feed(text[at : at + size])
         at, turn = at + size, turn + 1
-    return given + stream.flush(), stream.found
+    return given + stream.flush(), stream.changes
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -121,7 +121,7 @@ def test_a_secret_leaves_when_its_end_is_seen() -> None:
     assert stream.feed(' password = "hun') == ' password = "'
     assert stream.feed("ter2") == ""
     assert stream.flush() == DEFAULT.clean_text('password = "hunter2')[0][len('password = "') :]
-    assert (stream.flush(), stream.found) == ("", {"redacted"})
+    assert (stream.flush(), stream.changes) == ("", {"redacted"})
 
 
 def test_a_stream_catches_a_registered_secret_longer_than_all_others() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.support.factories import drive, make_agent, make_run
 from timeline import log
 from timeline.events import EVENT_TYPES
-from timeline.replay import CallSeen, Frame, MessageSeen, TurnOpen, advance, fold
+from timeline.replay import Frame, MessageState, OpenTurn, ToolCallState, advance, fold
 
 CALL, MESSAGE = uuid4(), uuid4()
 
@@ -78,7 +78,7 @@ def test_it_keeps_messages_in_order() -> None:
         Said("message.added", {"role": "assistant", "position": 2}, step=1, ref_id=MESSAGE),
     )
 
-    assert frame.messages == [MessageSeen(1, "user", None, 1), MessageSeen(2, "assistant", MESSAGE, 1)]
+    assert frame.messages == [MessageState(1, "user", None, 1), MessageState(2, "assistant", MESSAGE, 1)]
     assert (frame.step, frame.turns) == (1, 1)
 
 
@@ -99,15 +99,15 @@ def test_it_follows_a_tool_call() -> None:
     end = Said("tool.end", {"call_id": "c", "tool_name": "read", "status": "error"}, step=1, ref_id=CALL)
 
     frame = told(start)
-    assert frame.calls == {CALL: CallSeen(CALL, "c", "read", "running", 1, starts=1)}
+    assert frame.calls == {CALL: ToolCallState(CALL, "c", "read", "running", 1, starts=1)}
     frame = told(start, start, end)
-    assert frame.calls == {CALL: CallSeen(CALL, "c", "read", "error", 1, starts=2)}
+    assert frame.calls == {CALL: ToolCallState(CALL, "c", "read", "error", 1, starts=2)}
 
 
 def test_a_call_that_never_started_only_ends() -> None:
     frame = told(Said("tool.end", {"call_id": "c", "tool_name": "read", "status": "denied"}, step=1, ref_id=CALL))
 
-    assert frame.calls[CALL] == CallSeen(CALL, "c", "read", "denied", 1, starts=0)
+    assert frame.calls[CALL] == ToolCallState(CALL, "c", "read", "denied", 1, starts=0)
 
 
 def test_waiting_for_an_unknown_tool_makes_the_running_call_unknown() -> None:
@@ -157,7 +157,7 @@ def test_nobody_takes_an_unpriced_run_for_free() -> None:
 def test_it_knows_the_open_turn(end: str) -> None:
     start = Said("llm.turn.start", {"attempt": 2}, step=4)
 
-    assert told(CREATED, start).open_turn == TurnOpen(step=4, attempt=2, since=2)
+    assert told(CREATED, start).open_turn == OpenTurn(step=4, attempt=2, since=2)
     assert told(start, Said(end, {"attempt": 2}, step=4)).open_turn is None
 
 

@@ -1,7 +1,6 @@
-"""The doorbell on the event loop: wakes whoever waits for a channel, rung in this process or over Redis.
+"""Delivers change notifications, from this process and from Redis, to listeners on the event loop.
 
-A ring is a hint; one that is lost costs a second,
-because the hub looks into the table by itself.
+Notifications are hints. A lost one delays a stream by at most one second, because the hub also polls the database.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 
 
 class ChannelManager(DefaultChannelManager):  # type: ignore[misc]
-    """django-eventstream's own view is not routed; if somebody routes it, it gives away nothing."""
+    """Denies all access through django-eventstream's own view, which is not routed."""
 
     def can_read_channel(self, user: object, channel: str) -> bool:
         return False
 
     def is_channel_reliable(self, channel: str) -> bool:
-        return False  # nothing is stored: the table is the truth
+        return False  # events are stored in the database, not by django-eventstream
 
 
 class Bus:
-    """One per event loop. `listen` and `leave` are called on the loop; rings may come from any thread."""
+    """The notifications of one event loop. `listen` and `leave` run on the loop; notifications come from any thread."""
 
     def __init__(self, woken: Callable[[], None], rights_changed: Callable[[str], None]) -> None:
-        #: Called on the loop after each (re)connection to Redis: what was rung before it was not heard.
+        #: Called on the loop after each (re)connection to Redis, because notifications may have been missed.
         self._woken = woken
-        #: Called with each user or key that another process rang about.
+        #: Called with the user or API key whose permissions another process changed.
         self._rights_changed = rights_changed
         self._wanted: Counter[str] = Counter()
         self._pubsub: redis.client.PubSub | None = None
@@ -50,19 +49,20 @@ class Bus:
         self._task = asyncio.create_task(self._supervise(settings.REDIS_URL)) if settings.REDIS_URL else None
 
     async def listen(self, channel: str) -> Listener:
-        """A listener whose `aevent` is set by each ring of `channel` from now on."""
+        """Return a listener whose `aevent` is set by each notification of `channel`."""
         listener = Listener()
         listener.assign_loop()
         listener.channels = {channel}
         get_listener_manager().add_listener(listener)
         self._wanted[channel] += 1
         if self._wanted[channel] == 1 and self._pubsub is not None:
-            # A failure here is the connection's, whose supervisor subscribes to everything again.
+            # On a connection error, the supervisor reconnects and subscribes to all channels again.
             with contextlib.suppress(redis.RedisError, OSError):
                 await self._pubsub.subscribe(notify.PREFIX + channel)
         return listener
 
     async def leave(self, listener: Listener) -> None:
+        """Remove a listener."""
         get_listener_manager().remove_listener(listener)
         for channel in listener.channels:
             self._wanted[channel] -= 1
@@ -73,13 +73,14 @@ class Bus:
                         await self._pubsub.unsubscribe(notify.PREFIX + channel)
 
     async def close(self) -> None:
+        """Disconnect from Redis and stop all notifications."""
         self._stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _supervise(self, url: str) -> None:
-        """Listen to Redis for ever; while it is away, the hub's polling carries on alone."""
+        """Listen to Redis and reconnect as needed. Without a connection, the hub only polls."""
         pause, down = FIRST_PAUSE_S, False
         while True:
             try:
@@ -87,9 +88,12 @@ class Bus:
                     await self._subscribe(pubsub)
                     pause, down = FIRST_PAUSE_S, False
                     await self._hear(pubsub)
-            except Exception as error:  # a supervisor that ended would leave every reader to the slow look
+            except Exception as error:  # if the supervisor ended, streams would depend on polling alone
                 if not down:
-                    log.warning("live: Redis does not answer (%s); looking once a second", type(error).__name__)
+                    log.warning(
+                        "live: Redis at REDIS_URL does not answer (%s); polling the database every second",
+                        type(error).__name__,
+                    )
                 down = True
             finally:
                 self._pubsub = None
@@ -118,7 +122,7 @@ def _connected(url: str) -> redis.Redis:
 
 
 def _pass_on(channel: str, value: str) -> None:
-    """To the listeners of this process: called for every append in it, so a channel nobody reads costs one look."""
+    """Notify the listeners of this process. Called for every append, so channels without listeners return at once."""
     manager = get_listener_manager()
     if channel not in manager.listeners_by_channel:
         return

@@ -1,4 +1,4 @@
-"""One open stream: what it is sent, in which order, and when it ends. The table decides; rings only wake it."""
+"""The clients of streams: the frames that they are sent, heartbeats, and the end of a stream."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ from django_eventstream.utils import sse_encode_event
 
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor
-from timeline.live.log_reader import Reading
+from timeline.live.log_reader import LogReader
 from timeline.live.rendering import Item
 from timeline.live.response import LogStream
 from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Topic, Track
 
 log = logging.getLogger(__name__)
 HEARTBEAT_S = 15.0
-#: A deployment must not wait for streams: each ends after this long and is opened again, not all at once.
+#: A stream ends after 80 to 100 % of this time and is reopened by the client, so that deployments need not wait.
 MAX_AGE_S = 600.0
-#: A client that takes nothing for this long is let go; it comes back with its cursor.
+#: A client that receives nothing for this long is disconnected. It reconnects with its cursor.
 SLOW_S = 15.0
-#: A client that may not read any more is cut off after this long, also where it takes nothing of what it was sent.
+#: A client whose access was revoked is disconnected after this long, even if it receives nothing.
 LINGER_S = 1.0
-#: Milliseconds between which a browser waits before it comes back: jitter against a storm after a restart.
+#: The range of a browser's reconnection delay in milliseconds, to spread reconnections after a restart.
 RETRY_MS = (1000, 5000)
 
 
 class Feed(Protocol):
-    """Where a client's bytes come from."""
+    """The source of a client's frames."""
 
     @property
     def topic(self) -> Topic: ...
 
     async def take(self) -> bytes:
-        """What is new for this client; empty where there is nothing yet."""
+        """Return the next frame, or nothing if there is no news."""
 
     @property
     def over(self) -> bytes | None:
-        """The last words, once everything was said; they may be none."""
+        """The last frame, possibly empty, if the stream is complete. Otherwise None."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the feed."""
 
 
 class Client:
-    """A stream and its clock: heartbeat, age, and the reasons for which it is ended from outside."""
+    """An open stream, with its heartbeat, its age and the conditions that end it."""
 
     def __init__(self, feed: Feed, permit: Permit) -> None:
         self.feed = feed
@@ -59,26 +60,28 @@ class Client:
         now = time.monotonic()
         self.beat_at = now + HEARTBEAT_S
         self.ends_at = now + MAX_AGE_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
-        #: Since when the connection has taken nothing of what it was given; None where it has.
+        #: The time since which a send is blocked, or None.
         self.sending_since: float | None = None
 
     def due(self, now: float) -> bool:
-        """Whether it has to be woken though its topic has no news."""
+        """Return whether the client has to be woken without news of its topic."""
         return now >= self.beat_at or now >= self.ends_at or self.draining or self.revoked_at is not None
 
     def revoke(self) -> None:
-        """Its reader may not read any more."""
+        """End the stream because its reader lost access."""
         if self.revoked_at is None:
             self.revoked_at = time.monotonic()
 
     def lingers(self, now: float) -> bool:
+        """Return whether the stream is still open `LINGER_S` after access was revoked."""
         return self.revoked_at is not None and now - self.revoked_at > LINGER_S
 
     def stuck(self, now: float) -> bool:
+        """Return whether a send has been blocked for more than `SLOW_S`."""
         return self.sending_since is not None and now - self.sending_since > SLOW_S
 
     async def frames(self) -> AsyncIterator[bytes]:
-        """Everything to be sent. Ends quietly: whoever reads comes back with its cursor."""
+        """Yield everything to send. The client reconnects with its cursor after the end."""
         yield b"retry: %d\n\n" % random.randint(*RETRY_MS)  # noqa: S311 - spreads load, guards nothing
         while True:
             if self.revoked_at is not None:
@@ -103,7 +106,7 @@ class Client:
                 await self.feed.topic.wait()
 
     async def _take(self) -> bytes | None:
-        """None where the database did not answer: the stream stays open and asks again."""
+        """Return the next frame, or None after a database error. The stream stays open."""
         try:
             return await self.feed.take()
         except Error as error:
@@ -113,26 +116,28 @@ class Client:
 
 
 class LogFeed:
-    """A log from a cursor on: out of the topic's memory where that reaches back far enough, else out of the table."""
+    """The events of a log after a cursor, from the topic's buffer or, if it does not reach back far enough, from the
+    database."""
 
-    def __init__(self, stream: LogStream, topic: LogTopic, reading: Reading) -> None:
+    def __init__(self, stream: LogStream, topic: LogTopic, reader: LogReader) -> None:
         self.topic = topic
         self.cursor = stream.cursor.seq
         self._rendering = stream.rendering
-        self._reading = reading
+        self._reader = reader
         self._track: Track = topic.follow(stream.rendering)
         self._rewinds = topic.rewinds
         self._ended = stream.ended
         self._last_seq = stream.last_seq
         behind = stream.last_seq - self.cursor
-        #: The cursor is not of this log as it is, or too far back to be replayed.
+        #: Whether the cursor is invalid for this log, for example after a restore.
         self._lost = behind < 0 or not stream.cursor.of(topic.incarnation)
         self._too_far = self._rendering.max_behind is not None and behind > self._rendering.max_behind
         self._sent_away = False
-        #: What was read for this client alone and not sent yet.
+        #: Events that were read for this client and not sent yet.
         self._page: list[Item] = []
 
     async def take(self) -> bytes:
+        """Return the next frame of events."""
         if self._sent_away or self.topic.gone:
             return b""
         if self._lost or self._too_far or self._rewinds != self.topic.rewinds:
@@ -142,9 +147,9 @@ class LogFeed:
             return frame
         if not self._page:
             log_id, renderings = self.topic.log_id, [self._rendering]
-            [self._page] = await self._reading.page(log_id, self.cursor, renderings, self.topic.incarnation)
+            [self._page] = await self._reader.page(log_id, self.cursor, renderings, self.topic.incarnation)
             if not self._page or self._page[0].seq != self.cursor + 1:
-                # What should follow is not there: the log was cut. Say so; silence would look like a quiet run.
+                # The next events are missing, so the log was truncated. Reset the client.
                 self._page, self.topic.gone = [], True
                 return b""
             self._ended = self._ended or any(item.terminal for item in self._page)
@@ -155,36 +160,37 @@ class LogFeed:
 
     @property
     def over(self) -> bytes | None:
+        """The event `end` after the last event of an ended log, or `stream-reset` for a deleted log."""
         if self._sent_away:
             return b""
         if self.topic.gone:
-            return self._told_to_reset()
+            return self._reset_event()
         caught_up = self.cursor >= max(self._last_seq, self.topic.position)
         if caught_up and (self._ended or self.topic.ended):
             return _event("end", "", StreamCursor(self.cursor, self.topic.incarnation))
         return None
 
     def close(self) -> None:
+        """Stop following the log."""
         self.topic.unfollow(self._track)
 
     def _reset(self) -> bytes:
-        """Say that what the client has is not this log's. A program is then sent everything from the first event;
-        a page loads itself anew."""
-        told = self._told_to_reset()
+        """Return the event `stream-reset`. API clients then receive all events from the first; a page reloads."""
+        reset = self._reset_event()
         self._lost = self._too_far = False
         self._sent_away = self._rendering.max_behind is not None
         self._page = []
         self._rewinds, self.cursor, self._last_seq = self.topic.rewinds, 0, 0
-        return told
+        return reset
 
-    def _told_to_reset(self) -> bytes:
+    def _reset_event(self) -> bytes:
         rewound = self._rewinds != self.topic.rewinds
         head = self.topic.position if rewound else max(self._last_seq, self.topic.position)
         return _event("stream-reset", json.dumps({"last_seq": head}), StreamCursor())
 
 
 class ProjectFeed:
-    """The runs of a project that moved since the stream was opened."""
+    """The IDs of a project's runs that changed since the stream was opened."""
 
     over = None
 
@@ -193,12 +199,13 @@ class ProjectFeed:
         self._position = topic.position
 
     async def take(self) -> bytes:
-        moved = self.topic.after(self._position)
+        """Return one event `run` for each changed run."""
+        run_ids = self.topic.after(self._position)
         self._position = self.topic.position
-        return b"".join(_event("run", run_id) for run_id in moved)
+        return b"".join(_event("run", run_id) for run_id in run_ids)
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing: the feed holds no resources."""
 
 
 def _event(name: str, data: str, cursor: StreamCursor | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""Where a reader of a log stands: the cursor that a browser or an API client brings back."""
+"""The cursor of a log stream, which browsers and API clients send to continue."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from django.http import HttpRequest
 
-#: "412", or "412.217123456" after the database was restored: the number of its incarnation.
+#: "412", or after a restore of the database "412.217123456" with the number of the incarnation.
 PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,10}))?", re.ASCII)
 
 
 class InvalidStreamCursor(Exception):
-    """What was sent as a cursor is none."""
+    """The cursor of a request is invalid."""
 
     status = 400
 
@@ -23,7 +23,7 @@ class InvalidStreamCursor(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamCursor:
-    """The last event that a reader has, and the incarnation of the database that it was read from."""
+    """The sequence number of the last event that a reader has, and the incarnation of the database."""
 
     seq: int = 0
     incarnation: int = 0
@@ -32,12 +32,16 @@ class StreamCursor:
         return f"{self.seq}.{self.incarnation}" if self.incarnation else str(self.seq)
 
     def of(self, incarnation: int) -> bool:
-        """Whether it can be gone on from in this incarnation; the beginning is the same in all."""
+        """Return whether the cursor is valid in this incarnation. The start of a log is always valid."""
         return self.seq == 0 or self.incarnation == incarnation
 
 
 def cursor_of(request: HttpRequest) -> StreamCursor:
-    """`Last-Event-ID` wins over `?afterSeq=`: a browser that reconnects sends both, and only the header is fresh."""
+    """Return the cursor of a request. Raises `InvalidStreamCursor`.
+
+    `Last-Event-ID` takes precedence over `?afterSeq=`: a reconnecting browser sends both, and only the header is
+    current.
+    """
     header = request.headers.get("Last-Event-ID")
     if header:
         return _parsed(header, "invalid_last_event_id", "Last-Event-ID")
@@ -45,7 +49,7 @@ def cursor_of(request: HttpRequest) -> StreamCursor:
 
 
 def _parsed(text: str, code: str, where: str) -> StreamCursor:
-    found = PATTERN.fullmatch(text)
-    if found is None:
+    match = PATTERN.fullmatch(text)
+    if match is None:
         raise InvalidStreamCursor(code, where)
-    return StreamCursor(int(found[1]), int(found[2] or 0))
+    return StreamCursor(int(match[1]), int(match[2] or 0))

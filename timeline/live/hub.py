@@ -1,7 +1,4 @@
-"""All streams of this process: who is let in, what they follow, and the clock that looks after them.
-
-One per event loop; everything runs on it.
-"""
+"""All streams of this process: admission, topics and periodic maintenance. One hub per event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from timeline.access import Permit
 from timeline.live.access_watch import AccessWatch
 from timeline.live.bus import Bus
 from timeline.live.client import Client, Feed, LogFeed, ProjectFeed
-from timeline.live.log_reader import Reading
+from timeline.live.log_reader import LogReader
 from timeline.live.response import EventStreamResponse, LogStream, ProjectStream
 from timeline.live.topic import LogTopic, ProjectTopic, Topic
 from timeline.notify import log_channel, project_channel
@@ -31,7 +28,7 @@ READ_THREADS = 2
 
 
 class TooMany(Exception):
-    """No place for another stream: of this user, or in this process."""
+    """The limit of streams of the user or of this process is reached, or the process is shutting down."""
 
     def __init__(self, text: str, *, code: str, status: int) -> None:
         super().__init__(text)
@@ -39,23 +36,25 @@ class TooMany(Exception):
 
 
 class Hub:
+    """The streams of one event loop."""
+
     def __init__(self) -> None:
         self.clients: dict[Client, asyncio.Task[None]] = {}
         self.draining = False
         self._topics: dict[str, Topic] = {}
         self._by_actor: Counter[str] = Counter()
         self._opening = asyncio.Lock()
-        self._reading = Reading(READ_THREADS)
+        self._reader = LogReader(READ_THREADS)
         self._loop = asyncio.get_running_loop()
         self._watch = AccessWatch(self._on_ended)
-        self._bus = Bus(self._knock_everywhere, self._watch.changed)
+        self._bus = Bus(self._wake_all, self._watch.changed)
         self._clock = asyncio.create_task(_every(TICK_S, self._tick))
 
     @asynccontextmanager
     async def client(self, stream: EventStreamResponse) -> AsyncIterator[Client]:
-        """A place for one stream; raises `TooMany` where there is none."""
+        """Register a stream while the context is open. Raises `TooMany`."""
         actor = stream.permit.principal.actor
-        self._require_place(actor)
+        self._check_limits(actor)
         self._by_actor[actor] += 1
         try:
             feed = await self._feed(stream)
@@ -77,7 +76,7 @@ class Hub:
                 del self._by_actor[actor]
 
     def drain(self) -> None:
-        """End every stream at once, and let nobody in any more: the process is about to end."""
+        """End all streams and reject new ones, before the process ends."""
         self.draining = True
         for client in self.clients:
             client.draining = True
@@ -85,6 +84,7 @@ class Hub:
             topic.wake()
 
     async def close(self) -> None:
+        """End all streams and stop all tasks and threads."""
         self.drain()
         self._watch.close()
         tasks = [self._clock, *(t.task for t in self._topics.values() if t.task is not None)]
@@ -92,19 +92,21 @@ class Hub:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._bus.close()
-        self._reading.close()
+        self._reader.close()
 
-    def _require_place(self, actor: str) -> None:
+    def _check_limits(self, actor: str) -> None:
         if self.draining:
-            raise TooMany("this server process is ending; try again", code="server_ending", status=503)
+            raise TooMany("this server process is shutting down; try again", code="server_ending", status=503)
         if self._by_actor[actor] >= settings.AGENTOPS_STREAMS_PER_USER:
             limit = settings.AGENTOPS_STREAMS_PER_USER
-            raise TooMany(f"{actor} has {limit} streams open already", code="too_many_streams", status=429)
+            problem = f"{actor} already has {limit} open streams (AGENTOPS_STREAMS_PER_USER); close one"
+            raise TooMany(problem, code="too_many_streams", status=429)
         if self._by_actor.total() >= settings.AGENTOPS_STREAMS:
-            raise TooMany("this server process has no place for another stream", code="no_place", status=503)
+            problem = f"this server process has {settings.AGENTOPS_STREAMS} open streams (AGENTOPS_STREAMS); try again"
+            raise TooMany(problem, code="no_place", status=503)
 
     async def _feed(self, stream: EventStreamResponse) -> Feed:
-        # One at a time: two who come for the same log must find one topic.
+        # Serialised, so that two clients of the same log share one topic.
         async with self._opening:
             if isinstance(stream, ProjectStream):
                 project = await self._project_topic(stream.project_id)
@@ -113,31 +115,31 @@ class Hub:
             assert isinstance(stream, LogStream)
             topic = await self._log_topic(stream)
             topic.clients += 1
-            return LogFeed(stream, topic, self._reading)
+            return LogFeed(stream, topic, self._reader)
 
     async def _log_topic(self, stream: LogStream) -> LogTopic:
         log_id, last_seq, incarnation = stream.log_id, stream.last_seq, stream.incarnation
         channel = log_channel(log_id)
-        found = self._topics.get(channel)
-        if found is None:
-            # It begins where the view that let its first client in saw the log end, and looks from there.
+        topic = self._topics.get(channel)
+        if topic is None:
+            # It starts at the end of the log as seen by the first client's view, and reads from there.
             listener = await self._bus.listen(channel)
-            found = LogTopic(log_id, last_seq, listener, self._reading, incarnation=incarnation)
-            self._start(channel, found)
-            found.knock()
-        assert isinstance(found, LogTopic)
-        if found.incarnation != incarnation:
-            found.found(last_seq, asked_at=0, incarnation=incarnation)
-        return found
+            topic = LogTopic(log_id, last_seq, listener, self._reader, incarnation=incarnation)
+            self._start(channel, topic)
+            topic.wake_reader()
+        assert isinstance(topic, LogTopic)
+        if topic.incarnation != incarnation:
+            topic.update_head(last_seq, asked_at=0, incarnation=incarnation)
+        return topic
 
     async def _project_topic(self, project_id: UUID) -> ProjectTopic:
         channel = project_channel(project_id)
-        found = self._topics.get(channel)
-        if found is None:
-            found = ProjectTopic(await self._bus.listen(channel))
-            self._start(channel, found)
-        assert isinstance(found, ProjectTopic)
-        return found
+        topic = self._topics.get(channel)
+        if topic is None:
+            topic = ProjectTopic(await self._bus.listen(channel))
+            self._start(channel, topic)
+        assert isinstance(topic, ProjectTopic)
+        return topic
 
     def _start(self, channel: str, topic: LogTopic | ProjectTopic) -> None:
         self._topics[channel] = topic
@@ -154,18 +156,18 @@ class Hub:
                 topic.task.cancel()
             await self._bus.leave(topic.listener)
 
-    def _knock_everywhere(self) -> None:
-        self._watch.look()
+    def _wake_all(self) -> None:
+        self._watch.check_all()
         for topic in self._topics.values():
-            topic.knock()
+            topic.wake_reader()
 
     def _on_ended(self, permits: set[Permit]) -> None:
-        """On the watch's thread."""
-        with suppress(RuntimeError):  # the loop has ended, and all streams with it
+        """Revoke streams. Called on the thread of the access watch."""
+        with suppress(RuntimeError):  # the loop has ended, and so have all streams
             self._loop.call_soon_threadsafe(self._revoke, permits)
 
     def _revoke(self, permits: set[Permit]) -> None:
-        """End the streams of those who may not read any more."""
+        """End the streams with these permits."""
         for client in self.clients:
             if client.permit in permits:
                 client.revoke()
@@ -174,7 +176,7 @@ class Hub:
     # --- The clock -------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Find growth that no ring told of, wake who is due, let go who is stuck."""
+        """Poll for new events, wake clients that are due, and disconnect blocked ones."""
         now = time.monotonic()
         for client, task in list(self.clients.items()):
             if client.stuck(now) or client.lingers(now):
@@ -187,19 +189,19 @@ class Hub:
         asked = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
         if not asked:
             return
-        incarnation, heads = await self._reading.heads(list(asked))
+        incarnation, heads = await self._reader.heads(list(asked))
         for log_id, (topic, position) in asked.items():
-            topic.found(heads.get(log_id), asked_at=position, incarnation=incarnation)
+            topic.update_head(heads.get(log_id), asked_at=position, incarnation=incarnation)
 
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
-    """Never stops: a clock that stood still would be seen by nobody, and break what it stands for."""
+    """Call `act` periodically. Exceptions are logged, so that the task never ends."""
     while True:
         await asyncio.sleep(seconds)
         try:
             await act()
         except Error as error:
-            # Nothing can be read from a database that does not answer, so nothing is given away meanwhile.
-            log.warning("live: the database does not answer (%s)", type(error).__name__)
+            # Without the database, streams cannot read events either.
+            log.warning("live: the database does not answer (%s); trying again", type(error).__name__)
         except Exception:
-            log.exception("live: a clock of the streams failed")
+            log.exception("live: periodic maintenance of the streams failed; trying again")

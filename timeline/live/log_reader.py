@@ -1,4 +1,4 @@
-"""The few threads, and so the few connections, on which a process reads logs for its streams."""
+"""Reads logs for all streams of a process, on a fixed number of threads and database connections."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from timeline.live.rendering import Item, Rendering
 from timeline.models import Event, Log, Tombstone
 
 T = TypeVar("T")
-#: Events of one read.
+#: The number of events in one read.
 PAGE = 200
-#: A connection is kept from one read to the next where that comes so soon: taking one out of the pool, where it is
-#: tried first, and giving it back take longer than a read.
+#: How long an idle connection is kept: getting one from the pool and returning it takes longer than a read.
 KEPT_S = 0.25
 
 
-class Reading:
+class LogReader:
+    """A pool of reader threads."""
+
     def __init__(self, threads: int) -> None:
-        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._threads = threads
         for number in range(threads):
             threading.Thread(target=self._serve, name=f"stream-read_{number}", daemon=True).start()
@@ -36,57 +37,57 @@ class Reading:
     async def page(
         self, log_id: UUID, after: int, renderings: Sequence[Rendering], incarnation: int
     ) -> list[list[Item]]:
-        """The next events after `after`, once for each rendering."""
-        return await self._ask(lambda: _page(log_id, after, renderings, incarnation))
+        """Return the next events after seq `after`, rendered once for each rendering."""
+        return await self._submit(lambda: _page(log_id, after, renderings, incarnation))
 
     async def heads(self, log_ids: Sequence[UUID]) -> tuple[int, dict[UUID, int]]:
-        """The database's incarnation, and the newest seq of each log that there is."""
-        return await self._ask(lambda: (incarnations.current(), _heads(log_ids)))
+        """Return the incarnation of the database, and the last seq of each existing log."""
+        return await self._submit(lambda: (incarnations.current(), _heads(log_ids)))
 
     def close(self) -> None:
-        """Let the threads end when what was asked for is read; nobody waits for them."""
+        """Let the threads end after the pending reads. Does not wait for them."""
         for _ in range(self._threads):
-            self._asked.put(None)
+            self._requests.put(None)
 
-    async def _ask(self, read: Callable[[], T]) -> T:
+    async def _submit(self, read: Callable[[], T]) -> T:
         answer: Future[T] = Future()
-        self._asked.put((answer, read))
+        self._requests.put((answer, read))
         return await asyncio.wrap_future(answer)
 
     def _serve(self) -> None:
-        """One thread: read what is asked for, and give the connection back when nothing more is."""
+        """Execute reads on one thread, and return the connection to the pool when idle."""
         wait: float | None = None
         while True:
             try:
-                asked = self._asked.get(timeout=wait)
+                request = self._requests.get(timeout=wait)
             except queue.Empty:
                 connections.close_all()
                 wait = None
                 continue
-            if asked is None:
+            if request is None:
                 connections.close_all()
                 return
             wait = KEPT_S
-            _answer(*asked)
+            _answer(*request)
 
 
 def _answer(answer: Future[T], read: Callable[[], T]) -> None:
     if not answer.set_running_or_notify_cancel():
-        return  # whoever asked has left
+        return  # the client has disconnected
     try:
         answer.set_result(read())
     except Exception as error:
-        # Whatever is wrong with the connection, the next read has another.
+        # The connection may be broken: the next read gets another one.
         connections.close_all()
         answer.set_exception(error)
 
 
 def _page(log_id: UUID, after: int, renderings: Sequence[Rendering], incarnation: int) -> list[list[Item]]:
-    found: list[Event] = log.read(log_id, after=after, limit=PAGE)
-    return [rendering.items(log_id, found, incarnation) if found else [] for rendering in renderings]
+    events: list[Event] = log.read(log_id, after=after, limit=PAGE)
+    return [rendering.items(log_id, events, incarnation) if events else [] for rendering in renderings]
 
 
 def _heads(log_ids: Sequence[UUID]) -> dict[UUID, int]:
-    """Without those that are being removed: who reads one of them is told so before its rows go."""
+    """Return the last seq of each log, without logs that are being deleted, so that their streams end."""
     removed = Exists(Tombstone.objects.filter(pk=OuterRef("pk")))
     return dict(Log.objects.filter(~removed, pk__in=log_ids).values_list("pk", "last_seq"))

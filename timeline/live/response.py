@@ -1,4 +1,4 @@
-"""What a view answers to open a stream. It only says what is to be streamed; timeline.live.server does it."""
+"""The responses of views that open a stream. They describe the stream; timeline.live.server sends it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from timeline.live.cursor import StreamCursor
 from timeline.live.rendering import Rendering
 from timeline.models import Log
 
-#: Read by whoever asks a server that has threads only (WSGI): there a stream would occupy one for minutes.
+#: The body on a WSGI server, where a stream would occupy a thread for minutes.
 NOT_HERE = ": streams are served by the ASGI processes of this site; this is not one\n\n"
 
 
 class ForeignOrigin(Exception):
-    """A page of another site asks: it must not read with this browser's cookies."""
+    """The request comes from a page of another site, which must not use the browser's cookies."""
 
     code = "foreign_origin"
     status = 403
 
 
 class EventStreamResponse(HttpResponse):
-    """The base: headers that keep proxies from holding a stream back, and the permit that it lives by."""
+    """The base class: a permit, and headers that disable buffering in proxies."""
 
     def __init__(self, permit: Permit) -> None:
         super().__init__(NOT_HERE, content_type="text/event-stream; charset=utf-8")
@@ -34,7 +34,7 @@ class EventStreamResponse(HttpResponse):
 
 
 class LogStream(EventStreamResponse):
-    """The events of one log after a cursor, then those that come, until its terminal event."""
+    """A stream of the events of a log after a cursor, up to its final event."""
 
     def __init__(
         self, ledger: Log, cursor: StreamCursor, rendering: Rendering, permit: Permit, *, incarnation: int, ended: bool
@@ -43,15 +43,15 @@ class LogStream(EventStreamResponse):
         self.log_id: UUID = ledger.pk
         self.last_seq = ledger.last_seq
         self.cursor = cursor
-        #: Of the database, when the stream was asked for.
+        #: The incarnation of the database at the time of the request.
         self.incarnation = incarnation
         self.rendering = rendering
-        #: The log has its terminal event already.
+        #: Whether the log already has its final event.
         self.ended = ended
 
 
 class ProjectStream(EventStreamResponse):
-    """The ids of a project's runs as they are created or change their status; nothing is replayed."""
+    """A stream of the IDs of a project's runs that are created or change status. Nothing is replayed."""
 
     def __init__(self, project_id: UUID, permit: Permit) -> None:
         super().__init__(permit)
@@ -59,8 +59,11 @@ class ProjectStream(EventStreamResponse):
 
 
 def log_stream(ledger: Log, cursor: StreamCursor, rendering: Rendering, permit: Permit, *, ended: bool) -> HttpResponse:
-    """The answer for one reader. Whoever has everything of an ended log gets 204, by which an EventSource stops;
-    a merged rendering says `end` instead, because htmx opens a new EventSource after any other answer than 200."""
+    """Return the response for a stream of a log.
+
+    If the reader already has all events of an ended log, the status is 204, which stops an EventSource. A merged
+    rendering sends the event `end` instead, because htmx reconnects after any status other than 200.
+    """
     incarnation = incarnations.current()
     if ended and not rendering.merged and cursor == StreamCursor(ledger.last_seq, incarnation):
         return HttpResponse(status=204)
@@ -68,7 +71,7 @@ def log_stream(ledger: Log, cursor: StreamCursor, rendering: Rendering, permit: 
 
 
 def refuse_foreign(request: HttpRequest) -> None:
-    """Browsers send Origin with requests from other sites; without one it is the same site or no browser."""
+    """Raise `ForeignOrigin` if a browser sends the request from another site, which the Origin header shows."""
     origin = request.headers.get("Origin")
     if origin and origin != f"{request.scheme}://{request.get_host()}":
         raise ForeignOrigin("a stream cannot be opened from another site")

@@ -1,8 +1,8 @@
-"""The ASGI application around Django: it serves streams itself, and hands every other request on.
+"""The ASGI application around Django. It serves streams itself and passes all other requests to Django.
 
-A stream's view is an ordinary one: it runs with
-all middleware on one of a few threads and answers what is to be streamed; from then on no thread and no database
-connection belongs to the client. Under Django's own handler each open stream would occupy a thread.
+The view of a stream is an ordinary Django view that runs with all middleware on a thread and returns a description of
+the stream. After that, the client occupies neither a thread nor a database connection. Under Django's own ASGI
+handler each open stream would occupy a thread.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-#: How many requests for streams are let in at the same time; the others wait, a few milliseconds each.
-DOOR_THREADS = 2
+#: The number of stream requests whose views run at the same time.
+REQUEST_THREADS = 2
 RETRY_AFTER_S = 5
 
 
 class LiveServer:
-    """`LiveServer(django)` is what uvicorn runs: streams by path, lifespan, and Django for the rest."""
+    """The ASGI application: streams (paths that end in /stream), lifespan events, and Django for other requests."""
 
     def __init__(self, django: Application) -> None:
         self._django = django
-        self._door = Door()
+        self._handler = StreamRequestHandler()
         self._hub: Hub | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,29 +57,30 @@ class LiveServer:
             await self._django(scope, receive, send)
 
     def hub(self) -> Hub:
+        """Return the hub, creating it on first use."""
         if self._hub is None:
             self._hub = Hub()
         return self._hub
 
     def drain(self) -> None:
-        """End every stream, and begin no other: whoever ends the server calls it first, on the loop."""
+        """End all streams and reject new ones. Call it on the loop before the server shuts down."""
         if self._hub is not None:
             self._hub.drain()
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._door.ask(scope)
+        response = await self._handler.respond(scope)
         if not isinstance(response, EventStreamResponse):
-            await self._door.send_response(response, send)
+            await self._handler.send_response(response, send)
             return
         try:
             async with self.hub().client(response) as client:
                 await _begin(response, send)
                 await _converse(client, receive, send)
         except TooMany as refusal:
-            await self._door.send_response(_refused(refusal), send)
+            await self._handler.send_response(_refused(refusal), send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The lifespan protocol: streams end as soon as the process is told to, not after the server's grace."""
+        """Handle the lifespan protocol. Streams end on the signal, not after the server's grace period."""
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
@@ -90,14 +91,14 @@ class LiveServer:
                 if self._hub is not None:
                     await self._hub.close()
                     self._hub = None
-                self._door.close()
+                self._handler.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     def _drain_on_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Before the server's own handlers, which wait until open responses have ended by themselves."""
+        """Drain before the server's own signal handlers, which wait for open responses to end."""
         if threading.current_thread() is not threading.main_thread():
-            return  # signals are the main thread's; a server in another one is told to stop in another way
+            return  # signal handlers can be set on the main thread only
 
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
@@ -110,20 +111,22 @@ class LiveServer:
             signal.signal(number, handle)
 
 
-class Door(ASGIHandler):
-    """Django's synchronous request handling on a few threads of its own."""
+class StreamRequestHandler(ASGIHandler):
+    """Runs Django's synchronous request handling for stream requests, on its own threads."""
 
     def __init__(self) -> None:
         BaseHandler.__init__(self)
         self.load_middleware(is_async=False)
         self._threads: ThreadPoolExecutor | None = None
 
-    async def ask(self, scope: Scope) -> HttpResponseBase:
+    async def respond(self, scope: Scope) -> HttpResponseBase:
+        """Return the response of the view."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(DOOR_THREADS, thread_name_prefix="stream-door")
+            self._threads = ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="stream-request")
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, scope)
 
     def close(self) -> None:
+        """End the threads without waiting."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
@@ -134,14 +137,16 @@ class Door(ASGIHandler):
         request, refusal = self.create_request(scope, io.BytesIO())
         response = self.get_response(request) if request is not None else refusal
         assert response is not None
-        # Tells everyone that the request is over: the thread's connections are given back.
+        # Sends request_finished, which returns the thread's connections to the pool.
         response.close()
         return response
 
 
 def _settle() -> None:
-    """Load what the first request would load, then keep the collector from walking over it: a full collection of all
-    that Django and the libraries hold stops every stream for a tenth of a second."""
+    """Load the URL configuration, and exclude all objects so far from garbage collection.
+
+    A full collection of the objects of Django and the libraries would stop all streams for 0.1 s.
+    """
     _ = get_resolver().url_patterns
     gc.collect()
     gc.freeze()
@@ -151,27 +156,27 @@ async def _begin(response: EventStreamResponse, send: Send) -> None:
     headers = [
         (name.lower().encode("ascii"), value.encode("latin1"))
         for name, value in response.items()
-        if name.lower() != "content-length"  # of the body that a server without streams would send
+        if name.lower() != "content-length"  # of the WSGI body
     ]
     cookies = [(b"set-cookie", morsel.output(header="").strip().encode()) for morsel in response.cookies.values()]
     await send({"type": "http.response.start", "status": 200, "headers": headers + cookies})
 
 
 async def _converse(client: Client, receive: Receive, send: Send) -> None:
-    """Send until the stream is over or the reader has left; whatever happens, nothing is raised from here."""
+    """Send frames until the stream ends or the client disconnects. Does not raise."""
     sending = asyncio.create_task(_send_all(client.frames(), client, send))
     leaving = asyncio.create_task(_until_left(receive))
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        # The hub's doing, where the reader takes nothing any more, or the server's at its end.
-        log.info("live: a stream was cut")
+        # By the hub, if the client is blocked, or by the server at shutdown.
+        log.info("live: a stream was cancelled")
     finally:
         for task in (sending, leaving):
             task.cancel()
         for outcome in await asyncio.gather(sending, leaving, return_exceptions=True):
             if isinstance(outcome, Exception):
-                log.error("live: a stream broke", exc_info=outcome)
+                log.error("live: a stream failed", exc_info=outcome)
 
 
 async def _send_all(frames: AsyncIterator[bytes], client: Client, send: Send) -> None:

@@ -1,1 +1,1 @@
-"""Redaction: secrets, NUL and lone surrogates leave a text before it is stored or shown."""
+"""Redaction: replaces secrets, NUL and unpaired surrogates before a text is stored or shown."""

@@ -1,4 +1,4 @@
-"""Secrets that the deployment names: found in every spelling they travel in."""
+"""Detection of known secret values in all their encodings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from urllib.parse import quote, quote_plus
 
 from timeline.redaction.secret_names import SecretSpan
 
-MIN_SECRET = 6  # shorter ones would tear holes into ordinary words
+MIN_SECRET = 6  # shorter values occur in ordinary words
 
 
 class Registered:
-    """The registered secrets with all their spellings. Immutable once built."""
+    """A set of secret values and their encodings. Immutable."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        #: Spelling → the secret itself.
+        #: The secrets by their encodings.
         self.spellings: dict[str, str] = {}
         for secret in secrets:
             if len(secret) >= MIN_SECRET:
@@ -32,18 +32,18 @@ class Registered:
         return bool(self.spellings)
 
     def plain(self, spelling: str) -> str:
-        """The secret itself, whichever way it is spelt: equal secrets get equal marks."""
+        """Return the secret of an encoding, so that all encodings of a secret get the same mark."""
         return self.spellings.get(spelling, spelling)
 
     def find(self, text: str) -> Iterator[SecretSpan]:
-        """Every registered secret in `text`, overlapping ones too: where one begins depends on no other."""
+        """Yield all occurrences of secrets in `text`, including overlapping ones."""
         match = self._pattern.search(text)
         while match:
             yield SecretSpan(*match.span(), match.start(), "secret")
             match = self._pattern.search(text, match.start() + 1)
 
     def unfinished(self, text: str) -> int:
-        """Where the beginning of a secret stands that the end of the text cuts; the length if nowhere does."""
+        """Return the position of a secret that the end of the text cuts, or the length of the text."""
         match = self._heads.search(text, max(0, len(text) - self.longest + 1))
         while match and not self._begins(text[match.start() :]):
             match = self._heads.search(text, match.start() + 1)
@@ -55,7 +55,7 @@ class Registered:
 
 
 def _branches(texts: Iterable[str], depth: int) -> str:
-    """A pattern for any of the texts, the longest first, that looks at few of them for each character."""
+    """Return a regular expression for any of the texts, longest first, grouped by their first characters."""
     longest_first = sorted(texts, key=len, reverse=True)
     if not depth:
         return "|".join(map(re.escape, longest_first))
@@ -66,7 +66,7 @@ def _branches(texts: Iterable[str], depth: int) -> str:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """The forms a registered secret travels in."""
+    """Yield the encodings of a secret: plain, base64, percent-encoded and JSON-escaped."""
     yield secret
     data = secret.encode(errors="surrogatepass")
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
@@ -74,7 +74,7 @@ def _spellings(secret: str) -> Iterator[str]:
         yield whole
         yield whole.rstrip("=")
         for shift in range(3):
-            # Inside a longer encoded text (a header, a file) only the secret's inner characters are the same.
+            # Within a longer base64 text only the inner characters of the secret are the same.
             shifted = encode(bytes(shift) + data).decode()
             inner = shifted[(8 * shift + 5) // 6 : (shift + len(data)) * 8 // 6]
             if len(inner) >= MIN_SECRET:

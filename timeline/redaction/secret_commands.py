@@ -1,4 +1,4 @@
-"""Secrets that their place in a command, a header or a file of logins gives away."""
+"""Detection of secrets by their position in a command, a header or a .netrc file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from timeline.redaction.secret_names import DIGIT, TEMPLATE, SecretSpan, each
 
 _LOOK_BACK = 256
-# What is JSON in JSON in JSON in JSON has at most fifteen signs of escape before a quote.
+# JSON nested four times has at most fifteen backslashes before a quote.
 _QUOTE = r"\\{0,15}[\"']?"
 _COOKIE = re.compile(
     rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+=[^\r\n\"'\\<>{{}}]{{0,4096}}+)"
@@ -23,14 +23,14 @@ _REST = r"[^\n|;]*\Z"
 
 
 def _program(name: str) -> str:
-    """The name where it begins a word, or follows an escape, which may end in a letter (\\n, %0A, \\u2192)."""
+    """Return a pattern for a name at the start of a word, or after an escape such as \\n, %0A or \\u2192."""
     escape = rf"(?<=\\[nrt]{name})|(?<=%{_HEX}{_HEX}{name})|(?<=\\u{_HEX}{_HEX}{_HEX}{_HEX}{name})"
-    # The name itself stands first: it is what is searched for.
+    # The name comes first in the pattern, because the search is then faster.
     return rf"{name}(?:(?<!\w{name})|{escape})"
 
 
 _DATABASE = rf"(?:{_program('mysql')}|{_program('mariadb')})[a-z_-]{{0,12}}\b{_REST}"
-#: Programs that take a secret behind a short option, and how it stands there.
+#: Programs that take a secret after a short option, with the pattern of the option.
 _OPTIONS = (
     (
         rf"{_program('curl')}\b{_REST}",
@@ -48,7 +48,7 @@ _LONG = ("user", "proxy-user")
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
-    """The secrets of commands, cookie headers, webhook addresses and .netrc files."""
+    """Yield the secrets in commands, cookie headers, webhook URLs and .netrc files."""
     for value, context, kind in _values(text, lower):
         begin, secret = value.start(1), value[1].rstrip()
         if _IS_SECRET[kind](secret):
@@ -56,13 +56,13 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
 
 
 def unfinished(text: str, lower: str) -> int:
-    """Where such a value begins that the end of the text cuts; the length if none does."""
+    """Return the position of a value that the end of the text cuts, or the length of the text."""
     size = len(text)
     return min((value.start(1) for value, _, _ in _values(text, lower) if value.end(1) == size), default=size)
 
 
 def _values(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
-    """What stands at such places, with the beginning of the evidence and its kind."""
+    """Yield the candidate values, with the start of their evidence and their kind."""
     yield from _of_options(text)
     if "cookie" in lower:
         yield from _of_cookies(text, lower)

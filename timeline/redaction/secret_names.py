@@ -1,4 +1,4 @@
-"""Secrets that only their name gives away: `password=…`, `"api_key": "…"`, `--token …`, .env lines."""
+"""Detection of secrets by their names: `password=…`, `"api_key": "…"`, `--token …`, .env lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class SecretSpan(NamedTuple):
-    """`begin..end` is the secret; `context` is where the evidence for it starts (a name, a scheme)."""
+    """The range of a secret. `context` is the start of its evidence, such as a name or a URL scheme."""
 
     begin: int
     end: int
@@ -106,12 +106,12 @@ _PATH = re.compile(
 
 
 def lowered(text: str) -> str:
-    """Lower case with every character at its old place; only ASCII matters to those who ask."""
+    """Return the text in lower case with all positions unchanged. Only ASCII letters matter."""
     return text.lower() if text.isascii() else text.encode("ascii", "replace").decode("ascii").lower()
 
 
 def each(text: str, word: str) -> Iterator[int]:
-    """Where `word` stands."""
+    """Yield the positions of `word`."""
     at = text.find(word)
     while at >= 0:
         yield at
@@ -119,7 +119,7 @@ def each(text: str, word: str) -> Iterator[int]:
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
-    """The values that stand behind telling names; `lower` is `lowered(text)`."""
+    """Yield the values after names of secrets. `lower` is `lowered(text)`."""
     for word in STRONG:
         yield from _behind(text, lower, word, PASSWORD)
     for word in WEAK:
@@ -127,7 +127,7 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
 
 
 def unfinished(text: str, lower: str) -> int:
-    """Where the value behind a telling name begins that the end of the text cuts; the length if none does."""
+    """Return the position of a value that the end of the text cuts, or the length of the text."""
     first = len(text)
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word
@@ -149,7 +149,7 @@ def _unfinished_value(text: str, at: int, end: int) -> int:
 
 
 def kind_of_member(name: str, value: str) -> str | None:
-    """The kind of secret that `value` is because of the key it has in a JSON object, if it is one."""
+    """Return the kind of secret that a value is because of its key in a JSON object, or None."""
     word = _telling_word(name[-_MAX_NAME:])
     if word is None:
         return None
@@ -160,7 +160,7 @@ def kind_of_member(name: str, value: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _telling_word(name: str) -> str | None:
-    """The word at the end of a key that tells of a secret; keys come again and again."""
+    """Return the word at the end of a key that indicates a secret, or None. Cached, because keys repeat."""
     lower = lowered(name).rstrip("0123456789")
     for word in STRONG:
         at = lower.rfind(word)
@@ -174,7 +174,7 @@ def _telling_word(name: str) -> str | None:
 
 
 def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]:
-    """The values behind one word, each looked for after the end of the one before."""
+    """Yield the values after one word. The search continues after the end of each value."""
     done = 0
     for at in each(lower, word):
         end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
@@ -197,7 +197,8 @@ def _strong_end(lower: str, at: int) -> int:
 
 
 def _is_strong_name(lower: str, at: int, end: int) -> bool:
-    """ "pass" alone is a verb, DB_PASS is a name. "pwd" may be a directory: its value decides."""
+    """Return whether a strong word is part of a name: "pass" alone is a verb, DB_PASS is a name. "pwd" can be a
+    directory; its value decides."""
     return lower.startswith("pwd", at) or end > at + 4 or (at > 0 and lower[at - 1] in "_-")
 
 
@@ -208,7 +209,7 @@ def _is_weak_name(word: str, before: str) -> bool:
 
 
 def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
-    """The value behind the name whose last word is `at..end`, if there is one and it looks like a secret."""
+    """Return the value after the name whose last word is `at..end`, or None if it does not look like a secret."""
     sign = _sign(text, at, end)
     match = sign and _VALUE.match(text, sign.end())
     if not sign or not match or match.lastindex is None:
@@ -230,7 +231,7 @@ def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
 
 
 def _sign(text: str, at: int, end: int) -> re.Match[str] | None:
-    """What leads from a name to its value."""
+    """Match the separator between a name and its value."""
     sign = _ASSIGN.match(text, end) or _PAIR.match(text, end)
     if sign is None and text.startswith("--", _name_start(text, at)):
         sign = _FLAG.match(text, end)
@@ -238,23 +239,24 @@ def _sign(text: str, at: int, end: int) -> re.Match[str] | None:
 
 
 def _name_start(text: str, at: int) -> int:
-    """Where the name begins that has one of our words at `at`: DB_PASSWORD at its D."""
+    """Return the start of the name that contains the word at `at`: for DB_PASSWORD, the position of the D."""
     head = text[max(0, at - _MAX_NAME) : at]
     return at - len(head) + len(head.rstrip(_NAME_CHARS))
 
 
 def _is_argument(value: str, text: str, end: int) -> bool:
-    """login(password=pw): the name of a variable."""
+    """Return whether the value is the name of a variable, as in login(password=pw)."""
     return text[end : end + 1] in (")", ",") and not DIGIT.search(value)
 
 
 def _is_password(value: str, *, quoted: bool, tight: bool) -> bool:
-    """Anything but what templates, code, schemas and error texts put there. `tight` is `a=b`, not `a: b`."""
+    """Return whether a value can be a password, and not a template, code, a schema or prose. `tight`: `a=b`, not
+    `a: b`."""
     if len(value) < 4 or len(set(value[:_LOOK])) < 2 or TEMPLATE.match(value) or value.lower() in _NO_PASSWORD:
         return False
     if quoted:
-        told = " " in value and _SENTENCE.search(value)
-        return value[0] not in " ,)+:}]" and not told and not _CALL.match(value)
+        is_sentence = " " in value and _SENTENCE.search(value)
+        return value[0] not in " ,)+:}]" and not is_sentence and not _CALL.match(value)
     if _CODE.match(value) or _PATH.match(value):
         return False
     return tight or (len(value) >= 6 and not _WORDS.fullmatch(value))

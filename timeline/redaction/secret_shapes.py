@@ -1,4 +1,4 @@
-"""Known shapes of secrets: tokens by their prefix, keys in PEM, credentials in headers and URLs."""
+"""Detection of secrets by their format: tokens with a prefix, PEM keys, credentials in headers and URLs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from timeline.redaction.vendor_tokens import START
 
 
 def _edge(prefix: str) -> str:
-    """A token starts at no letter or digit, but escapes in front of it (\\n, %3D, \\u0022) end in one."""
+    """Return a pattern for the start of a token: not after a letter or digit, except at the end of an escape such as
+    \\n, %3D or \\u0022."""
     digit = "[0-9A-Fa-f]"
     return (
         rf"(?:(?<![A-Za-z0-9_-]{prefix})|(?<=\\[nrt]{prefix})|(?<=%{digit}{digit}{prefix})"
@@ -64,7 +65,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         (
             _shape("github_token", "gh[oprsu]_", r"[A-Za-z0-9]{20,}+"),
             _shape("github_token", "github_pat_", r"[A-Za-z0-9_]{20,}+"),
-            # A key's prefix is no secret: it says who did something.
+            # The prefix of an API key is not a secret: it identifies the key, for example in the audit trail.
             _shape("agentops_key", "aok_", rf"(?!(?:live|test)_[0-9A-Za-z]{{12}}(?!{_WORD})){_WORD}{{16,}}+"),
         ),
     ),
@@ -95,7 +96,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         ),
     ),
 )
-# What a stream must wait for: a token that goes on to the end of what came, or the beginning of its prefix.
+# What a stream holds back: a token, or the start of a prefix, that extends to the end of the text.
 _PREFIXES = (
     *("sk-", "pk-lf-", "glpat-", "xapp-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "aok_"),
     *("AKIA", "ASIA", "ABIA", "ACCA", "AIza", "EAAA", "EAAC", "EAAM", "AKCp", "LTAI", "SK", "SG.", "eyJ"),
@@ -134,7 +135,7 @@ _OPEN_HEADER = re.compile(
 
 
 def find(text: str) -> list[SecretSpan]:
-    """Every span of `text` that looks like a secret, in no order, maybe overlapping."""
+    """Return the spans of `text` that look like secrets, unsorted and possibly overlapping."""
     spans = list(vendor_tokens.find(text))
     for gate, shapes in _FAMILIES:
         if gate.search(text):
@@ -151,7 +152,7 @@ def find(text: str) -> list[SecretSpan]:
 
 
 def unfinished(text: str, lower: str) -> int:
-    """Where something begins that more text could make a secret; the length of `text` if nowhere does."""
+    """Return the position from which further text could complete a secret, or the length of the text."""
     begins = [secret_names.unfinished(text, lower), secret_commands.unfinished(text, lower), _unfinished_token(text)]
     for where, word, pattern in (
         (text, "://", _OPEN_USERINFO),
@@ -167,7 +168,7 @@ def unfinished(text: str, lower: str) -> int:
 
 
 def _unfinished_token(text: str) -> int:
-    """Where a token begins that goes on to the end, or what may be the beginning of its prefix."""
+    """Return the position of a token, or of the start of a prefix, that extends to the end of the text."""
     size = len(text)
     run = len(text.rstrip(_TOKEN_CHARS))
     if run < size and (match := _OPEN_TOKEN.search(text, run)):
@@ -223,7 +224,7 @@ def _headers(text: str, lower: str) -> Iterator[SecretSpan]:
 
 
 def _is_basic(value: str) -> bool:
-    """Basic credentials are base64 of printable "user:password"; a word after "basic" is not."""
+    """Return whether a value is base64 of a printable "user:password"."""
     try:
         plain = base64.b64decode(value[:1024], validate=True).decode()
     except (binascii.Error, ValueError):
@@ -232,7 +233,7 @@ def _is_basic(value: str) -> bool:
 
 
 def _is_credential(value: str) -> bool:
-    """Behind "Authorization:" almost anything is one, but not a word of prose or a template's YOUR_TOKEN."""
+    """Return whether a value after "Authorization:" is a credential, and not prose or a placeholder."""
     if DIGIT.search(value):
         return not TEMPLATE.match(value)
     return value[1:] != value[1:].lower() and value != value.upper() and not TEMPLATE.match(value)

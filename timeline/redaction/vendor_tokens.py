@@ -1,4 +1,4 @@
-"""Tokens that vendors gave a prefix of their own, after the table that bench/token_shapes.py renews."""
+"""Detection of vendors' tokens by their prefixes, from the table that bench/token_shapes.py generates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Vendor(NamedTuple):
 
 
 _DIGIT = "[0-9A-Fa-f]"
-#: A token starts at no letter or digit, but escapes in front of it (\\n, %3D, \\u0022) end in one.
+#: A token does not start after a letter or digit, except at the end of an escape such as \\n, %3D or \\u0022.
 START = re.compile(
     rf"(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=%{_DIGIT}{_DIGIT})|(?<=\\u{_DIGIT}{_DIGIT}{_DIGIT}{_DIGIT})", re.ASCII
 )
@@ -36,8 +36,8 @@ for _vendor in _ALL:
 
 
 def _gate(sign: str) -> re.Pattern[str]:
-    """Where a prefix may end: names in code have no such long words behind their underscores, but where the vendor's
-    alphabet has the sign itself, only the prefix tells."""
+    """Return a pattern for the end of a prefix, followed by a long word as identifiers in code do not have. If the
+    token's alphabet contains the separator, the prefix alone counts."""
     words = [
         re.escape(prefix) for _, prefix, alphabet, _ in TOKEN_SHAPES if alphabet == "word" and prefix.endswith(sign)
     ]
@@ -48,7 +48,7 @@ _GATES = (_gate("_"), _gate("-"))
 
 
 def find(text: str) -> Iterator[SecretSpan]:
-    """Every token of the table in `text`."""
+    """Yield the tokens in `text`."""
     for gate in _GATES:
         for match in gate.finditer(text):
             for vendor in _BY_TAIL.get(text[match.end() - _TAIL : match.end()], ()):
@@ -60,13 +60,13 @@ def find(text: str) -> Iterator[SecretSpan]:
 
 
 def _end(vendor: _Vendor, text: str, begin: int) -> int:
-    """Where the token ends whose body begins here; 0 if a word is all that it is."""
+    """Return the end of the token whose body starts at `begin`, or 0 if it is an ordinary word."""
     body = vendor.body.match(text, begin)
     return body.end() if body and len(body[0]) >= vendor.least and is_varied(body[0][:64]) else 0
 
 
 def is_varied(body: str) -> bool:
-    """Whether it is more than a word: with digits among its letters, or long and of both cases."""
+    """Return whether a text is not an ordinary word: it contains letters and digits, or is long and of mixed case."""
     if DIGIT.search(body):
         return LETTER.search(body) is not None
     return len(body) >= 30 and body.lower() != body and body.upper() != body

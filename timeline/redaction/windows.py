@@ -1,20 +1,20 @@
-"""Redaction of a part of a longer text: a secret that the part's borders cut is masked as the whole one would be."""
+"""Redaction of a part of a longer text, including secrets that the borders of the part cut."""
 
 from __future__ import annotations
 
 from timeline.redaction.redact import DEFAULT, Redactor, mark
 from timeline.redaction.secret_names import SecretSpan
 
-#: Characters before and after a part that are enough to see a secret as one: the longest are private keys.
+#: The number of characters before and after a part that are searched. The longest secrets are private keys.
 CONTEXT = 64 * 1024
-# A mark in place of a secret may make its neighbour visible as one.
+# Replacing a secret by a mark can reveal another one next to it.
 _ROUNDS = 4
 
 
 def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFAULT) -> str:
-    """Return the text with every secret replaced by its mark, those included that begin before or end after it.
+    """Return the text with its secrets replaced by marks, including secrets that begin before or end after it.
 
-    The mark is that of the whole secret, so it tells nothing of the characters that lie in the text.
+    The mark is that of the whole secret, so it does not reveal the part within the text.
     """
     if not text:
         return text
@@ -28,7 +28,8 @@ def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFA
 
 
 def _marked(whole: str, spans: list[SecretSpan], begin: int, end: int) -> tuple[str, int, int]:
-    """The text with marks for the spans, and where the part lies in it now; a mark at its border belongs to it."""
+    """Return the text with the spans replaced by marks, and the new range of the part. It includes marks at its
+    borders."""
     parts: list[str] = []
     done = shift = 0
     new_begin, new_end = begin, end

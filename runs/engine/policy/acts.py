@@ -33,7 +33,7 @@ from runs.lifecycle import causes, inbox
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus, WaitReason
-from runs.tools.speaking import Question
+from runs.tools.conversation_tools import Question
 from timeline import log
 from timeline.events.command import PolicyApplied
 from timeline.events.run import RunPaused, RunWaiting
@@ -86,7 +86,7 @@ class PolicyAct:
 def act(held: Held, rules: Policies, occasion: Occasion) -> Progress | None:
     """Apply the policy for an occasion. Returns None if no rule is about it."""
     attempts = attempts_made(held.run, rules, occasion)
-    verdict = policies.decide(rules, occasion.trigger, made=attempts, kind=occasion.kind)
+    verdict = policies.decide(rules, occasion.trigger, attempts_made=attempts, kind=occasion.kind)
     if verdict is None:
         return None
     rule = verdict.rule
@@ -198,8 +198,8 @@ def _gate(act: PolicyAct) -> Progress:
     drive.check()
     applied = act.applied.model_copy(update={"passed": verdict.passed, "output": verdict.output or None})
     if verdict.passed:
-        return _done(replace(act, applied=applied.model_copy(update={"reason": verdict.why})))
-    return _escalate(replace(act, applied=applied), verdict.why)
+        return _done(replace(act, applied=applied.model_copy(update={"reason": verdict.reason})))
+    return _escalate(replace(act, applied=applied), verdict.reason)
 
 
 def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
@@ -207,7 +207,7 @@ def _verdict(drive: Drive, act: PolicyAct) -> CommandVerdict:
     name = f"gate:{trigger}:{step}"
     context = open_call.context_of_gate(drive, name)
     chaos.point("tool.running")
-    verdict = policy_commands.ask(
+    verdict = policy_commands.execute(
         act.rule.run or "", policy_commands.CommandInput(context, trigger, transcript.last_answer(drive.conversation)),
         drive.check_for_stop,
     )  # fmt: skip

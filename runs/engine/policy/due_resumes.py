@@ -36,7 +36,7 @@ def end_waits() -> int:
 
 
 def _due() -> RunQuerySet:
-    return AgentRun.objects.waited_enough().filter(status_reason__in=POLICY_WAITS)
+    return AgentRun.objects.due_waits().filter(status_reason__in=POLICY_WAITS)
 
 
 def _ended(run_id: UUID) -> bool:

@@ -9,7 +9,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from runs.engine.drive import Drive
 from runs.models import AgentRunToolCall
 from runs.tools.base import ToolContext
-from runs.tools.speaking import Question, asked_by
+from runs.tools.conversation_tools import Question, question_of
 from timeline.redaction.windows import mask
 
 #: Calls of one answer that are run. The rest get an error: such a model has run away.
@@ -24,7 +24,7 @@ def question(drive: Drive) -> Question | None:
     tool = drive.toolset.get(call.tool_name)
     if tool is None or not tool.asks or is_too_many(drive, call):
         return None
-    return asked_by(tool, context(drive, call, attempt=0), arguments(drive, call))
+    return question_of(tool, context(drive, call, attempt=0), arguments(drive, call))
 
 
 def arguments(drive: Drive, call: AgentRunToolCall) -> Any:

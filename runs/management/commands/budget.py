@@ -12,7 +12,7 @@ from django.core.management.base import CommandParser
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import OurCommand
 from runs.actions import day_budgets
-from runs.agents.budgets import OF_DAY
+from runs.agents.budgets import DAY_BUDGETS
 from runs.management.agent.references import operator
 
 NONE = "none"
@@ -32,7 +32,7 @@ class Command(OurCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
-        wanted = {str(name): _value(options[name]) for name in OF_DAY if options[name] is not None}
+        wanted = {str(name): _value(options[name]) for name in DAY_BUDGETS if options[name] is not None}
         limits = day_budgets.change(project, wanted, by=operator()) if wanted else day_budgets.of(project)
         if options["json"]:
             self.write_json(limits)

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 
 from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AddSubcommand, OurCommand, printable
 from runs.fixtures import format as fixtures
-from runs.fixtures.account import Account
+from runs.fixtures.conversion_summary import ConversionSummary
 from runs.fixtures.convert import Converted, convert_file
 from runs.fixtures.format import Fixture, FixtureError
 from runs.management.agent.input_files import unusable
@@ -40,16 +40,16 @@ class Command(OurCommand):
     def convert(self, options: dict[str, Any]) -> None:
         """All or nothing: what cannot be converted is known before the first file is written."""
         made: dict[str, Fixture] = {}
-        accounts: list[tuple[str, Account]] = []
+        summaries: list[tuple[str, ConversionSummary]] = []
         for file in options["files"]:
-            for name, fixture, account in _converted(file):
+            for name, fixture, summary in _converted(file):
                 if name in made:
                     raise CommandError(f"{file}: another recording has the name {name!r} too", returncode=EXIT_REFUSED)
                 made[name] = fixture
-                accounts.append((file, account))
+                summaries.append((file, summary))
         paths = _write(made, options["output"], force=options["force"])
         rows = [_row(path, fixture) for path, fixture in zip(paths, made.values(), strict=True)]
-        self._report_conversion(rows, accounts, options)
+        self._report_conversion(rows, summaries, options)
 
     def schema(self, options: dict[str, Any]) -> None:
         self.write_json(fixtures.json_schema())
@@ -69,34 +69,34 @@ class Command(OurCommand):
             raise CommandError(printable(faults[-1]), returncode=max(fault.returncode for fault in faults))
 
     def _report_conversion(
-        self, rows: list[dict[str, Any]], accounts: list[tuple[str, Account]], options: dict[str, Any]
+        self, rows: list[dict[str, Any]], summaries: list[tuple[str, ConversionSummary]], options: dict[str, Any]
     ) -> None:
         """One line for each fixture: which answers of its source are in it, and which are not."""
         if options["json"]:
             told = [
-                row | {"source": source, "answers": account.answers, "left_out": dict(account.left_out),
-                       "notes": list(account.notes)}
-                for row, (source, account) in zip(rows, accounts, strict=True)
+                row | {"source": source, "answers": summary.answers, "left_out": dict(summary.omitted),
+                       "notes": list(summary.notes)}
+                for row, (source, summary) in zip(rows, summaries, strict=True)
             ]  # fmt: skip
             return self.write_json(told)
         headers = ["source", "answers", "converted", "left out", "tool calls", "ends", "fixture"]
         table = [
             [
                 source,
-                account.answers,
-                account.converted,
-                _left_out(account),
+                summary.answers,
+                summary.converted,
+                _omitted(summary),
                 row["tool_calls"],
                 row["ends"],
                 row["file"],
             ]
-            for row, (source, account) in zip(rows, accounts, strict=True)
+            for row, (source, summary) in zip(rows, summaries, strict=True)
         ]
         # Labelled in a pipe too: numbers without names have been taken for others.
         labels = [] if self.stdout.isatty() else [[header.upper() for header in headers]]
         self.write_table(headers, [*labels, *table])
-        for source, account in accounts:
-            for note in account.notes:
+        for source, summary in summaries:
+            for note in summary.notes:
                 self.stdout.write(f"{printable(source)}: {note}")
         return None
 
@@ -133,8 +133,8 @@ def _write(made: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]
     return paths
 
 
-def _left_out(account: Account) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in account.left_out.items()) or "none"
+def _omitted(summary: ConversionSummary) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in summary.omitted.items()) or "none"
 
 
 def _row(path: Path, fixture: Fixture) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from runs.management.agent.input_files import legible
 from runs.management.agent.references import find_run, operator
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
-from runs.upkeep.run_groups import Kept
+from runs.upkeep.run_groups import KeptReason
 
 MAX_REASON = 200
 
@@ -59,7 +59,7 @@ class Command(OurCommand):
             else:
                 outcomes.append(self._remove(project, days))
         if not options["dry_run"]:
-            retention.forget_what_is_over()
+            retention.delete_expired()
         rows = [_row(outcome) for outcome in outcomes]
         if options["json"]:
             self.write_json(rows)
@@ -108,7 +108,7 @@ def _row(outcome: RemovalReport) -> dict[str, Any]:
         "older_than_days": outcome.days,
         "runs": outcome.runs,
         "rows": dict(outcome.rows),
-        "kept": {why.value: outcome.kept[why] for why in Kept},
+        "kept": {why.value: outcome.kept[why] for why in KeptReason},
     }
 
 

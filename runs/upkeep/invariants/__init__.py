@@ -1,9 +1,9 @@
-"""What must be true of the stored rows, whatever crashed: statements, and who asks whether they hold."""
+"""Invariants: statements that must hold for the stored rows after any crash, and the check of them."""
 
 from __future__ import annotations
 
-from runs.upkeep.invariants.asking import LISTED, snapshot
-from runs.upkeep.invariants.checker import INVARIANTS, Report, check, look
-from runs.upkeep.invariants.statement import Invariant, Violation
+from runs.upkeep.invariants.checker import INVARIANTS, Report, check, check_within
+from runs.upkeep.invariants.invariant import Invariant, Violation
+from runs.upkeep.invariants.invariant_sql import LISTED, snapshot
 
-__all__ = ["INVARIANTS", "LISTED", "Invariant", "Report", "Violation", "check", "look", "snapshot"]
+__all__ = ["INVARIANTS", "LISTED", "Invariant", "Report", "Violation", "check", "check_within", "snapshot"]

@@ -1,7 +1,4 @@
-"""Asks whether all statements hold, and says which do not.
-
-Reads only.
-"""
+"""Checks all invariants and reports the violated ones. Read-only."""
 
 from __future__ import annotations
 
@@ -9,34 +6,40 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from runs.upkeep.invariants.asking import LISTED, CheckTimedOut, Clock, ask, snapshot
-from runs.upkeep.invariants.content import look_into_messages
-from runs.upkeep.invariants.of_calls import OF_CALLS
-from runs.upkeep.invariants.of_logs import OF_LOGS
-from runs.upkeep.invariants.of_messages import OF_MESSAGES
-from runs.upkeep.invariants.of_runs import OF_RUNS
-from runs.upkeep.invariants.of_work import OF_WORK
-from runs.upkeep.invariants.statement import Invariant, Violation
+from runs.upkeep.invariants.invariant import Invariant, Violation
+from runs.upkeep.invariants.invariant_sql import LISTED, CheckTimedOut, Clock, find_violations, snapshot
+from runs.upkeep.invariants.lease_invariants import LEASE_INVARIANTS
+from runs.upkeep.invariants.log_invariants import LOG_INVARIANTS
+from runs.upkeep.invariants.message_content import check_message_contents
+from runs.upkeep.invariants.message_invariants import MESSAGE_INVARIANTS
+from runs.upkeep.invariants.run_invariants import RUN_INVARIANTS
+from runs.upkeep.invariants.tool_call_invariants import TOOL_CALL_INVARIANTS
 
-INVARIANTS: tuple[Invariant, ...] = (*OF_LOGS, *OF_MESSAGES, *OF_CALLS, *OF_RUNS, *OF_WORK)
-_LOOKED_INTO = {invariant.name: invariant for invariant in INVARIANTS if not invariant.sql}
+INVARIANTS: tuple[Invariant, ...] = (
+    *LOG_INVARIANTS,
+    *MESSAGE_INVARIANTS,
+    *TOOL_CALL_INVARIANTS,
+    *RUN_INVARIANTS,
+    *LEASE_INVARIANTS,
+)
+_CONTENT_INVARIANTS = {invariant.name: invariant for invariant in INVARIANTS if not invariant.sql}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, and the names of the statements that nobody came to before time was up."""
+    """The violations, and the names of the invariants that were not checked within the time limit."""
 
     violations: list[Violation]
-    unasked: list[str]
+    unchecked: list[str]
 
 
 def check(run_id: UUID | None = None) -> list[Violation]:
-    """What contradicts the invariants, of all runs or of one; empty where everything is in order."""
-    return look(run_id).violations
+    """Check the invariants of all runs or of one, and return the violations."""
+    return check_within(run_id).violations
 
 
-def look(run_id: UUID | None = None, *, within_s: float | None = None) -> Report:
-    """The same, within a time: what it was not enough for is named."""
+def check_within(run_id: UUID | None = None, *, within_s: float | None = None) -> Report:
+    """Check the invariants within a time limit in seconds. None: unlimited."""
     clock = Clock(within_s)
     left = [invariant.name for invariant in INVARIANTS]
     violations = []
@@ -54,11 +57,11 @@ def look(run_id: UUID | None = None, *, within_s: float | None = None) -> Report
 def _answers(run_id: UUID | None, clock: Clock) -> Iterator[tuple[Invariant, list[str]]]:
     for invariant in INVARIANTS:
         if invariant.sql:
-            yield invariant, ask(invariant.sql, run_id, clock)
-    for name, ids in look_into_messages(run_id, clock).items():
-        yield _LOOKED_INTO[name], ids
+            yield invariant, find_violations(invariant.sql, run_id, clock)
+    for name, ids in check_message_contents(run_id, clock).items():
+        yield _CONTENT_INVARIANTS[name], ids
 
 
 def _violation(invariant: Invariant, ids: Sequence[str]) -> Violation:
-    shown = tuple(ids[:LISTED])
-    return Violation(invariant.name, shown, invariant.says, invariant.warning_only, more=len(ids) > LISTED)
+    listed = tuple(ids[:LISTED])
+    return Violation(invariant.name, listed, invariant.says, invariant.warning_only, more=len(ids) > LISTED)

@@ -98,7 +98,7 @@ def test_a_frozen_agent_reads_nothing_once_the_site_names_no_directory(place: Pa
 
     told = [row.content for row in run.messages.filter(role="tool_result")]
     assert len(told) == len(WINDOWS)
-    assert all("AGENTOPS_TOOL_ROOTS names no directory" in json.dumps(content) for content in told)
+    assert all("AGENTOPS_TOOL_ROOTS is empty" in json.dumps(content) for content in told)
 
 
 def test_what_a_run_stores_of_a_file_shows_no_part_of_a_secret(place: Path) -> None:

@@ -179,4 +179,4 @@ def test_the_order_is_read_from_its_index(scripted: MakeScripted) -> None:
         plan = AgentRun.objects.runnable()[:50].explain()
         assert "run_order" in plan
         assert "Sort" not in plan
-        assert "run_wait_end" in AgentRun.objects.waited_enough()[:50].explain()
+        assert "run_wait_end" in AgentRun.objects.due_waits()[:50].explain()

@@ -14,7 +14,7 @@ from django.db import connection
 from uuid_utils.compat import uuid7
 
 from runs.models import AgentRun
-from runs.upkeep.invariants import INVARIANTS, LISTED, Violation, check, checker, look, snapshot
+from runs.upkeep.invariants import INVARIANTS, LISTED, Violation, check, check_within, checker, snapshot
 from tests.support.factories import make_log, make_run
 from tests.support.upkeep.contradicting_rows import (
     CALL,
@@ -154,7 +154,7 @@ def test_the_command_tells_what_is_broken(world: World) -> None:
     text, code = told("--run", str(run))
 
     assert code == 1
-    assert "R2b violated: a run keeps to its own step budget" in text
+    assert "R2b violated: a run stays within its own step limit" in text
     assert str(run) in text
 
 
@@ -187,7 +187,7 @@ def test_a_violation_says_what_should_be_true(world: World) -> None:
         Violation(
             "R2b",
             (str(UUID(str(world.ids["run"]))),),
-            "a run keeps to its own step budget and to the cap of its lineage",
+            "a run stays within its own step limit and the limit of its lineage",
         )
     ]
 
@@ -198,11 +198,11 @@ def test_a_violation_says_what_should_be_true(world: World) -> None:
 def test_it_names_what_there_was_no_time_for(world: World) -> None:
     world.spoil(RUN.format("max_steps = 1"))
 
-    report = look(within_s=0)
+    report = check_within(within_s=0)
 
-    assert (report.violations, report.unasked) == ([], [invariant.name for invariant in INVARIANTS])
-    whole = look(within_s=60)
-    assert ([violation.invariant for violation in whole.violations], whole.unasked) == (["R2b"], [])
+    assert (report.violations, report.unchecked) == ([], [invariant.name for invariant in INVARIANTS])
+    whole = check_within(within_s=60)
+    assert ([violation.invariant for violation in whole.violations], whole.unchecked) == (["R2b"], [])
 
 
 @pytest.mark.django_db(transaction=True)
@@ -215,8 +215,8 @@ def test_a_statement_that_takes_too_long_is_broken_off(monkeypatch: pytest.Monke
     asked = (*INVARIANTS[:at], replace(INVARIANTS[at], sql=endless), *INVARIANTS[at + 1 :])
     monkeypatch.setattr(checker, "INVARIANTS", asked)
 
-    report = look(within_s=1.5)
+    report = check_within(within_s=1.5)
 
     assert "R2b" in {violation.invariant for violation in report.violations}
-    assert asked[at].name in report.unasked
+    assert asked[at].name in report.unchecked
     assert AgentRun.objects.count() == 1

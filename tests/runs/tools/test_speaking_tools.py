@@ -8,7 +8,7 @@ import pytest
 
 from runs.tools.base import BadArguments, ToolContext
 from runs.tools.catalogue import TOOLS
-from runs.tools.speaking import ASK_USER, DONE, Question, asked_by
+from runs.tools.conversation_tools import ASK_USER, DONE, Question, question_of
 from timeline.redaction.windows import mask
 
 CONTEXT = ToolContext(
@@ -33,11 +33,13 @@ def test_done_gives_its_result() -> None:
     "given", ['{"question": "Which?"}', {"question": "Which?"}, {"question": "Which?", "choices": None}]
 )
 def test_a_question_is_read(given: Any) -> None:
-    assert asked_by(ASK_USER, CONTEXT, given) == Question("Which?", [])
+    assert question_of(ASK_USER, CONTEXT, given) == Question("Which?", [])
 
 
 def test_choices_are_read() -> None:
-    assert asked_by(ASK_USER, CONTEXT, {"question": "Which?", "choices": ["a", "b"]}) == Question("Which?", ["a", "b"])
+    assert question_of(ASK_USER, CONTEXT, {"question": "Which?", "choices": ["a", "b"]}) == Question(
+        "Which?", ["a", "b"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,10 @@ def test_choices_are_read() -> None:
     ids=range(13),
 )  # fmt: skip
 def test_what_asks_nothing_is_no_question(given: Any) -> None:
-    assert asked_by(ASK_USER, CONTEXT, given) is None
+    assert question_of(ASK_USER, CONTEXT, given) is None
     with pytest.raises(BadArguments):
         ASK_USER.execute(CONTEXT, given)
 
 
 def test_another_tool_asks_nobody() -> None:
-    assert asked_by(DONE, CONTEXT, {"question": "Which?", "result": "x"}) is None
+    assert question_of(DONE, CONTEXT, {"question": "Which?", "result": "x"}) is None

@@ -15,4 +15,4 @@ class UnwatchedConfig(AppConfig):
     def ready(self) -> None:
         from timeline.live import access_watch
 
-        access_watch.LOOK_S = 3600.0
+        access_watch.CHECK_INTERVAL_S = 3600.0

@@ -17,7 +17,7 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.upkeep.invariants import check
 from tests.support.factories import drive, make_agent, make_run
-from timeline.maintenance import open_door
+from timeline.maintenance import allow_changes
 from timeline.models import Event
 
 
@@ -39,7 +39,7 @@ class World:
     ids: dict[str, Any] = field(default_factory=dict)
 
     def spoil(self, *statements: str) -> None:
-        with open_door("a test spoils the log"), connection.cursor() as cursor:
+        with allow_changes("a test spoils the log"), connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement, self.ids)
 

@@ -1,4 +1,4 @@
-"""What an agent says by a call: that it is done, or what it wants to know from a person."""
+"""The tools by which an agent ends its run (`done`) and asks a person a question (`ask_user`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def done(result: str, summary: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """A question to a person, and the answers that it offers."""
+    """A question to a person, with optional answers to choose from."""
 
     question: str
     choices: list[str] = field(default_factory=list)
@@ -51,15 +51,15 @@ def ask_user(
 
 DONE = replace(done, ends=True)
 ASK_USER = replace(ask_user, asks=True)
-SPEAKING = (DONE, ASK_USER)
+CONVERSATION_TOOLS = (DONE, ASK_USER)
 
 
-def asked_by(tool: Tool, ctx: ToolContext, arguments: Arguments) -> Question | None:
-    """What a call asks a person; None for one of another tool, and for one whose arguments do not fit."""
+def question_of(tool: Tool, ctx: ToolContext, arguments: Arguments) -> Question | None:
+    """Return the question of a call of `ask_user`. Return None for other tools and for invalid arguments."""
     if not tool.asks:
         return None
     try:
-        asked = tool.execute(ctx, arguments)
+        value = tool.execute(ctx, arguments)
     except BadArguments:
         return None
-    return asked if isinstance(asked, Question) else None
+    return value if isinstance(value, Question) else None

@@ -1,7 +1,4 @@
-"""C, R, U: what must be true of checkpoints, of runs and their kin, and of what they have used.
-
-Statements only.
-"""
+"""The invariants of checkpoints (C1 to C3), runs and their lineage (R1 to R8) and usage (U1, U2)."""
 
 from __future__ import annotations
 
@@ -9,22 +6,22 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from runs.statuses import POLICY_WAITS, PauseReason, WaitReason
-from runs.upkeep.invariants.statement import Invariant
+from runs.upkeep.invariants.invariant import Invariant
 
 #: Waits that end by themselves.
 TIMED = (WaitReason.COOLDOWN, WaitReason.RETRY_ALONE, *sorted(POLICY_WAITS))
 
 
-def _words(words: Iterable[StrEnum]) -> str:
-    return ", ".join(f"'{word}'" for word in words)
+def _quoted(values: Iterable[StrEnum]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
 
 
-OF_RUNS: tuple[Invariant, ...] = (
-    Invariant("C1", "checkpoints move forward: a later step's stands at a later message", """
+RUN_INVARIANTS: tuple[Invariant, ...] = (
+    Invariant("C1", "checkpoints move forward: the checkpoint of a later step is at a later message", """
         SELECT q.run_id, q.id FROM (SELECT id, run_id, last_message_position AS position, LAG(last_message_position)
             OVER (PARTITION BY run_id ORDER BY step_number) AS before FROM checkpoints) q
         JOIN native r ON r.id = q.run_id WHERE q.position <= q.before"""),
-    Invariant("C2a", "a checkpoint stands at an active message", """
+    Invariant("C2a", "a checkpoint is at an active message", """
         SELECT c.run_id, c.id FROM checkpoints c JOIN native r ON r.id = c.run_id
         LEFT JOIN agent_run_messages m ON m.run_id = c.run_id AND m.position = c.last_message_position
             AND m.rolled_back_at IS NULL
@@ -35,31 +32,31 @@ OF_RUNS: tuple[Invariant, ...] = (
     Invariant("C3", "a completed run has the checkpoint of its last step", """
         SELECT r.id FROM native r LEFT JOIN checkpoints c ON c.run_id = r.id AND c.step_number = r.step_count
         WHERE r.status = 'completed' AND r.step_count > r.step_base AND c.id IS NULL"""),
-    Invariant("R1a", "a run is resumed by at most one", """
+    Invariant("R1a", "a run is resumed by at most one run", """
         SELECT resumed_from_id FROM runs WHERE resumed_from_id IS NOT NULL
         GROUP BY resumed_from_id HAVING COUNT(*) > 1"""),
-    Invariant("R1b", "what a run resumes has the status resumed and belongs to its project", """
+    Invariant("R1b", "the run that another run resumes has the status resumed and belongs to the same project", """
         SELECT c.id FROM runs c JOIN agent_runs p ON p.id = c.resumed_from_id
         WHERE p.status <> 'resumed' OR p.project_id <> c.project_id"""),
-    Invariant("R1c", "a resumed run went on as another", """
+    Invariant("R1c", "a resumed run is continued by another run", """
         SELECT p.id FROM runs p LEFT JOIN agent_runs c ON c.resumed_from_id = p.id
         WHERE p.status = 'resumed' AND c.id IS NULL"""),
-    Invariant("R2a", "steps are counted on: a run begins where the one that it resumes ended", """
+    Invariant("R2a", "the step count of a run starts at the step count of the run that it resumes", """
         SELECT r.id FROM native r JOIN agent_runs p ON p.id = r.resumed_from_id
         WHERE r.step_base <> p.step_count"""),
-    Invariant("R2b", "a run keeps to its own step budget and to the cap of its lineage", """
+    Invariant("R2b", "a run stays within its own step limit and the limit of its lineage", """
         SELECT r.id FROM native r WHERE r.step_count > %(cap)s OR r.step_count < r.step_base
             OR r.step_count - r.step_base > r.max_steps
             OR (r.resumed_from_id IS NULL AND r.forked_from_id IS NULL AND r.step_base <> 0)"""),
-    Invariant("R3", "a run has as many steps as it has active answers of the model", """
+    Invariant("R3", "a run has as many steps as active model responses", """
         SELECT r.id FROM runs r LEFT JOIN (SELECT run_id, COUNT(*) AS n FROM messages
             WHERE role = 'assistant' AND rolled_back_at IS NULL GROUP BY run_id) m ON m.run_id = r.id
         WHERE COALESCE(m.n, 0) <> r.step_count - r.step_base"""),
-    Invariant("R4a", "exactly the runs that ended have the time of their end", """
+    Invariant("R4a", "exactly the runs that ended have a completion time", """
         SELECT id FROM runs WHERE ended <> (completed_at IS NOT NULL)"""),
     Invariant("R4b", "a run and its parent belong to one project", """
         SELECT c.id FROM runs c JOIN agent_runs p ON p.id = c.parent_run_id WHERE p.project_id <> c.project_id"""),
-    Invariant("R4c", "no run comes from itself", """
+    Invariant("R4c", "no run is its own ancestor", """
         SELECT start FROM (WITH RECURSIVE
             kin(id, origin) AS (SELECT id, parent_run_id FROM agent_runs WHERE parent_run_id IS NOT NULL
                 UNION SELECT id, resumed_from_id FROM agent_runs WHERE resumed_from_id IS NOT NULL
@@ -67,27 +64,27 @@ OF_RUNS: tuple[Invariant, ...] = (
             up(start, id) AS (SELECT k.id, k.origin FROM kin k JOIN runs r ON r.id = k.id
                 UNION SELECT u.start, k.origin FROM up u JOIN kin k ON k.id = u.id)
             SELECT start, id FROM up) q WHERE start = id"""),
-    Invariant("R5", "the root of a lineage is the root of the run that it resumes, else the run itself", """
+    Invariant("R5", "the root of a run is the root of the run that it resumes, or else the run itself", """
         SELECT c.id FROM runs c LEFT JOIN agent_runs p ON p.id = c.resumed_from_id
         WHERE c.root_run_id <> COALESCE(p.root_run_id, c.id)"""),
-    Invariant("R6", "a fork begins at a checkpoint of a run of its project, and counts its steps on from there", """
+    Invariant("R6", "a fork starts at a checkpoint of a run of its project, and continues its step count", """
         SELECT c.id FROM native c
         LEFT JOIN agent_runs p ON p.id = c.forked_from_id AND p.project_id = c.project_id
         LEFT JOIN agent_run_checkpoints k ON k.run_id = p.id AND k.step_number = c.forked_at_step
         WHERE (c.forked_from_id IS NOT NULL AND (k.id IS NULL OR c.step_base <> c.forked_at_step))
             OR (c.forked_from_id IS NULL AND c.forked_at_step IS NOT NULL)"""),
-    Invariant("R7", "a run goes on from one other at most: it resumes that, or it is a fork of it", """
+    Invariant("R7", "a run does not both resume a run and fork one", """
         SELECT id FROM runs WHERE resumed_from_id IS NOT NULL AND forked_from_id IS NOT NULL"""),
-    Invariant("R8", "a run that waits or is paused has a known reason, and one that goes on by itself a time", f"""
-        SELECT id FROM native WHERE (status = 'waiting' AND status_reason NOT IN ({_words(WaitReason)}))
-            OR (status = 'paused' AND status_reason NOT IN ({_words(PauseReason)}))
-            OR (status = 'waiting' AND status_reason IN ({_words(TIMED)}) AND not_before IS NULL)"""),  # noqa: S608 - words of enums
-    Invariant("U1", "each answer of the model, a rolled-back one too, is counted once", """
+    Invariant("R8", "a waiting or paused run has a known reason, and a timed wait has a time", f"""
+        SELECT id FROM native WHERE (status = 'waiting' AND status_reason NOT IN ({_quoted(WaitReason)}))
+            OR (status = 'paused' AND status_reason NOT IN ({_quoted(PauseReason)}))
+            OR (status = 'waiting' AND status_reason IN ({_quoted(TIMED)}) AND not_before IS NULL)"""),  # noqa: S608 - values of enums
+    Invariant("U1", "the usage of each model response, including rolled-back ones, is counted once", """
         SELECT q.run_id, 'step ' || q.step_number FROM (
             SELECT run_id, step_number, 1 AS n FROM messages WHERE role = 'assistant'
             UNION ALL SELECT run_id, step_number, -1 FROM usages WHERE outcome IN ('answered', 'rolled_back')) q
         JOIN native r ON r.id = q.run_id GROUP BY q.run_id, q.step_number HAVING SUM(q.n) <> 0"""),
-    Invariant("U2", "a run has used what its turns have used: nothing is lost or counted twice", """
+    Invariant("U2", "the usage of a run is the sum of the usage of its turns", """
         SELECT r.id FROM native r LEFT JOIN (SELECT run_id, SUM(input_tokens) AS sent, SUM(output_tokens) AS said,
             SUM(cache_read_tokens) AS read, SUM(cache_write_tokens) AS kept, SUM(reasoning_tokens) AS thought,
             SUM(cost_usd) AS cost FROM usages GROUP BY run_id) u ON u.run_id = r.id

@@ -1,6 +1,6 @@
-"""Asking the database: a statement's SQL with the names that it speaks of, for all runs or for one, within a time.
+"""Runs the SQL of invariants: for all runs or for one, within a time limit. Read-only.
 
-Reads only.
+The SQL of an invariant selects from named subqueries such as `runs` and `events`, which are defined here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from django.db import OperationalError, connection, transaction
 
 from runs.models import AgentRun
 
-#: Offending ids that one violation lists; there may be more.
+#: The number of IDs that a violation lists at most.
 LISTED = 100
-#: SQLite asks whether time is up after so many of its instructions.
+#: SQLite checks the time limit after this number of instructions.
 _INSTRUCTIONS = 10_000
 
-#: The names that the statements speak of; those of one run only where a run was asked for, and never those of a run
-#: that is being removed. `told` counts the events that speak of a row: looked up row by row instead, a long run would
-#: cost the square of its length.
+#: The subqueries that invariants select from, for all runs or for one, without runs that are being removed.
+#: `event_counts` counts the events that refer to a row. Counting them per row would take quadratic time.
 _NAMES = {
     "clock": "AS (SELECT {half_minute_ago} AS half_minute_ago)",
     "removing": "AS (SELECT id FROM timeline_tombstone WHERE finished_at IS NULL)",
@@ -33,7 +32,7 @@ _NAMES = {
     "runs": """AS NOT MATERIALIZED (SELECT agent_runs.*,
         status IN ('completed', 'failed', 'stopped', 'resumed') AS ended FROM agent_runs{by_id})""",
     "native": "AS NOT MATERIALIZED (SELECT * FROM runs WHERE source = 'native')",
-    "kept": "AS NOT MATERIALIZED (SELECT * FROM runs WHERE source <> 'native')",
+    "external": "AS NOT MATERIALIZED (SELECT * FROM runs WHERE source <> 'native')",
     "events": """AS NOT MATERIALIZED (SELECT log_id AS run_id, seq, event_id, type, ref_id, source, epoch, late,
         node_id, {decision} AS decision, {error_type} AS error_type FROM agent_run_events{by_log})""",
     "messages": """AS NOT MATERIALIZED (SELECT id, run_id, position, role, step_number, epoch, rolled_back_at
@@ -47,78 +46,79 @@ _NAMES = {
     "commands": "AS NOT MATERIALIZED (SELECT * FROM agent_run_commands{by_run})",
     "endings": """AS (SELECT run_id, COUNT(*) AS n, MIN(type) AS type, MIN(seq) AS seq FROM events
         WHERE type IN ('run.completed', 'run.failed', 'run.stopped', 'run.resumed') AND NOT late GROUP BY run_id)""",
-    "told": """AS NOT MATERIALIZED (SELECT run_id, ref_id, type, COUNT(*) AS n FROM events
+    "event_counts": """AS NOT MATERIALIZED (SELECT run_id, ref_id, type, COUNT(*) AS n FROM events
         WHERE ref_id IS NOT NULL GROUP BY run_id, ref_id, type)""",
     "open_calls": """AS (SELECT run_id, MIN(step_number) AS step FROM calls WHERE status IN ('planned', 'running')
         OR (status = 'unknown' AND result_message_id IS NULL) GROUP BY run_id)""",
 }
-#: Materialized because a LIMIT in sight makes Postgres hope for rows that are not there.
-_QUESTION = "WITH {names}, found AS MATERIALIZED ({statement}) SELECT * FROM found LIMIT {limit}"
-_WORD = re.compile(r"\w+")
+#: Materialized, because PostgreSQL's planner would expect the LIMIT to be reached early.
+_QUERY = "WITH {names}, violations AS MATERIALIZED ({statement}) SELECT * FROM violations LIMIT {limit}"
+_IDENTIFIER = re.compile(r"\w+")
 _COLUMNS = {"by_id": "id", "by_log": "log_id", "by_run": "run_id"}
 _HALF_MINUTE_AGO = {
     "postgresql": "now() - interval '30 seconds'",
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-30 seconds')",
 }
-#: A text of an event's payload.
-_TEXT_OF = {"postgresql": "payload ->> '{}'", "sqlite": "json_extract(payload, '$.{}')"}
-#: Those that statements speak of: somebody's choice, and the type of an error.
-_TEXTS = ("decision", "error_type")
+#: SQL for a text in an event's payload.
+_PAYLOAD_TEXT = {"postgresql": "payload ->> '{}'", "sqlite": "json_extract(payload, '$.{}')"}
+#: The payload fields that invariants use.
+_PAYLOAD_FIELDS = ("decision", "error_type")
 
 
 class CheckTimedOut(Exception):
-    """An answer would have come later than it was wanted."""
+    """The time limit of the check has passed."""
 
 
 class Clock:
-    """How long may be looked; without a limit, as long as it takes."""
+    """The time limit of a check, in seconds. None: unlimited."""
 
     def __init__(self, within_s: float | None) -> None:
         self._until = None if within_s is None else time.monotonic() + within_s
 
     @property
-    def limited(self) -> bool:
+    def is_limited(self) -> bool:
+        """Whether there is a limit."""
         return self._until is not None
 
     def left_s(self) -> float:
-        """Raises `CheckTimedOut` where none is."""
+        """Return the remaining seconds. Raises `CheckTimedOut` if there are none."""
         left = float("inf") if self._until is None else self._until - time.monotonic()
         if left <= 0:
             raise CheckTimedOut
         return left
 
 
-def ask(sql: str, run_id: UUID | None, clock: Clock) -> list[str]:
-    """The ids that a statement finds, one more than are listed where there are more."""
+def find_violations(sql: str, run_id: UUID | None, clock: Clock) -> list[str]:
+    """Return the IDs of the rows that violate an invariant, at most LISTED + 1."""
     params: dict[str, Any] = {"cap": settings.AGENTOPS_MAX_TOTAL_STEPS}
-    seen = " WHERE {column} NOT IN (SELECT id FROM removing)"
+    condition = " WHERE {column} NOT IN (SELECT id FROM removing)"
     if run_id is not None:
         params["run"] = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
-        seen += " AND {column} = %(run)s"
-    columns = {name: seen.format(column=column) for name, column in _COLUMNS.items()}
-    columns |= {name: _TEXT_OF[connection.vendor].format(name) for name in _TEXTS}
+        condition += " AND {column} = %(run)s"
+    columns = {name: condition.format(column=column) for name, column in _COLUMNS.items()}
+    columns |= {name: _PAYLOAD_TEXT[connection.vendor].format(name) for name in _PAYLOAD_FIELDS}
     names = _names_for(sql).format(half_minute_ago=_HALF_MINUTE_AGO[connection.vendor], **columns)
-    question = _QUESTION.format(names=names, statement=sql, limit=LISTED + 1)
-    with _no_longer_than(clock), connection.cursor() as cursor:
-        cursor.execute(question, params)
-        return ["/".join(_word(value) for value in row) for row in cursor.fetchall()]
+    query = _QUERY.format(names=names, statement=sql, limit=LISTED + 1)
+    with _time_limit(clock), connection.cursor() as cursor:
+        cursor.execute(query, params)
+        return ["/".join(_column_text(value) for value in row) for row in cursor.fetchall()]
 
 
 @cache
 def _names_for(sql: str) -> str:
     """The names that a statement speaks of, and those that they speak of; to plan the others would cost the most."""
-    needed, new = set(), {"removing", *_WORD.findall(sql)} & _NAMES.keys()
+    needed, new = set(), {"removing", *_IDENTIFIER.findall(sql)} & _NAMES.keys()
     while new:
         needed |= new
-        new = {word for name in new for word in _WORD.findall(_NAMES[name])} & _NAMES.keys() - needed
+        new = {identifier for name in new for identifier in _IDENTIFIER.findall(_NAMES[name])} & _NAMES.keys() - needed
     return ",\n".join(f"{name} {meaning}" for name, meaning in _NAMES.items() if name in needed)
 
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """All reads of the block see one state. Nothing is written, and nobody who writes waits.
+    """A read-only transaction in which all reads see the same state. It does not block writers.
 
-    Inside a transaction of the caller, that one's isolation stays.
+    Within a transaction of the caller, that transaction's isolation level applies.
     """
     if connection.in_atomic_block:
         yield
@@ -127,7 +127,7 @@ def snapshot() -> Iterator[None]:
             _execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
     else:
-        # Not atomic(): its BEGIN IMMEDIATE would keep everybody from writing.
+        # Not atomic(): its BEGIN IMMEDIATE would block writers.
         _execute("BEGIN")
         try:
             yield
@@ -136,31 +136,31 @@ def snapshot() -> Iterator[None]:
 
 
 @contextmanager
-def _no_longer_than(clock: Clock) -> Iterator[None]:
-    """The database itself breaks off what takes longer, and `CheckTimedOut` is raised; the transaction goes on."""
+def _time_limit(clock: Clock) -> Iterator[None]:
+    """Let the database cancel statements at the time limit, which raises `CheckTimedOut`. The transaction survives."""
     left_s = clock.left_s()
-    if not clock.limited:
+    if not clock.is_limited:
         yield
         return
-    bounded = _bounded_on_postgres if connection.vendor == "postgresql" else _bounded_on_sqlite
+    limit = _postgres_time_limit if connection.vendor == "postgresql" else _sqlite_time_limit
     try:
-        with bounded(left_s):
+        with limit(left_s):
             yield
     except OperationalError:
-        clock.left_s()  # raises, where it was this
+        clock.left_s()  # raises CheckTimedOut if the limit was the cause
         raise
 
 
 @contextmanager
-def _bounded_on_postgres(left_s: float) -> Iterator[None]:
-    # A savepoint: a statement that was broken off spoils its transaction otherwise.
+def _postgres_time_limit(left_s: float) -> Iterator[None]:
+    # A savepoint, because a cancelled statement aborts its transaction.
     with transaction.atomic():
         _execute(f"SET LOCAL statement_timeout = {max(round(left_s * 1000), 1)}")
         yield
 
 
 @contextmanager
-def _bounded_on_sqlite(left_s: float) -> Iterator[None]:
+def _sqlite_time_limit(left_s: float) -> Iterator[None]:
     until = time.monotonic() + left_s
     connection.connection.set_progress_handler(lambda: time.monotonic() > until, _INSTRUCTIONS)
     try:
@@ -174,8 +174,8 @@ def _execute(sql: str) -> None:
         cursor.execute(sql)
 
 
-def _word(value: object) -> str:
-    """A column as text; a UUID looks alike on both databases."""
+def _column_text(value: object) -> str:
+    """Return a column as text, with UUIDs in the same form on both databases."""
     if isinstance(value, str) and len(value) == 32:
         try:
             return str(UUID(value))

@@ -1,52 +1,49 @@
-"""E, X: what must be true of logs, of their events, and of what is left of removed ones.
-
-Pure: statements only.
-"""
+"""The invariants of logs and events (E1 to E12) and of removed runs (X1, X2)."""
 
 from __future__ import annotations
 
-from runs.upkeep.invariants.statement import Invariant, warned_of_foreign
+from runs.upkeep.invariants.invariant import Invariant, with_warning_for_external
 
-OF_LOGS: tuple[Invariant, ...] = (
+LOG_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("E1", "the events of a log are numbered 1..n without a gap", """
         SELECT run_id FROM events GROUP BY run_id
         HAVING MIN(seq) <> 1 OR MAX(seq) <> COUNT(*) OR COUNT(DISTINCT seq) <> COUNT(*)"""),
-    Invariant("E2", "the counter of a log is the number of its last event", """
+    Invariant("E2", "the counter of a log is the sequence number of its last event", """
         SELECT l.id FROM logs l LEFT JOIN (SELECT run_id, MAX(seq) AS last FROM events GROUP BY run_id) e
             ON e.run_id = l.id WHERE l.last_seq <> COALESCE(e.last, 0)"""),
-    Invariant("E3", "an event_id stands in a log once", """
+    Invariant("E3", "an event_id is unique within its log", """
         SELECT run_id, event_id FROM events WHERE event_id IS NOT NULL
         GROUP BY run_id, event_id HAVING COUNT(*) > 1"""),
     Invariant("E4", "the first event of a run, and no other, is run.created", """
         SELECT r.id, e.seq FROM runs r
         LEFT JOIN events e ON e.run_id = r.id AND (e.seq = 1 OR e.type = 'run.created')
         WHERE e.seq IS NULL OR e.seq <> 1 OR e.type <> 'run.created'"""),
-    Invariant("E5", "a run that ended has exactly one event that says so, and that says how; no other run has one", """
+    Invariant("E5", "a run that ended has exactly one final event, matching its status, and other runs have none", """
         SELECT r.id FROM runs r LEFT JOIN endings e ON e.run_id = r.id
         WHERE COALESCE(e.n, 0) <> CASE WHEN r.ended THEN 1 ELSE 0 END OR e.type <> 'run.' || r.status"""),
-    Invariant("E6", "after the event that ends a run there are only late ones", """
+    Invariant("E6", "after the final event of a run there are only late events", """
         SELECT e.run_id, e.seq FROM events e JOIN endings t ON t.run_id = e.run_id
         WHERE e.seq > t.seq AND NOT e.late"""),
-    Invariant("E7", "the epochs of workers never go back: one that was taken over wrote nothing more", """
+    Invariant("E7", "the epochs of worker events never decrease: a fenced worker wrote nothing more", """
         SELECT run_id, seq FROM (SELECT run_id, seq, epoch,
             LAG(epoch) OVER (PARTITION BY run_id ORDER BY seq) AS before FROM events WHERE source = 'worker') q
         WHERE epoch < before"""),
     Invariant("E8a", "each message has exactly one message.added event", """
-        SELECT m.run_id, m.id FROM messages m LEFT JOIN told e
+        SELECT m.run_id, m.id FROM messages m LEFT JOIN event_counts e
             ON e.run_id = m.run_id AND e.ref_id = m.id AND e.type = 'message.added' WHERE COALESCE(e.n, 0) <> 1"""),
-    Invariant("E8b", "each message.added event speaks of a message of its run", """
+    Invariant("E8b", "each message.added event refers to a message of its run", """
         SELECT e.run_id, e.seq FROM events e LEFT JOIN messages m ON m.id = e.ref_id AND m.run_id = e.run_id
         WHERE e.type = 'message.added' AND m.id IS NULL"""),
-    *warned_of_foreign("E9a", "a tool call has one tool.end event once it has its result, and none before", """
+    *with_warning_for_external("E9a", "a tool call has one tool.end event if it has a result, and none otherwise", """
         SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
-        LEFT JOIN told e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.end'
+        LEFT JOIN event_counts e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.end'
         WHERE COALESCE(e.n, 0) <> CASE WHEN t.status IN ('completed', 'error', 'denied')
             OR (t.status = 'unknown' AND t.result_message_id IS NOT NULL) THEN 1 ELSE 0 END"""),
-    *warned_of_foreign("E9b", "a tool call has as many tool.start events as it was started", """
+    *with_warning_for_external("E9b", "a tool call has one tool.start event for each start", """
         SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
-        LEFT JOIN told e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.start'
+        LEFT JOIN event_counts e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.start'
         WHERE COALESCE(e.n, 0) <> t.starts"""),
-    Invariant("E10", "no model turn is left open in a run that ended or paused", """
+    Invariant("E10", "no model turn is open in a run that ended or paused", """
         SELECT r.id FROM native r JOIN (SELECT run_id, SUM(CASE type WHEN 'llm.turn.start' THEN 1 ELSE -1 END) AS n
             FROM events WHERE type IN ('llm.turn.start', 'llm.turn.end', 'llm.turn.abandoned') AND NOT late
             GROUP BY run_id) e ON e.run_id = r.id
@@ -56,10 +53,10 @@ OF_LOGS: tuple[Invariant, ...] = (
             AND r.id NOT IN (SELECT e.run_id FROM events e JOIN native f ON f.id = e.run_id WHERE e.type = 'error'
                 AND NOT e.late AND e.error_type = CASE f.status WHEN 'failed' THEN f.status_reason
                     ELSE 'error_max_turns' END)"""),
-    Invariant("E12", "each event of a run names its node: the agent, outside of flows", """
+    Invariant("E12", "each event of a native run has a node ID (outside of flows, the agent)", """
         SELECT e.run_id, e.seq FROM events e JOIN native r ON r.id = e.run_id WHERE e.node_id = ''"""),
-    Invariant("X1", "of a run that was removed nothing is left but its tombstone", """
+    Invariant("X1", "only the tombstone of a removed run is left", """
         SELECT l.id FROM logs l JOIN timeline_tombstone t ON t.id = l.id"""),
-    Invariant("X2", "a run that is hidden has a tombstone that says why", """
+    Invariant("X2", "a hidden run has a tombstone", """
         SELECT r.id FROM runs r WHERE r.removed_at IS NOT NULL"""),
 )  # fmt: skip

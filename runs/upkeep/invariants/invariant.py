@@ -1,0 +1,44 @@
+"""The types `Invariant` and `Violation`.
+
+The invariants are defined in the modules named `…_invariants`. Their SQL is valid on PostgreSQL 15 and SQLite, and
+selects from the subqueries that invariant_sql.py defines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """A statement about the stored rows, and the SQL that selects violations: a run ID and an item of the run."""
+
+    name: str
+    #: The statement.
+    says: str
+    #: Empty if the invariant is checked by message_content.py.
+    sql: str = ""
+    #: Violations are reported but do not mean that the data is corrupt.
+    warning_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A violated invariant."""
+
+    #: The name of the invariant.
+    invariant: str
+    #: "<run id>" or "<run id>/<item>", where the item is the ID of a row or the seq of an event. At most `LISTED`.
+    ids: tuple[str, ...]
+    says: str
+    warning_only: bool = False
+    #: Whether there are more than the listed IDs.
+    more: bool = False
+
+
+def with_warning_for_external(name: str, says: str, sql: str) -> tuple[Invariant, Invariant]:
+    """Return an invariant for native runs, and one with `warning_only` for external runs, which may be incomplete."""
+    return (
+        Invariant(name, says, sql.replace("{runs}", "native")),
+        Invariant(f"{name} foreign", says, sql.replace("{runs}", "external"), warning_only=True),
+    )
