@@ -1,4 +1,4 @@
-"""Previews: the first bytes of a long text, for payloads that point to the row holding the whole."""
+"""Previews of long texts, for event payloads that refer to the row with the full text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def preview(text: str, limit: int = PREVIEW_BYTES) -> tuple[str, bool]:
-    """`text` cut to at most `limit` UTF-8 bytes at a character border, and whether anything was cut."""
+    """Return `text` truncated to at most `limit` UTF-8 bytes at a character boundary, and whether it was truncated."""
     if text.isascii():
         return (text, False) if len(text) <= limit else (text[:limit], True)
     head = text[:limit]  # a character takes at least one byte, so nothing behind this can be kept
