@@ -70,7 +70,7 @@ def test_the_page_says_when_and_why(removed: AgentRun, member: Client) -> None:
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.content.decode()))
 
     assert answer.status_code == 410
-    assert "This run was removed" in text
+    assert "Run deleted by retention" in text
     assert "it ended more than 90 days ago" in text
     assert "player" in text
     assert "completed" in text

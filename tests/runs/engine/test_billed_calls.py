@@ -83,7 +83,7 @@ def test_a_call_whose_answer_was_lost_in_a_crash_is_counted_as_repeated(
     assert (totals["repeated_calls"], totals["abandoned_calls"], totals["incomplete_usage_calls"]) == (1, 0, 1)
     page = client_of(run).get(f"/runs/{run.pk}").content.decode()
     assert "1 call repeated after a crash" in page
-    assert "1 call without complete usage" in page
+    assert "1 call with incomplete usage" in page
     check(run)
 
 
