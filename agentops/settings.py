@@ -118,7 +118,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "builtins": ["agentops.templatetags.marks"],
+            "builtins": ["agentops.templatetags.badges"],
         },
     }
 ]

@@ -1,4 +1,4 @@
-"""Events as rows of a timeline: which family's template shows one, under which icon, in which words."""
+"""Events as rows of a timeline: template, icon, text and links."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from timeline.models import Event
 from timeline.shown import Clip, clip, pretty
 
 TEXT_BYTES = 2048
-#: Of a payload that has no template of its own.
+#: Maximum bytes of the JSON of a custom payload.
 JSON_BYTES = 4096
 
-#: Pieces of a text that is elsewhere as a whole: they make no row, and are read only where nothing else tells it.
+#: Chunks of streamed texts. They have no row, and are read only if the full text is not stored.
 CHUNKS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA, EventType.TOOL_OUTPUT})
 
 _ERRORS = frozenset({EventType.ERROR, EventType.RUN_FAILED, EventType.NODE_FAILED, EventType.RETRY_SCHEDULED})
@@ -28,7 +28,7 @@ _WARNINGS = frozenset(
     {EventType.RUN_PAUSED, EventType.RUN_WAITING, EventType.RUN_RECOVERED, EventType.BUDGET_WARNING}
     | {EventType.RUN_STOPPED, EventType.RUN_ROLLED_BACK, EventType.SAFETY_BLOCK, EventType.CONTEXT_TRIMMED}
 )
-#: Outcomes that someone should look at.
+#: Statuses that count as errors.
 BAD_STATUSES = frozenset({"error", "failed", "denied", "unknown"})
 
 _FAMILIES = {
@@ -64,7 +64,7 @@ _ICONS = {
     "notice": "notice",
     "custom": "notice",
 }
-#: A run's move is shown under the icon of the status that it leads to.
+#: A status change has the icon of the new status.
 _RUN_ICONS: dict[str, str] = {
     EventType.RUN_CREATED: "queued",
     EventType.RUN_STARTED: "running",
@@ -80,7 +80,7 @@ _RUN_ICONS: dict[str, str] = {
 
 
 class EventFields(dict[str, Any]):
-    """A payload for templates, which may ask for any field: one that is not there is empty, also as an argument."""
+    """A payload for templates: missing fields are empty, also as filter arguments."""
 
     def __missing__(self, name: str) -> str:
         return ""
@@ -100,52 +100,53 @@ class EventRow:
     icon: str
     #: What it says, in a sentence.
     text: str
-    #: Its payload for the family's template: every value a short, clean text, a number or nothing.
+    #: The payload for the family's template. Every value is a truncated, redacted text, a number, a boolean or None.
     facts: EventFields = field(default_factory=EventFields)
     json: Clip = field(default_factory=Clip)
     is_error: bool = False
     is_warning: bool = False
     is_target: bool = False
     late: bool = False
-    #: The address of the page that it stands on.
+    #: The URL of the log's page.
     base: str = ""
-    #: When what it announces comes: the next try, the end of a wait.
+    #: When the next attempt starts or the wait ends.
     until: datetime | None = None
-    #: The last sign of life of a worker that was lost.
+    #: When the lost worker wrote its last event.
     last_seen_at: datetime | None = None
-    #: Of a row that speaks of a tool call: the id of that call's card.
+    #: The element ID of the card of the event's tool call.
     call: str = ""
-    #: Of a row that speaks of another log: that one's page.
+    #: The URL of the page of another log that the event refers to.
     link: str = ""
 
     @property
     def detail(self) -> str:
-        """The template of its family."""
+        """Return the template of the event's family."""
         return f"timeline/events/{self.family}.html"
 
     @property
-    def whole(self) -> str:
-        """Where all of the event can be read."""
+    def payload_href(self) -> str:
+        """Return the URL of the full event."""
         return f"{self.base}/events/{self.seq}"
 
     @property
     def shows(self) -> frozenset[str]:
-        """The filters under which it is seen, but for "all"."""
+        """Return the filters that include the row, besides "all"."""
         kinds = {"tools"} if self.family in {"tool", "safety", "hook", "approval"} else set()
         return frozenset(kinds | ({"messages"} if self.family == "message" else set()) | errors_if(self.is_error))
 
 
 def errors_if(is_error: bool) -> set[str]:
+    """Return the filter "errors" if `is_error`."""
     return {"errors"} if is_error else set()
 
 
 def payload_of(event: Event) -> Mapping[str, Any]:
-    """The payload as an object, which it may not have been under older rules."""
+    """Return the payload, or an empty one if it is not an object."""
     return event.payload if isinstance(event.payload, dict) else {}
 
 
 def row_of(event: Event, base: str) -> EventRow:
-    """The row of any event, also of one that was stored under older rules. `base`: the address of the log's page."""
+    """Return the row of an event. `base` is the URL of the log's page. Never raises for payloads of older rules."""
     payload = payload_of(event)
     family = family_of(event.type)
     custom = family == "custom"
@@ -166,12 +167,12 @@ def row_of(event: Event, base: str) -> EventRow:
         until=until_of(event),
         last_seen_at=_moment(payload.get("last_event_at")) if event.type == EventType.RUN_RECOVERED else None,
         call=f"call-{event.ref_id}" if event.ref_id and payload.get("call_id") else "",
-        link=_beside(base, payload.get("run_id")),
+        link=_page_of_log(base, payload.get("run_id")),
     )
 
 
 def family_of(type_: str) -> str:
-    """The family of a type; "custom" for a sender's own, and for one that nobody knows any more."""
+    """Return the family of an event type; "custom" for custom and unknown types."""
     if type_ in events.EVENT_TYPES:
         for family, prefixes in _FAMILIES.items():
             if type_.startswith(prefixes):
@@ -180,7 +181,7 @@ def family_of(type_: str) -> str:
 
 
 def is_error(type_: str, payload: Mapping[str, Any]) -> bool:
-    """Whether it tells of something that failed."""
+    """Return whether the event reports a failure."""
     if type_ in _ERRORS or type_ == EventType.SAFETY_BLOCK:
         return True
     if type_ in (EventType.TOOL_END, EventType.DEPLOY_STATUS, EventType.CHILD_RUN_COMPLETED):
@@ -196,7 +197,7 @@ def _icon_of(type_: str, family: str, payload: Mapping[str, Any]) -> str:
 
 
 def until_of(event: Event) -> datetime | None:
-    """When what it announces comes."""
+    """Return when the next attempt starts or the wait ends, or None."""
     payload = payload_of(event)
     delay = payload.get("delay_ms")
     if event.type == EventType.RETRY_SCHEDULED and isinstance(delay, int) and 0 <= delay < 10**12:
@@ -214,20 +215,20 @@ def _moment(text: Any) -> datetime | None:
 
 
 def _without_until(event: Event) -> Any:
-    """The payload of a wait without its end, which the row shows beside the text in the reader's time zone."""
+    """Return the payload without the end of a wait, which the row displays separately in the user's time zone."""
     if event.type != EventType.RUN_WAITING or until_of(event) is None:
         return event.payload
     return {name: value for name, value in payload_of(event).items() if name != "until"}
 
 
-def _beside(base: str, log_id: Any) -> str:
-    """The page of another log: the pages of all logs stand beside one another."""
+def _page_of_log(base: str, log_id: Any) -> str:
+    """Return the URL of another log's page, which differs from `base` only in the ID."""
     known = isinstance(log_id, str) and re.match(UUID_PATTERN, log_id)
     return f"{base.rpartition('/')[0]}/{log_id}" if known else ""
 
 
 def _fact(value: Any) -> Any:
-    """A payload's value as a template may show it, whatever its sender put there."""
+    """Return a value of a payload for display: truncated and redacted."""
     if value is None or isinstance(value, bool | int | float):
         return value
     return clip(pretty(value) if isinstance(value, list | dict) else str(value), TEXT_BYTES).text

@@ -10,7 +10,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def preview(text: str, limit: int = PREVIEW_BYTES) -> tuple[str, bool]:
-    """Return `text` truncated to at most `limit` bytes of UTF-8 at a character border, and whether it was truncated."""
+    """Return `text` truncated to at most `limit` UTF-8 bytes at a character boundary, and whether it was truncated."""
     if text.isascii():
         return (text, False) if len(text) <= limit else (text[:limit], True)
     head = text[:limit]  # a character has at least one byte

@@ -1,4 +1,4 @@
-"""Texts as people see them: legible, without secrets, cut to what a page has room for."""
+"""Prepare texts for display: without control characters, redacted and truncated."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import JSON
 
-#: A secret that begins where a text is cut is still known as one if its end is this near.
+#: Characters read beyond the limit, so that a secret at the truncation point is recognized.
 LOOKAHEAD = 32_768
 
-#: Colours, cursor moves, and whole sequences that set titles, links or the clipboard. One that does not end says
-#: nothing a terminal would show either, but what follows it might: it stays, with its escape character marked.
+#: ANSI escape sequences: colours, cursor movement, titles, links, clipboard. An unterminated sequence is kept, with its
+#: escape character made visible, because text may follow it.
 _ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)")
-#: What shows as nothing, or makes its neighbours show in another order; joiners and marks of one letter's direction
-#: stay, because writing needs them.
+#: Invisible characters and bidirectional overrides. Joiners and marks of a single letter's direction are kept, because
+#: some scripts need them.
 _UNSEEN = "\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 _ODD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A text as it is shown, and the size in bytes of the whole where that is more; 0 where it is not."""
+    """A text for display. `whole` is the size of the full text in bytes if it is truncated, otherwise 0."""
 
     text: str = ""
     whole: int = 0
@@ -35,22 +35,25 @@ class Clip:
 
 
 def legible(text: str) -> str:
-    """`text` without the codes of terminals, every unseen character marked by its name."""
+    """Return `text` without ANSI sequences, with a visible code for each invisible character."""
     if not _ODD.search(text):
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _ODD.sub(_marked, _ANSI.sub("", text))
+    return _ODD.sub(_visible_code, _ANSI.sub("", text))
 
 
 def clean(text: str) -> str:
-    """All of `text`, legible and without secrets: in this order, or colours inside of a secret would hide it."""
+    """Return `text` legible and redacted. In this order: escape sequences inside a secret would hide it."""
     return REDACTOR.clean_text(legible(text))[0]
 
 
 def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip:
-    """The first `limit` bytes of `text`, cleaned before they are cut. `size`: bytes of the whole, where `text` is only
-    its beginning. With its `secrets` only for who may see them."""
-    # More than this cannot matter, and a text may have megabytes.
+    """Return the first `limit` bytes of `text`, redacted before it is truncated.
+
+    `size` is the number of bytes of the full text if `text` is only its beginning. With `secrets`, the text is not
+    redacted: the caller checks the permission.
+    """
+    # A text may have megabytes.
     head = text[: limit + LOOKAHEAD]
     shown, cut = preview(legible(head) if secrets else clean(head), limit)
     if not cut and len(head) == len(text) and size <= len(text.encode(errors="replace")):
@@ -59,8 +62,10 @@ def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip
 
 
 def pretty(value: object, *, secrets: bool = False) -> str:
-    """A JSON value for people: indented, and without secrets, which deep escapes would hide; text as it is, unless
-    it is JSON itself. With its `secrets` only for who may see them."""
+    """Return a JSON value indented and redacted; a text unchanged, unless it contains JSON itself.
+
+    With `secrets`, the value is not redacted: the caller checks the permission.
+    """
     if isinstance(value, str):
         if value[:1] not in ("{", "["):
             return value
@@ -72,11 +77,11 @@ def pretty(value: object, *, secrets: bool = False) -> str:
         value = value if secrets else REDACTOR.clean(cast("JSON", value))[0]
         return json.dumps(value, indent=2, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
-        return "(nested too deeply to be shown)"
+        return "(too deeply nested to display)"
 
 
 def lasting(seconds: float) -> str:
-    """A span of time in the two units that matter, as static/js/time.js counts it on."""
+    """Return a duration in its two largest units, such as "3 min 05 s", in the format of static/js/time.js."""
     minutes, rest = divmod(max(int(seconds), 0), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
@@ -84,13 +89,13 @@ def lasting(seconds: float) -> str:
 
 
 def took(ms: float) -> str:
-    """How long something took: exact where it was short."""
+    """Return a duration in milliseconds, seconds or longer units, depending on its length."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.1f} s" if ms < 60_000 else lasting(ms / 1000)
 
 
-def _marked(match: re.Match[str]) -> str:
+def _visible_code(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)

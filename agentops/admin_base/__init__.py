@@ -1,1 +1,1 @@
-"""What the administration pages of every app build on: bounded lists, scopes, forms that act."""
+"""Base classes of the Django administration: bounded lists, project scopes and action forms."""

@@ -1,4 +1,4 @@
-"""What a cell of a list, or a line of an object's page, shows: legible, without secrets, cut to its room."""
+"""Cells of change lists and read-only fields: legible, redacted and truncated."""
 
 from __future__ import annotations
 
@@ -13,82 +13,85 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from agentops.projects.management.base import printable
-from agentops.templatetags import marks
+from agentops.templatetags import badges
 from timeline.shown import clean, clip, pretty
 
-#: Of one text on a page; who wants more follows the link to the site's own page of it.
+#: Maximum bytes of a text; the site's page of the payload has all of it.
 MAX_PAYLOAD = 64 * 1024
 MAX_LINE = 120
 NOTHING = "–"
-#: What an API key is called (see agentops.projects.keys), by itself or as who did something: no secret, though the
-#: redactor takes anything that begins so for a whole key.
+#: The prefix of an API key (see agentops.projects.keys), alone or as an actor. It is not secret, but the redactor would
+#: mask it like a full key.
 KEY_NAME = re.compile(r"(?:key:)?aok_(?:live|test)_[0-9A-Za-z]{12}")
-#: Of an id in a list: the beginning finds it again, and says when it was made.
+#: Number of characters of a shortened ID; this prefix includes the creation time and can be searched for.
 SHORT = 13
 
 Cell = Callable[[Any], Any]
 
 
 def line(text: object, limit: int = MAX_LINE) -> str:
-    """As text of one line: nothing in it steers, hides or reorders what stands around it."""
-    given = str(text if text is not None else "")
-    if KEY_NAME.fullmatch(given):
-        return given
-    shown = printable(clean(given[: limit * 8])).strip()
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+    """Return `text` as a single line of at most `limit` characters, legible and redacted."""
+    value = str(text if text is not None else "")
+    if KEY_NAME.fullmatch(value):
+        return value
+    cleaned = printable(clean(value[: limit * 8])).strip()
+    return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"
 
 
 def bdi(text: object, limit: int = MAX_LINE) -> SafeString | str:
-    shown = line(text, limit)
-    return format_html("<bdi>{}</bdi>", shown) if shown else NOTHING
+    """Return `line(text)` in a <bdi> element, or a dash if it is empty."""
+    value = line(text, limit)
+    return format_html("<bdi>{}</bdi>", value) if value else NOTHING
 
 
 def words(name: str, title: str = "", *, limit: int = MAX_LINE) -> Cell:
-    """A text of somebody else's making, on one line."""
+    """An untrusted text, on one line."""
     return _cell(name, title, lambda row: bdi(_of(row, name), limit))
 
 
 def plain(name: str, title: str = "") -> Cell:
-    """A number, or a word of our own."""
+    """A number or a trusted identifier."""
 
-    def shown(row: Any) -> object:
+    def render(row: Any) -> object:
         value = _of(row, name)
         return NOTHING if value is None or value == "" else str(value).replace("_", " ")
 
-    return _cell(name, title, shown)
+    return _cell(name, title, render)
 
 
 def status(name: str = "status", reason: str = "") -> Cell:
-    """A status in its colour, with the reason that was given for it."""
+    """A coloured status with its reason."""
 
-    def shown(row: Any) -> SafeString:
+    def render(row: Any) -> SafeString:
         word, why = str(_of(row, name)), str(_of(row, reason) or "") if reason else ""
-        badge = marks.status(word)
+        badge = badges.status(word)
         return format_html("{} <small>{}</small>", badge, why.replace("_", " ")) if why else badge
 
-    return _cell(name, "", shown)
+    return _cell(name, "", render)
 
 
 def moment(name: str, title: str = "") -> Cell:
+    """A time in UTC."""
     return _cell(name, title, lambda row: time(_of(row, name)))
 
 
 def time(value: datetime | None) -> SafeString | str:
+    """Return a time in UTC as HTML, or a dash for None."""
     if value is None:
         return NOTHING
     at = value.astimezone(UTC)
-    return format_html('<time datetime="{}">{}</time>', at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}")
+    return format_html('<time datetime="{}">{}</time>', at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 def yes(name: str, title: str = "") -> Cell:
-    """Said only where it is so."""
+    """ "yes" for a true value, otherwise a dash."""
     return _cell(name, title, lambda row: "yes" if _of(row, name) else NOTHING)
 
 
 def link(name: str, page: str, title: str = "", *, text: str = "", short: bool = False) -> Cell:
-    """To the administration page of what `name` holds the id of; `text` names what is shown instead of the id."""
+    """A link to the administration page of a foreign key. `text` is the attribute to display instead of the ID."""
 
-    def shown(row: Any) -> SafeString | str:
+    def render(row: Any) -> SafeString | str:
         key = _of(row, name)
         if key is None:
             return NOTHING
@@ -98,17 +101,18 @@ def link(name: str, page: str, title: str = "", *, text: str = "", short: bool =
             return format_html('<a href="{}" title="{}"><code>{}</code></a>', url, key, label[:SHORT])
         return to(reverse(f"admin:{page}_change", args=[key]), label or NOTHING)
 
-    return _cell(name, title, shown)
+    return _cell(name, title, render)
 
 
 def to(url: str, label: str) -> SafeString:
+    """Return a link as HTML."""
     return format_html('<a href="{}"><bdi>{}</bdi></a>', url, label)
 
 
 def payload(name: str, title: str = "", *, whole: Callable[[Any], str] | None = None) -> Cell:
-    """All of a text or a JSON value, or its beginning; `whole` gives the address of the site's page of it."""
+    """A text or a JSON value, truncated to MAX_PAYLOAD. `whole` returns the URL of the full payload."""
 
-    def shown(row: Any) -> SafeString | str:
+    def render(row: Any) -> SafeString | str:
         value = _of(row, name)
         if value is None or value == "":
             return NOTHING
@@ -116,41 +120,41 @@ def payload(name: str, title: str = "", *, whole: Callable[[Any], str] | None = 
         text = format_html('<pre class="payload" tabindex="0"><bdi>{}</bdi></pre>', cut.text)
         if not cut.whole:
             return text
-        note = format_html("<small>The first {} of {} bytes.</small>", MAX_PAYLOAD, cut.whole)
-        more = format_html(' <a href="{}">All of it</a>', whole(row)) if whole else ""
+        note = format_html("<small>Showing the first {} of {} bytes.</small>", MAX_PAYLOAD, cut.whole)
+        more = format_html(' <a href="{}">Show all</a>', whole(row)) if whole else ""
         return format_html("{}{}{}", text, note, more)
 
-    return _cell(name, title, shown)
+    return _cell(name, title, render)
 
 
 def cost(name: str = "cost_usd", source: str = "") -> Cell:
-    """In dollars, to the last digit that is known."""
+    """A cost in dollars, with all known digits."""
 
-    def shown(row: Any) -> str:
+    def render(row: Any) -> str:
         value = _of(row, name)
         if value is None:
             return NOTHING
         return f"${value.normalize():f}" + (f" ({_of(row, source)})" if source else "")
 
-    return _cell("cost", "cost", shown)
+    return _cell("cost", "cost", render)
 
 
-def made(name: str, title: str, shown: Callable[[Any], Any]) -> Cell:
-    """A cell that says something of the row as a whole."""
-    return _cell(name, title, shown)
+def computed(name: str, title: str, render: Callable[[Any], Any]) -> Cell:
+    """A value computed from the row."""
+    return _cell(name, title, render)
 
 
-def _cell(name: str, title: str, shown: Callable[[Any], Any]) -> Cell:
+def _cell(name: str, title: str, render: Callable[[Any], Any]) -> Cell:
     def cell(row: Any) -> Any:
-        return shown(row)
+        return render(row)
 
     cell.__name__ = name.replace("__", "_")
-    described = admin.display(description=title or name.removesuffix("_id").replace("_", " "))
-    return described(cell)
+    display = admin.display(description=title or name.removesuffix("_id").replace("_", " "))
+    return display(cell)
 
 
 def _of(row: Any, name: str) -> Any:
-    """`message__position` is the position of the row's message."""
+    """Return an attribute of the row; double underscores follow relations, as in `message__position`."""
     for step in name.split("__"):
         row = getattr(row, step, None)
     return row

@@ -1,4 +1,4 @@
-"""The filters of a list. Anchored ones say which rows an index leads to; the others look through a bounded window."""
+"""List filters. Anchored filters use an index; all others apply to a bounded window of rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from agentops.admin_base.scope import scope_of
 
 
 class BoundedFilter(SimpleListFilter):
-    """A filter with a fixed set of values; any other is refused as a typing mistake in the address."""
+    """A filter with a fixed set of values. Any other value raises IncorrectLookupParameters."""
 
     anchored = False
     template = "admin/bounded_filter.html"
 
     def checked(self) -> str | None:
-        """The value, if there is one; whatever it leads to asks for this one first."""
+        """Return the selected value or None. Raise IncorrectLookupParameters for an unknown value."""
         value = self.value()
         if value is not None and value not in {str(key) for key, _ in self.lookup_choices}:
             raise IncorrectLookupParameters
@@ -33,11 +33,12 @@ class BoundedFilter(SimpleListFilter):
         return queryset if value is None else self.narrowed(queryset, value)
 
     def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        """Return the rows with this value."""
         raise NotImplementedError
 
 
 def choice_filter(name: str, values: Iterable[str], *, field: str = "") -> type[BoundedFilter]:
-    """Of a column with few known values."""
+    """Return a filter class for a column with few values."""
     known = [(str(value), str(value).replace("_", " ")) for value in values]
 
     class Chosen(BoundedFilter):
@@ -54,7 +55,7 @@ def choice_filter(name: str, values: Iterable[str], *, field: str = "") -> type[
 
 
 def yes_filter(name: str, field: str, *, title: str = "") -> type[BoundedFilter]:
-    """Whether a column is set: null and empty count as not."""
+    """Return a filter class for whether a column is null."""
 
     class Set(BoundedFilter):
         parameter_name = name
@@ -70,7 +71,7 @@ def yes_filter(name: str, field: str, *, title: str = "") -> type[BoundedFilter]
 
 
 class ProjectFilter(BoundedFilter):
-    """One project at a time; whoever sees only some always looks at one of them."""
+    """Filter by project. Users who are not superusers always have a project selected."""
 
     title = "project"
     parameter_name = "project"
@@ -79,41 +80,43 @@ class ProjectFilter(BoundedFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         scope = scope_of(request)
         self.must_choose = not scope.sees_all
-        given = self.used_parameters.get("project")
-        offered = [(str(pk), line(slug)) for pk, slug in scope.projects]
-        if given is not None and given not in dict(offered):
-            # One beyond the menu; or a foreign or unknown one, which get the same answer.
-            key = uuid_of(given)
+        selected = self.used_parameters.get("project")
+        choices = [(str(pk), line(slug)) for pk, slug in scope.projects]
+        if selected is not None and selected not in dict(choices):
+            # A project beyond the menu. A foreign and an unknown project get the same response.
+            key = uuid_of(selected)
             if not scope.has_project(key):
                 raise IncorrectLookupParameters
-            offered.append((str(key), str(key)))
-        return offered
+            choices.append((str(key), str(key)))
+        return choices
 
     def value(self) -> str | None:
-        given = super().value()
-        if given is None and self.must_choose and self.lookup_choices:
+        selected = super().value()
+        if selected is None and self.must_choose and self.lookup_choices:
             return str(self.lookup_choices[0][0])
-        return given
+        return selected
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        offered = super().choices(changelist)
-        everything = next(offered)
+        choices = super().choices(changelist)
+        all_choice = next(choices)
         if not self.must_choose:
-            yield everything
-        yield from offered
+            yield all_choice
+        yield from choices
 
 
 def id_filter(name: str, title: str = "", *, field: str = "") -> type[BoundedFilter]:
-    """Set by a link from another page: shown while it holds, and can be taken away. With a `field` it is looked for
-    there; without one the model admin knows an index."""
+    """Return a filter class for an ID that links of other pages set; the only choice is to remove it.
+
+    With `field`, filter by this column. Without it, the model admin uses an index (see ScopedAdmin.anchored).
+    """
 
     class Given(BoundedFilter):
         anchored = not field
         parameter_name = name
 
         def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            given = self.used_parameters.get(name)
-            return [] if given is None else [(given, line(uuid_of(given)))]
+            selected = self.used_parameters.get(name)
+            return [] if selected is None else [(selected, line(uuid_of(selected)))]
 
         def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
             return rows.filter(**{field: uuid_of(value)})
@@ -123,6 +126,7 @@ def id_filter(name: str, title: str = "", *, field: str = "") -> type[BoundedFil
 
 
 def uuid_of(text: str) -> UUID:
+    """Return the UUID in `text`. Raise IncorrectLookupParameters for any other text."""
     try:
         return UUID(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Forms that act: they are valid exactly where the function that every door calls has done what they ask."""
+"""Forms that perform an action when they are validated; refusals of the action are form errors."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ if TYPE_CHECKING:
 else:
     _ModelForm = forms.ModelForm
 
-#: Longer ones are refused before anything is computed from them.
+#: Longer passwords are rejected before they are hashed.
 MAX_PASSWORD = 1024
 TRIES = Throttle("reauth", limit=5, seconds=15 * 60)
-WRONG = "This is not your password, or too many tries: after five failures wait 15 minutes."
+WRONG = "Wrong password or too many attempts. After 5 failed attempts, wait 15 minutes."
 
 
 class ActingForm(_ModelForm):
-    """A subclass says in `act` which function it is the form of, and where the function's refusals belong."""
+    """A form whose `act` calls the action, in place of saving the model instance."""
 
     #: Set by the model admin for each request.
     request: ClassVar[HttpRequest]
-    #: The `code` of a refusal → the field that it speaks of; of any other it is said above the form.
+    #: Code of a refusal → field that displays it. Other refusals are displayed above the form.
     fields_of: ClassVar[dict[str, str]] = {}
 
     @property
     def scope(self) -> AdminScope:
+        """Return the scope of the request."""
         return scope_of(self.request)
 
     @property
     def principal(self) -> Principal:
+        """Return the user who submitted the form."""
         return self.scope.principal
 
-    def act(self, given: dict[str, Any]) -> Any:
-        """Do it, and give the row that came of it."""
+    def act(self, data: dict[str, Any]) -> Any:
+        """Perform the action with the cleaned data and return the row."""
         raise NotImplementedError
 
     def _post_clean(self) -> None:
-        """In the place of Django's own filling of a row, which would go around every rule of ours."""
+        """Perform the action. Replaces Django's assignment to the instance, which would bypass the checks."""
         if self.errors:
             return
         try:
@@ -59,31 +61,34 @@ class ActingForm(_ModelForm):
             self.add_error(self.place_of(refusal, code), line(refusal, 400))
 
     def place_of(self, refusal: Exception, code: str) -> str | None:
+        """Return the field that displays a refusal; None for above the form."""
         field = self.fields_of.get(code, "")
         return field if field in self.fields else None
 
     def validate_unique(self) -> None:
-        """The function has looked, under its locks."""
+        """Do nothing: the action checks uniqueness."""
 
     def save(self, commit: bool = True) -> Any:
+        """Return the row that the action saved."""
         return self.instance
 
     def save_m2m(self) -> None:
-        """There is nothing left to save."""
+        """Do nothing: the action has saved everything."""
 
 
 class ReauthenticatedForm(ActingForm):
-    """For what a stolen session must not be enough for."""
+    """A form that requires the user's password, so that a stolen session is not sufficient."""
 
     password = forms.CharField(
         label="Your password",
         max_length=MAX_PASSWORD,
         strip=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "maxlength": None}),
-        help_text="Asked again, because this gives power to whoever holds what comes of it.",
+        help_text="Enter your password to confirm.",
     )
 
     def clean_password(self) -> str:
+        """Check the password. Raise ValidationError if it is wrong or after too many attempts."""
         user, address = self.request.user, address_of(self.request)
         name = user.get_username()
         if TRIES.spent(name.casefold(), address) or not user.check_password(self.cleaned_data["password"]):

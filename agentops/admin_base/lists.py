@@ -1,7 +1,7 @@
-"""Lists that cost the same however large their table is: no counts, no offsets, no search without an end.
+"""Change lists with constant cost for tables of any size: no counts, no offsets, bounded searches.
 
-A list goes down an index from a place in it. What no index can answer (most filters, a search in texts) is asked of
-the next `LOOK` rows only, and the list says so; "Older" goes on from there.
+A list reads an index from a position. Filters and text searches without an index apply to the next `LOOK` rows only;
+the list displays a note, and "Older" continues from there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThanOrEqual
 from django.http import HttpRequest
 
 PAGE_SIZE = 50
-#: Rows that one page looks through for what no index leads to.
+#: Maximum rows of a page that filters and searches without an index scan.
 LOOK = 5_000
 OLDER = "older"
 BETWEEN = "~"
@@ -27,7 +27,7 @@ BETWEEN = "~"
 
 @dataclass(frozen=True)
 class Anchored:
-    """Rows that an index leads to, in the order of `key`, largest first; with a word on what is left out."""
+    """Rows read from an index in descending order of `key`, with a note about rows that are left out."""
 
     rows: QuerySet[Any]
     key: tuple[str, ...]
@@ -35,8 +35,8 @@ class Anchored:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search came to: rows found by an id, or a condition on texts that has to be looked for."""
+class SearchResult:
+    """The result of a search: rows found by ID, or a condition on text columns that needs a scan."""
 
     rows: QuerySet[Any]
     texts: Q | None = None
@@ -44,7 +44,7 @@ class Found:
 
 
 class BoundedList(ChangeList):
-    """Django's change list with another way to its rows."""
+    """Django's change list with keyset pagination and bounded scans."""
 
     model_admin: Any
     older_url = ""
@@ -53,35 +53,35 @@ class BoundedList(ChangeList):
     without_search = ""
 
     def get_filters(self, request: HttpRequest) -> Any:
-        self.place: str | None = self.params.pop(OLDER, None)
+        self.position: str | None = self.params.pop(OLDER, None)
         self.filter_params.pop(OLDER, None)
         return super().get_filters(request)
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
-        found_filters: Any = self.get_filters(request)
-        self.filter_specs, self.has_filters, _, _, self.has_active_filters = found_filters
+        filters: Any = self.get_filters(request)
+        self.filter_specs, self.has_filters, _, _, self.has_active_filters = filters
         self.clear_all_filters_qs = self.get_query_string(remove=self.get_filters_params())
-        found = self.model_admin.found(self.root_queryset, self.query.strip())
-        loose = []
-        chosen: dict[str, str] = {}
+        result = self.model_admin.search(self.root_queryset, self.query.strip())
+        unanchored = []
+        selected: dict[str, str] = {}
         specs: Any = self.filter_specs
         for spec in specs:
             value = spec.checked()
-            if value is not None and self.model_admin.is_anchor(spec, found, chosen):
-                chosen[spec.parameter_name] = value
+            if value is not None and self.model_admin.is_anchor(spec, result, selected):
+                selected[spec.parameter_name] = value
             elif value is not None:
-                loose.append(spec)
-        anchored = self.model_admin.anchored(request, found, chosen)
+                unanchored.append(spec)
+        anchored = self.model_admin.anchored(request, result, selected)
         self.key, self.note = anchored.key, anchored.note
         self.order = [f"-{name}" for name in anchored.key]
-        rows = self._from_the_place(anchored.rows).order_by(*self.order)
-        #: The place of the last row that is looked through, where there are more.
+        rows = self._after_position(anchored.rows).order_by(*self.order)
+        #: The position of the last scanned row, if there are more rows.
         self.window_end: tuple[Any, ...] | None = None
-        if loose or found.texts is not None:
-            rows = self._to_the_end_of_the_window(rows)
-            for spec in loose:
+        if unanchored or result.texts is not None:
+            rows = self._within_window(rows)
+            for spec in unanchored:
                 rows = spec.queryset(request, rows)
-            rows = rows.filter(found.texts) if found.texts is not None else rows
+            rows = rows.filter(result.texts) if result.texts is not None else rows
         listed: QuerySet[Any] = self.model_admin.for_list(rows)
         return listed
 
@@ -99,25 +99,25 @@ class BoundedList(ChangeList):
             after = [getattr(self.result_list[-1], name) for name in self.key]
         elif self.window_end is not None:
             after = self.window_end
-            self.note = f"These are all among {LOOK:,} rows; older ones have not been looked through."
+            self.note = f"Searched the newest {LOOK:,} rows of this page. Select Older to search older rows."
         if after is not None:
-            self.older_url = self.get_query_string({OLDER: BETWEEN.join(map(_written, after))})
+            self.older_url = self.get_query_string({OLDER: BETWEEN.join(map(_to_text, after))})
         self.without_search = self.get_query_string(remove=[SEARCH_VAR])
-        if self.place is not None:
+        if self.position is not None:
             self.newest_url = self.get_query_string()
 
-    def _to_the_end_of_the_window(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Two bounds in the index, not the rows themselves: so no database has a reason to read more than these."""
+    def _within_window(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Limit the rows to LOOK by a bound in the index, so that databases do not read more."""
         self.window_end = next(iter(rows.values_list(*self.key)[LOOK - 1 : LOOK]), None)
         if self.window_end is None:
             return rows
         return rows.filter(TupleGreaterThanOrEqual(Tuple(*map(F, self.key)), self.window_end))
 
-    def _from_the_place(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        if self.place is None:
+    def _after_position(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        if self.position is None:
             return rows
-        parts = self.place.split(BETWEEN)
-        if len(parts) != len(self.key) or "\0" in self.place:
+        parts = self.position.split(BETWEEN)
+        if len(parts) != len(self.key) or "\0" in self.position:
             raise IncorrectLookupParameters
         fields: list[Any] = [self.opts.get_field(name) for name in self.key]
         try:
@@ -126,9 +126,9 @@ class BoundedList(ChangeList):
             raise IncorrectLookupParameters from error
         if any(value is None or (isinstance(value, int) and abs(value) >= 2**63) for value in values):
             raise IncorrectLookupParameters
-        # One comparison of all columns: an index starts at the place and never goes over what lies before it.
+        # A row comparison, so that the index scan starts at the position.
         return rows.filter(TupleLessThan(Tuple(*map(F, self.key)), tuple(values)))
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)

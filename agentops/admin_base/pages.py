@@ -1,4 +1,4 @@
-"""The base class of every model admin: rows of the reader's projects only, bounded lists, plain object pages."""
+"""The base classes of all model admins: only rows of the user's projects, bounded lists, read-only object pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from agentops.admin_base.cells import Cell, line
-from agentops.admin_base.lists import PAGE_SIZE, Anchored, BoundedList, Found
+from agentops.admin_base.lists import PAGE_SIZE, Anchored, BoundedList, SearchResult
 from agentops.admin_base.scope import scope_of
 from agentops.projects.access import Action
 
@@ -35,13 +35,13 @@ else:
 MIN_PREFIX = 4
 HEX = re.compile(r"[0-9a-f]{1,32}", re.ASCII)
 MAX_SEARCH = 200
-#: Rows of another table on an object's page.
+#: Maximum rows of a related table on an object's page.
 HISTORY = 50
 
 
 @dataclass(frozen=True)
 class Table:
-    """The newest rows of another table that belong to an object, and the address of its list with all of them."""
+    """The newest related rows of another table, and the URL of the list with all of them."""
 
     title: str
     headers: list[str]
@@ -51,28 +51,28 @@ class Table:
 
 
 class ScopedAdmin(_ModelAdmin):
-    """Django's rights say which tables somebody may open, memberships whose rows are in them."""
+    """A model admin limited by Django's permissions (tables) and by project memberships (rows)."""
 
-    #: What pages call a row, and several; where Django's own guess is no English.
+    #: Singular and plural name, if they differ from Django's default.
     names: ClassVar[tuple[str, str] | None] = None
-    #: From a row to its project; "pk" where the row is one.
+    #: The lookup from a row to its project; "pk" for projects.
     project_path: ClassVar[str] = "project"
-    #: The columns of an index, by which the list is in order and paged, largest first.
+    #: The columns of the index that orders and paginates the list, descending.
     key: ClassVar[tuple[str, ...]] = ("id",)
-    #: The columns that a list loads; a payload is never among them.
+    #: The columns that a list loads, without payloads.
     loaded: ClassVar[tuple[str, ...]] = ()
-    #: What a search takes for the id of: exact, or its beginning.
+    #: ID columns that are searched, by full ID or prefix.
     id_fields: ClassVar[tuple[str, ...]] = ("id",)
-    #: Looked through for the search's text.
+    #: Text columns that are searched.
     text_fields: ClassVar[tuple[str, ...]] = ()
-    #: What an object's page shows: headings, and cells below them.
+    #: The read-only sections of an object's page: heading and cells.
     facts: ClassVar[Sequence[tuple[str | None, Sequence[Any]]]] = ()
-    #: The fields of the form that makes a row, and of the one that changes it.
+    #: The fields of the form that creates a row, and of the form that changes it.
     add_fields: ClassVar[tuple[str, ...]] = ()
     edit_fields: ClassVar[tuple[str, ...]] = ()
-    #: What somebody must be allowed in the row's project to make or change one.
+    #: The permission in the row's project that creating and changing require.
     change_action: ClassVar[Action] = Action.SUPER
-    #: Whether the audit trail names these rows.
+    #: Whether the audit log has entries about these rows.
     audited: ClassVar[bool] = False
     actions: Sequence[Any] = ()
 
@@ -88,7 +88,7 @@ class ScopedAdmin(_ModelAdmin):
     def __init__(self, model: Any, admin_site: Any) -> None:
         super().__init__(model, admin_site)
         if self.names:
-            # Not in the model's Meta, where a word for a page would take a migration.
+            # Not in the model's Meta, where a change would need a migration.
             self.opts.verbose_name, self.opts.verbose_name_plural = self.names
 
     # --- Which rows ----------------------------------------------------------------------------------------------
@@ -97,50 +97,52 @@ class ScopedAdmin(_ModelAdmin):
         return scope_of(request).within(super().get_queryset(request), self.project_path)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """None for what no database would take for an id, too."""
+        """Return the row, or None. A NUL character, which databases reject, also returns None."""
         return None if "\0" in object_id else super().get_object(request, object_id, from_field)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
         return BoundedList
 
     def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the rows with the columns of the list only."""
         return rows.only(*self.loaded) if self.loaded else rows
 
-    def found(self, rows: QuerySet[Any], term: str) -> Found:
-        """An id, or the beginning of one, is looked up; any other text has to be looked for."""
+    def search(self, rows: QuerySet[Any], term: str) -> SearchResult:
+        """Return the rows whose ID is or begins with `term`; otherwise a condition on the text columns."""
         if not term:
-            return Found(rows)
+            return SearchResult(rows)
         bounds = bounds_of(term)
         first, last = bounds or (None, None)
         for field in self.id_fields if bounds else ():
             matching = rows.filter(**{f"{field}__gte": first, f"{field}__lte": last})
             if matching.exists():
-                return Found(matching, by_id=True)
-        said = Q()
+                return SearchResult(matching, by_id=True)
+        texts = Q()
         for field in self.text_fields:
-            said |= Q(**{f"{field}__icontains": term[:MAX_SEARCH]})
-        return Found(rows, said) if said else Found(rows.none())
+            texts |= Q(**{f"{field}__icontains": term[:MAX_SEARCH]})
+        return SearchResult(rows, texts) if texts else SearchResult(rows.none())
 
-    def is_anchor(self, spec: Any, found: Found, chosen: dict[str, str]) -> bool:
-        """Whether an index leads to what the filter asks for; `chosen` are those before it that have one."""
+    def is_anchor(self, spec: Any, result: SearchResult, selected: dict[str, str]) -> bool:
+        """Return whether the filter can use an index. `selected` are the anchored filters before it."""
         return bool(spec.anchored)
 
-    def anchored(self, request: HttpRequest, found: Found, chosen: dict[str, str]) -> Anchored:
-        rows = found.rows
-        if "project" in chosen and not found.by_id:
-            rows = rows.filter(**{self.project_path: UUID(chosen["project"])})
+    def anchored(self, request: HttpRequest, result: SearchResult, selected: dict[str, str]) -> Anchored:
+        """Return the rows of the search and the anchored filters, and the index that orders them."""
+        rows = result.rows
+        if "project" in selected and not result.by_id:
+            rows = rows.filter(**{self.project_path: UUID(selected["project"])})
         return Anchored(rows, self.key)
 
     def get_search_fields(self, request: HttpRequest) -> Any:
-        """None for Django's choosers, which no form of ours has: they would go through a table without an end."""
+        """Return no fields for autocomplete requests, which are not used and would scan the whole table."""
         at = request.resolver_match
         return () if at is not None and at.url_name == "autocomplete" else self.search_fields
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Only what a filter of the list understands: an address could ask for any scan otherwise."""
+        """Allow only the parameters of the list's filters: other lookups could scan the whole table."""
         return lookup in {getattr(spec, "parameter_name", None) for spec in self.list_filter}
 
-    # --- What may be done ----------------------------------------------------------------------------------------
+    # --- Permissions ---------------------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
         if not super().has_add_permission(request):
@@ -161,9 +163,9 @@ class ScopedAdmin(_ModelAdmin):
         return scope.may(self.change_action, obj.pk if self.project_path == "pk" else obj.project_id)
 
     def get_actions(self, request: HttpRequest) -> Any:
-        """Ours alone: nothing is deleted in bulk."""
-        found = super().get_actions(request)
-        return {name: action for name, action in found.items() if name != "delete_selected"}
+        """Return the actions without Django's bulk deletion."""
+        actions = super().get_actions(request)
+        return {name: action for name, action in actions.items() if name != "delete_selected"}
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if request.method == "POST" and not self.get_actions(request):
@@ -172,18 +174,18 @@ class ScopedAdmin(_ModelAdmin):
         return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:  # type: ignore[override]
-        """On the rows that were ticked, found by their ids: the list itself may have moved on meanwhile."""
-        ticked = self.ticked(request)
+        """Run the action on the selected rows, by ID: the list may have changed since it was displayed."""
+        selected = self.selected_ids(request)
         action = self.get_actions(request).get(request.POST.get("action", ""))
-        if action is None or not ticked:
-            messages.warning(request, "Choose an action, and tick the rows to do it with.")
+        if action is None or not selected:
+            messages.warning(request, "Select an action and at least one row.")
             return HttpResponseRedirect(request.get_full_path())
-        rows = self.get_queryset(request).filter(pk__in=ticked)
-        answer: HttpResponse | None = action[0](self, request, rows)
-        return answer or HttpResponseRedirect(request.get_full_path())
+        rows = self.get_queryset(request).filter(pk__in=selected)
+        response: HttpResponse | None = action[0](self, request, rows)
+        return response or HttpResponseRedirect(request.get_full_path())
 
-    def ticked(self, request: HttpRequest) -> list[Any]:
-        """The ids of the form's rows, at most a page of them; what is none is left out."""
+    def selected_ids(self, request: HttpRequest) -> list[Any]:
+        """Return the valid IDs of the selected rows, at most a page."""
         ids = []
         for text in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)[: self.list_per_page]:
             try:
@@ -195,24 +197,24 @@ class ScopedAdmin(_ModelAdmin):
     # --- The pages -----------------------------------------------------------------------------------------------
 
     def name_of(self, obj: Any) -> str:
-        """What a page calls a row, as text of one line."""
+        """Return the display name of a row, in one line."""
         return line(obj)
 
     def tools(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
-        """Links on top of an object's page."""
+        """Return the links at the top of an object's page, as pairs of label and URL."""
         return []
 
     def history(self, request: HttpRequest, obj: Any) -> Iterable[Table | None]:
-        """What an object's page shows below its own facts."""
+        """Return the related tables of an object's page."""
         return ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:
             return [(None, {"fields": self.add_fields})]
-        shown = [(title, {"fields": list(cells)}) for title, cells in self.facts]
+        sections = [(title, {"fields": list(cells)}) for title, cells in self.facts]
         if self.edit_fields and self.has_change_permission(request, obj):
-            return [("To change", {"fields": self.edit_fields}), *shown]
-        return shown
+            return [("Edit", {"fields": self.edit_fields}), *sections]
+        return sections
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         form: Any = super().get_form(request, obj, change, **kwargs)
@@ -220,70 +222,73 @@ class ScopedAdmin(_ModelAdmin):
         return form
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Without Django's buttons that open other forms in windows of their own."""
+        """Return the form field without Django's buttons for related objects, which open popups."""
         field: Any = super().formfield_for_dbfield(db_field, request, **kwargs)
         if field is not None and isinstance(field.widget, RelatedFieldWidgetWrapper):
             field.widget = field.widget.widget
         return field
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
-        """The form has done it: see ActingForm."""
+        """Do nothing: the form has performed the action, see ActingForm."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Cells are shown, never edited."""
+        """Return the cells: they are read-only."""
         fields = flatten_fieldsets(self.get_fieldsets(request, obj))
         return [field for field in fields if callable(field)]
 
     def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **given: Any
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        obj = given.get("obj")
+        obj = kwargs.get("obj")
         if obj is not None:
-            context["subtitle"] = context["shown_name"] = self.name_of(obj)
+            context["subtitle"] = context["display_name"] = self.name_of(obj)
             context["tools"] = [*self.tools(request, obj), *self._audit_link(request, obj)]
             context["tables"] = [table for table in self.history(request, obj) if table is not None]
         context |= {"show_save_and_continue": False, "show_save_and_add_another": False}
-        return super().render_change_form(request, context, *args, **given)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def table(
-        self, request: HttpRequest, model: Any, rows: QuerySet[Any], chosen: dict[str, Any], *, without: str = ""
+        self, request: HttpRequest, model: Any, rows: QuerySet[Any], filters: dict[str, Any], *, without: str = ""
     ) -> Table | None:
-        """The newest of `rows` as that table's own list shows them; none for who may not open the table."""
+        """Return the newest of `rows` with the columns of their list, except `without`.
+
+        None if the user may not view the model.
+        """
         other = self.admin_site.get_model_admin(model)
         if not other.has_view_permission(request):
             return None
         assert isinstance(other, ScopedAdmin)
         columns: list[Cell] = [c for c in other.list_display if callable(c) and c.__name__ != without]
-        found = list(other.for_list(rows)[: HISTORY + 1])
+        newest = list(other.for_list(rows)[: HISTORY + 1])
         return Table(
             title=str(other.opts.verbose_name_plural),
             headers=[str(getattr(column, "short_description", "")) for column in columns],
-            rows=[_cells(row, columns) for row in found[:HISTORY]],
-            url=other.address(chosen),
-            more=len(found) > HISTORY,
+            rows=[_cells(row, columns) for row in newest[:HISTORY]],
+            url=other.list_url(filters),
+            more=len(newest) > HISTORY,
         )
 
-    def address(self, chosen: dict[str, Any]) -> str:
-        """Of the list, with filters set."""
-        query = urlencode(chosen)
+    def list_url(self, filters: dict[str, Any]) -> str:
+        """Return the URL of the list with these filters."""
+        query = urlencode(filters)
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist") + (
             f"?{query}" if query else ""
         )
 
     def action_checkbox(self, obj: Any) -> SafeString:
         box = CheckboxInput(
-            {"class": "action-select", "aria-label": f"Choose {self.name_of(obj)}"}, lambda value: False
+            {"class": "action-select", "aria-label": f"Select {self.name_of(obj)}"}, lambda value: False
         )
         return box.render(helpers.ACTION_CHECKBOX_NAME, str(obj.pk))
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Django's log of changes is not kept for these tables: the audit trail says what was done, and by whom."""
+        """Raise Http404: the audit log replaces Django's history."""
         raise Http404
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
-        messages.success(request, f"Made: {self.name_of(obj)}.")
+        messages.success(request, f"Created: {self.name_of(obj)}.")
         return self.response_post_save_add(request, obj)
 
     def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
@@ -292,7 +297,7 @@ class ScopedAdmin(_ModelAdmin):
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: Any) -> HttpResponse:
         messages.success(request, "Removed.")
-        return HttpResponseRedirect(self.address({}))
+        return HttpResponseRedirect(self.list_url({}))
 
     def _audit_link(self, request: HttpRequest, obj: Any) -> list[tuple[str, str]]:
         trail = reverse("admin:projects_auditentry_changelist")
@@ -300,27 +305,27 @@ class ScopedAdmin(_ModelAdmin):
             return []
         project = obj.pk if self.project_path == "pk" else obj.project_id
         about = {} if self.project_path == "pk" else {"about": f"{self.opts.label_lower}:{obj.pk}"}
-        return [("What was done", f"{trail}?{urlencode({'project': project, **about})}")]
+        return [("Audit log", f"{trail}?{urlencode({'project': project, **about})}")]
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> NoReturn:
-        """A foreign row and an unknown one get the site's own answer, without the id that was asked for."""
+        """Raise Http404, so that foreign and unknown rows get the same response, without the requested ID."""
         raise Http404
 
-    # Written by the audit trail, in the transaction of the change itself.
+    # Not used: the actions write audit entries in their transactions.
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any: ...
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any: ...
     def log_deletions(self, request: HttpRequest, queryset: Any) -> Any: ...
 
 
 def _cells(row: Any, columns: Sequence[Cell]) -> list[Any]:
-    """The first leads to the row's own page."""
+    """Return the cells of a row. The first is a link to the row's page."""
     page = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
     first, *others = (column(row) for column in columns)
     return [format_html('<a href="{}">{}</a>', reverse(page, args=[row.pk]), first), *others]
 
 
 class RecordAdmin(ScopedAdmin):
-    """A table that only the program writes: looked at, never touched."""
+    """A read-only model admin."""
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
         return False
@@ -330,12 +335,12 @@ class RecordAdmin(ScopedAdmin):
 
 
 def bounds_of(text: str) -> tuple[UUID, UUID] | None:
-    """The first and the last id that begin with `text`, with its dashes in place or with none."""
-    given = text.lower()
-    digits = given.replace("-", "")
+    """Return the lowest and the highest UUID with the prefix `text`, with or without dashes. None for other texts."""
+    prefix = text.lower()
+    digits = prefix.replace("-", "")
     if not HEX.fullmatch(digits) or len(digits) < MIN_PREFIX:
         return None
     low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-    if given != digits and not str(low).startswith(given):
+    if prefix != digits and not str(low).startswith(prefix):
         return None
     return low, high

@@ -1,4 +1,4 @@
-"""Who looks at an administration page, and which projects' rows they may see there."""
+"""The user of an administration request and the projects whose rows they may see."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from agentops.projects.requests import principal_of
 
 M = TypeVar("M", bound=Model)
 
-#: Of a menu; nobody scrolls through more.
+#: Maximum entries of a menu.
 MAX_PROJECTS = 200
 
 
 @dataclass
 class AdminScope:
-    """Of one request: what was once read of the reader holds until its end."""
+    """The scope of one request. Permissions are read once per request."""
 
     principal: Principal
 
     @cached_property
     def sees_all(self) -> bool:
-        """Superusers only: everyone else sees the rows of the projects that they are a member of."""
+        """Return whether the user is a superuser. Other users see rows of their projects only."""
         return may(self.principal, Action.SUPER, None)
 
     @cached_property
     def projects(self) -> list[tuple[UUID, str]]:
-        """Id and slug of those that a menu offers, by their slug."""
+        """Return IDs and slugs of the projects in a menu, ordered by slug."""
         visible = projects_for(self.principal).order_by("slug")
         return list(visible.values_list("pk", "slug")[:MAX_PROJECTS])
 
     def has_project(self, project_id: UUID) -> bool:
+        """Return whether the user may see the project."""
         known = any(project_id == pk for pk, _ in self.projects)
         return known or projects_for(self.principal).filter(pk=project_id).exists()
 
     def within(self, rows: QuerySet[M], path: str) -> QuerySet[M]:
-        """Of `rows` those they may see; `path` leads from a row to its project, "pk" where the row is one."""
+        """Return the visible rows. `path` is the lookup from a row to its project; "pk" for projects."""
         if self.sees_all:
             return rows
         if path == "project":
@@ -52,10 +53,11 @@ class AdminScope:
         return rows.filter(Q(**condition))
 
     def may(self, action: Action, project_id: UUID | None) -> bool:
+        """Return whether the user may perform the action in the project."""
         return may(self.principal, action, project_id)
 
     def where(self, action: Action) -> QuerySet[Project]:
-        """The projects in which they may do `action`, as a form offers them; whoever then does it asks `may`."""
+        """Return the projects in which the user has a role for `action`, for the choices of a form."""
         visible = projects_for(self.principal).order_by("slug")
         if self.sees_all:
             return visible
@@ -67,7 +69,7 @@ _SCOPES: WeakKeyDictionary[HttpRequest, AdminScope] = WeakKeyDictionary()
 
 
 def scope_of(request: HttpRequest) -> AdminScope:
-    """One for each request: the next one reads everything again."""
+    """Return the scope of the request; it is created once per request."""
     scope = _SCOPES.get(request)
     if scope is None:
         scope = _SCOPES[request] = AdminScope(principal_of(request))
@@ -75,5 +77,5 @@ def scope_of(request: HttpRequest) -> AdminScope:
 
 
 def everything_or_nothing(request: HttpRequest, rows: QuerySet[M]) -> QuerySet[M]:
-    """For tables of the whole installation, whose rows belong to no project."""
+    """Return the rows for superusers and none for others: for tables without a project."""
     return rows if scope_of(request).sees_all else rows.none()

@@ -1,7 +1,7 @@
-"""The one way to objects: who asks (Principal), what for (Action), and what of it they may have.
+"""Authorization: who sends a request (Principal), what they want to do (Action), and whether they may.
 
-Every answer is read afresh from the database: a changed role, a demoted
-superuser or a revoked key holds for the next question, also inside a stream that is already open.
+Every check reads the database, so that a changed role, a demoted superuser or a revoked key takes effect with the next
+check, also within an open stream.
 """
 
 from __future__ import annotations
@@ -26,28 +26,30 @@ M = TypeVar("M", bound=Model)
 
 
 class Action(enum.Enum):
-    """What a caller wants of a project: the rows of the authorization matrix."""
+    """What a caller wants to do in a project: the rows of the authorization matrix."""
 
     READ = "read"
     INGEST = "ingest"
     #: Create, send, reply, pause, resume, stop; in bulk by ids.
     OPERATE = "operate"
-    #: Whether one may approve one's own run (four eyes) is asked where the run is known.
+    #: Whether a user may approve their own run is checked where the run is known.
     APPROVE = "approve"
     EXPORT = "export"
-    #: Kill a live agent, resume everything.
+    #: Stop the worker of an active run, resume all matching runs.
     KILL = "kill"
     #: Agents, policies, hooks, sinks, webhooks.
     CONFIGURE = "configure"
-    #: See what a model said with the secrets in it; each time is audited.
+    #: View messages and tool calls with their secrets; each access is audited.
     REVEAL = "reveal"
     #: Keys, members, retention.
     MANAGE = "manage"
-    #: Create projects, Django admin, checks over all projects. The project asked for is of no matter.
+    #: Create projects, use the Django admin, check all projects. The project argument is ignored.
     SUPER = "super"
 
 
 class PrincipalKind(enum.StrEnum):
+    """The kind of a principal."""
+
     USER = "user"
     KEY = "key"
     SYSTEM = "system"
@@ -55,19 +57,19 @@ class PrincipalKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. It says who someone is; what they may is asked of `may`, never read off these fields."""
+    """An authenticated user, API key or the system. Permissions are checked with `may`, not with these fields."""
 
     kind: PrincipalKind
-    #: As the audit trail names them: "user:<name>", "key:<prefix>", "system", "anonymous".
+    #: Name in the audit log: "user:<name>", "key:<prefix>", "system", "anonymous".
     actor: str
     user_id: int | None = None
     key_id: UUID | None = None
-    #: Only worth a look into the database: `may` believes a yes only when it reads it again.
+    #: A hint that saves a query for others: `may` checks it in the database.
     is_superuser: bool = False
-    #: The only project that a key can enter.
+    #: The project of an API key.
     project_id: UUID | None = None
     scopes: frozenset[Scope] = frozenset()
-    #: Where the request came from, for the audit trail.
+    #: IP address of the request, for the audit log.
     ip: str | None = None
 
     @property
@@ -77,21 +79,23 @@ class Principal:
 
     @property
     def holder(self) -> str:
-        """Whose rights these are: what a message that they have changed names."""
+        """Return the holder of the permissions, as named by `rights_changed` signals."""
         return key_holder(self.key_id) if self.key_id is not None else user_holder(self.user_id)
 
 
 def key_holder(key_id: UUID) -> str:
+    """Return the holder name of an API key."""
     return f"key:{key_id}"
 
 
 def user_holder(user_id: int | str | None) -> str:
+    """Return the holder name of a user."""
     return f"user:{user_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the matrix. Scopes are not hierarchical, so each row lists all that suffice."""
+    """A row of the matrix. Scopes are not hierarchical, so each row lists all sufficient ones."""
 
     roles: frozenset[Role]
     scopes: frozenset[Scope] = frozenset()
@@ -103,7 +107,7 @@ _OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
 _ADMINS = frozenset({Role.ADMIN})
 RULES = {
     Action.READ: Rule(_EVERYONE, frozenset({Scope.READ, Scope.WRITE})),
-    # Keys only: what a runner reports must be told apart from what a person does.
+    # API keys only, so that events of runners can be distinguished from actions of users.
     Action.INGEST: Rule(frozenset(), frozenset({Scope.INGEST}), superuser=False),
     Action.OPERATE: Rule(_OPERATORS, frozenset({Scope.WRITE})),
     Action.APPROVE: Rule(_OPERATORS, frozenset({Scope.WRITE})),
@@ -115,12 +119,13 @@ RULES = {
     Action.SUPER: Rule(frozenset()),
 }
 
-#: The program itself: sweeps, the command line, imports by whoever has the machine.
+#: The server itself, and the command line.
 SYSTEM = Principal(PrincipalKind.SYSTEM, "system")
 ANONYMOUS = Principal(PrincipalKind.USER, "anonymous")
 
 
 def principal_for_user(user: AbstractBaseUser | AnonymousUser, *, ip: str | None = None) -> Principal:
+    """Return the principal of a user; ANONYMOUS unless authenticated."""
     if not user.is_authenticated:
         return ANONYMOUS
     return Principal(
@@ -133,6 +138,7 @@ def principal_for_user(user: AbstractBaseUser | AnonymousUser, *, ip: str | None
 
 
 def principal_for_key(key: ApiKey, *, ip: str | None = None) -> Principal:
+    """Return the principal of an API key."""
     return Principal(
         PrincipalKind.KEY,
         f"key:{key.prefix}",
@@ -144,7 +150,7 @@ def principal_for_key(key: ApiKey, *, ip: str | None = None) -> Principal:
 
 
 def may(principal: Principal, action: Action, project_id: UUID | None) -> bool:
-    """Whether the matrix lets them do it in this project, by what the database says now."""
+    """Return whether `principal` may perform `action` in the project, according to the database."""
     rule = RULES[action]
     if principal.kind is PrincipalKind.SYSTEM:
         return True
@@ -157,30 +163,30 @@ def may(principal: Principal, action: Action, project_id: UUID | None) -> bool:
     return rule.superuser and _is_superuser(principal)
 
 
-def allowed(asked: Collection[tuple[Principal, UUID]], action: Action) -> set[tuple[Principal, UUID]]:
-    """Those of the pairs for which `may` says yes, in three queries, however many there are."""
+def allowed(pairs: Collection[tuple[Principal, UUID]], action: Action) -> set[tuple[Principal, UUID]]:
+    """Return the pairs of principal and project for which `may` returns True. Three queries."""
     rule = RULES[action]
-    key_ids = {who.key_id for who, _ in asked if who.key_id is not None}
-    user_ids = {who.user_id for who, _ in asked if who.user_id is not None}
+    key_ids = {who.key_id for who, _ in pairs if who.key_id is not None}
+    user_ids = {who.user_id for who, _ in pairs if who.user_id is not None}
     keys = {key.pk: key for key in ApiKey.objects.active(timezone.now()).filter(pk__in=key_ids)}
     people = get_user_model().objects.filter(pk__in=user_ids, is_active=True)
-    bosses = dict(people.values_list("pk", "is_superuser"))
-    roles = Membership.objects.filter(user_id__in=bosses, role__in=list(rule.roles))
+    superuser_by_id = dict(people.values_list("pk", "is_superuser"))
+    roles = Membership.objects.filter(user_id__in=superuser_by_id, role__in=list(rule.roles))
     members = set(roles.values_list("user_id", "project_id"))
 
-    def yes(who: Principal, project_id: UUID) -> bool:
+    def is_allowed(who: Principal, project_id: UUID) -> bool:
         if who.kind is not PrincipalKind.USER:
             key = keys.get(who.key_id) if who.key_id else None
             scoped_key = key is not None and key.project_id == project_id and not rule.scopes.isdisjoint(key.scopes)
             return scoped_key or who.kind is PrincipalKind.SYSTEM
-        is_boss = rule.superuser and who.is_superuser and bosses.get(who.user_id or 0, False)
-        return is_boss or (who.user_id, project_id) in members
+        is_superuser = rule.superuser and who.is_superuser and superuser_by_id.get(who.user_id or 0, False)
+        return is_superuser or (who.user_id, project_id) in members
 
-    return {pair for pair in asked if yes(*pair)}
+    return {pair for pair in pairs if is_allowed(*pair)}
 
 
 def projects_for(principal: Principal) -> QuerySet[Project]:
-    """The projects whose existence they may know: of a member any role, of a key its own."""
+    """Return the visible projects: those of a member with any role, and the own project of an API key."""
     projects = Project.objects.all()
     if principal.kind is PrincipalKind.SYSTEM or _is_superuser(principal):
         return projects
@@ -190,14 +196,14 @@ def projects_for(principal: Principal) -> QuerySet[Project]:
 
 
 def project_for(principal: Principal, slug_or_id: str | UUID, action: Action) -> Project:
-    """The project, if they may do `action` in it.
+    """Return the project if `principal` may perform `action` in it.
 
-    Raises AuthRequired to the anonymous, ProjectNotFound alike for a foreign and an unknown project (after the
-    same queries), Forbidden (`role_required`, `scope_required`) where the project may be seen but not this done.
+    Raise AuthRequired without authentication, ProjectNotFound for unknown and for invisible projects (after the same
+    queries), and Forbidden (`role_required`, `scope_required`) without permission in a visible project.
     """
     if principal == ANONYMOUS:
         raise AuthRequired
-    # Looked up among the visible only, so a foreign project cannot be told from none.
+    # Searched among visible projects only, so that invisible and unknown ones cannot be distinguished.
     project = _named(projects_for(principal), slug_or_id).first()
     if project is None:
         raise ProjectNotFound
@@ -207,17 +213,17 @@ def project_for(principal: Principal, slug_or_id: str | UUID, action: Action) ->
 
 
 def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | None:
-    """What project_for gives the holder of `key`, who was authenticated for this very request, without asking again.
+    """Return the project of a key that was authenticated for this request, without queries.
 
-    None where it is not that simple: project_for then says why, after the same queries for all.
+    None if the project differs or the scope is missing: `project_for` then raises the error.
     """
     project = key.project
-    named = slug_or_id in (project.slug, str(project.pk))
-    return project if named and not RULES[action].scopes.isdisjoint(key.scopes) else None
+    matches = slug_or_id in (project.slug, str(project.pk))
+    return project if matches and not RULES[action].scopes.isdisjoint(key.scopes) else None
 
 
 def scoped(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
-    """Of any rows with a `project`, those they may READ. The filter joins nothing, so no row comes twice."""
+    """Return the rows that `principal` may READ, of a model with a `project`. Without joins, so without duplicates."""
     rule = RULES[Action.READ]
     if principal.kind is PrincipalKind.SYSTEM or _is_superuser(principal):
         return queryset
@@ -236,7 +242,7 @@ def _active_keys(principal: Principal) -> QuerySet[ApiKey]:
 
 
 def _memberships(principal: Principal, roles: Iterable[Role]) -> QuerySet[Membership]:
-    """Their memberships; a person who was switched off has none."""
+    """Return the memberships with these roles; none for an inactive user."""
     if principal.user_id is None:
         return Membership.objects.none()
     return Membership.objects.filter(user_id=principal.user_id, user__is_active=True, role__in=list(roles))
@@ -250,8 +256,8 @@ def _is_superuser(principal: Principal) -> bool:
 
 
 def _named(projects: QuerySet[Project], slug_or_id: str | UUID) -> QuerySet[Project]:
-    """By id or slug. What is neither never reaches the database: Postgres fails on NUL and lone surrogates."""
-    # Other spellings of a UUID (braces, no dashes) are refused: one project, one address.
+    """Filter by ID or slug. Other texts are not sent to the database: PostgreSQL rejects NUL and lone surrogates."""
+    # Other forms of a UUID (braces, no dashes) are rejected, so that a project has one URL.
     if isinstance(slug_or_id, UUID) or re.match(UUID_PATTERN, slug_or_id):
         return projects.filter(pk=slug_or_id)
     if re.match(SLUG_PATTERN, slug_or_id):
@@ -263,8 +269,10 @@ def _refusal(principal: Principal, action: Action) -> Forbidden:
     rule = RULES[action]
     if principal.kind is PrincipalKind.KEY:
         scopes = " or ".join(scope.value for scope in Scope if scope in rule.scopes)
-        return ScopeRequired(f"this needs a key with the scope {scopes}" if scopes else "no API key may do this")
+        return ScopeRequired(
+            f"this requires an API key with the scope {scopes}" if scopes else "API keys may not do this"
+        )
     roles = " or ".join(role.value for role in Role if role in rule.roles)
     if roles:
-        return RoleRequired(f"this needs the role {roles}")
+        return RoleRequired(f"this requires the role {roles}")
     return RoleRequired("only a superuser may do this" if rule.superuser else "only an API key may do this")

@@ -1,4 +1,4 @@
-"""The audit trail: who did what to which object, written in the transaction of the change itself."""
+"""The audit log: who did what to which object, written in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from django.db.models import Model
 from agentops.projects.access import Principal
 from agentops.projects.models import AuditEntry, Project
 
-#: Who did it: a principal, or its name alone where there is no more than that ("system").
+#: A principal, or only its name, such as "system".
 Actor: TypeAlias = Principal | str
 
 
 class AuditAction(enum.StrEnum):
-    """What this package writes down; other packages keep a list of their own."""
+    """The audited actions of this package; other packages have their own."""
 
     LOGIN = "login"
     LOGIN_FAILED = "login_failed"
@@ -48,12 +48,12 @@ def record(
     after: Mapping[str, Any] | None = None,
     ip: str | None = None,
 ) -> AuditEntry:
-    """One row, to be called inside the caller's transaction; never with anything secret in before and after."""
-    who, came_from = (actor, None) if isinstance(actor, str) else (actor.actor, actor.ip)
+    """Write an audit entry inside the transaction of the change. `before` and `after` must not contain secrets."""
+    name, actor_ip = (actor, None) if isinstance(actor, str) else (actor.actor, actor.ip)
     return AuditEntry.objects.create(
         project=project,
-        actor=who,
-        ip=_address(ip or came_from),
+        actor=name,
+        ip=_valid_ip(ip or actor_ip),
         action=action,
         object_type=obj._meta.label_lower if obj is not None else "",
         object_id=str(obj.pk) if obj is not None else "",
@@ -62,10 +62,10 @@ def record(
     )
 
 
-def _address(text: str | None) -> str | None:
-    """The address, or none where a proxy handed on something else: that must not undo what was done."""
+def _valid_ip(text: str | None) -> str | None:
+    """Return the IP address, or None if a proxy sent something else, which must not fail the change."""
     try:
-        # Postgres knows no zone ("fe80::1%eth0").
+        # PostgreSQL rejects zones ("fe80::1%eth0").
         return str(ipaddress.ip_address(text.partition("%")[0])) if text else None
     except ValueError:
         return None

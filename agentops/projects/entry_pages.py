@@ -1,4 +1,4 @@
-"""The pages of the identity floor: login, logout, the way into a project."""
+"""The login page and the start page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentops.projects.requests import principal_of
 
 
 class LoginPage(LoginView):
-    """Django's view: it follows local `next` addresses only, and gives the session a new key."""
+    """The login page: Django's view with throttling and audit entries."""
 
     http_method_names = ["get", "head", "post", "options"]
     template_name = "login.html"
@@ -26,19 +26,21 @@ class LoginPage(LoginView):
     redirect_authenticated_user = True
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """Log in, write an audit entry and remember the browser."""
         response = super().form_valid(form)
         record(principal_of(self.request), AuditAction.LOGIN, project=None, obj=form.get_user())
         remember_browser(response, form.cleaned_data["username"].casefold())
         return response
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """Show the form again, with status 422, or 400 for an overlong password."""
         too_long = form.has_error("password", "max_length")
         return self.render_to_response(self.get_context_data(form=form), status=400 if too_long else 422)
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """To the runs of the newest project that they may see."""
+    """Redirect to the runs of the newest visible project, or show a page if there is none."""
     newest = projects_for(principal_of(request)).order_by("-created_at", "-pk").first()
     if newest is None:
         return render(request, "no_project.html")
@@ -47,12 +49,12 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def admin_login(request: HttpRequest) -> HttpResponse:
-    """In the place of the admin's own login, which knows of no throttle: there is one login.
+    """Replace the admin's login page, which has no throttling.
 
-    Whoever is signed in and still comes here lacks the right, and would be sent round in circles.
+    Raise RoleRequired for a user who is logged in without access to the administration, to avoid a redirect loop.
     """
     principal_of(request)
     if not (request.user.is_active and request.user.is_staff):
-        raise RoleRequired("only staff may use the administration")
-    wanted = request.GET.get("next", "")
-    return redirect(wanted if url_has_allowed_host_and_scheme(wanted, {request.get_host()}) else "admin:index")
+        raise RoleRequired("only staff users may use the administration")
+    next_url = request.GET.get("next", "")
+    return redirect(next_url if url_has_allowed_host_and_scheme(next_url, {request.get_host()}) else "admin:index")

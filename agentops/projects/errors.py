@@ -1,4 +1,4 @@
-"""What this floor refuses, each with a machine-readable `code` and the HTTP status that fits it."""
+"""Errors of the projects app, each with a machine-readable `code` and an HTTP status."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ from typing import ClassVar
 
 
 class AccessError(Exception):
-    """The base: a door answers with `code`, `status` and the text, and needs to know nothing more."""
+    """The base class. Callers respond with `code`, `status` and the message."""
 
     code: ClassVar[str] = "access_error"
     status: ClassVar[int] = 403
-    #: Said where the raiser says nothing more exact.
-    text: ClassVar[str] = "this is not allowed"
+    #: Default message.
+    text: ClassVar[str] = "this action is not allowed"
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text or self.text)
 
 
-# --- Who are you? ---------------------------------------------------------------------------------------
+# --- Authentication -------------------------------------------------------------------------------------
 class AuthRequired(AccessError):
+    """The request has no credentials."""
+
     code = "auth_required"
     status = 401
-    text = "sign in, or send an API key as a Bearer token"
+    text = "log in, or send an API key as a Bearer token"
 
 
 class AuthInvalid(AccessError):
-    """One text for every reason: a caller must not learn how far a guess came."""
+    """The API key is invalid. The message is the same for all reasons, so that guesses learn nothing."""
 
     code = "auth_invalid"
     status = 401
@@ -33,16 +35,16 @@ class AuthInvalid(AccessError):
 
 
 class AuthRevoked(AccessError):
-    """Raised only to the holder of the whole key, who may know what became of it."""
+    """The API key is revoked or expired. Raised only for a complete, valid key."""
 
     code = "auth_revoked"
     status = 401
-    text = "the API key is revoked or expired: ask an admin of the project for another"
+    text = "the API key is revoked or expired: ask a project admin for a new one"
 
 
-# --- May you? -------------------------------------------------------------------------------------------
+# --- Permissions ----------------------------------------------------------------------------------------
 class NotFound(AccessError):
-    """Unknown, or another project's: same class, same text, so that nobody learns which."""
+    """The object does not exist or is not visible; the error is the same, so that callers cannot distinguish them."""
 
     code = "not_found"
     status = 404
@@ -50,95 +52,131 @@ class NotFound(AccessError):
 
 
 class ProjectNotFound(NotFound):
+    """The project does not exist or is not visible."""
+
     code = "project_not_found"
-    text = "no such project"
+    text = "project not found"
 
 
 class MemberNotFound(NotFound):
+    """The user is not a member of the project."""
+
     code = "member_not_found"
-    text = "this person is not a member of the project"
+    text = "this user is not a member of the project"
 
 
 class KeyNotFound(NotFound):
+    """The API key does not exist."""
+
     code = "key_not_found"
-    text = "no such API key"
+    text = "API key not found"
 
 
 class Forbidden(AccessError):
-    """The project may be seen, but not this done in it."""
+    """The project is visible, but the action is not allowed."""
 
     code = "forbidden"
 
 
 class ScopeRequired(Forbidden):
+    """The API key lacks a scope."""
+
     code = "scope_required"
 
 
 class RoleRequired(Forbidden):
+    """The user lacks a role."""
+
     code = "role_required"
 
 
-# --- Does it fit what is there? -------------------------------------------------------------------------
+# --- Conflicts ------------------------------------------------------------------------------------------
 class Conflict(AccessError):
+    """The current state does not allow the change."""
+
     code = "conflict"
     status = 409
 
 
 class SlugTaken(Conflict):
+    """Another project has this slug."""
+
     code = "slug_taken"
 
 
 class AlreadyMember(Conflict):
+    """The user is a member already."""
+
     code = "already_member"
 
 
 class LastAdmin(Conflict):
+    """The change would leave the project without an admin."""
+
     code = "last_admin"
-    text = "the last admin of a project cannot be removed or demoted: make someone else an admin first"
+    text = "the last admin of a project cannot be removed or demoted: make another user an admin first"
 
 
 class KeyNotActive(Conflict):
+    """The API key is revoked or expired."""
+
     code = "key_not_active"
     text = "the API key is revoked or expired: create a new one"
 
 
 class AmbiguousKey(Conflict):
+    """Several API keys have this prefix."""
+
     code = "ambiguous_key"
     exit_code: ClassVar[int] = 4
 
 
-# --- Is it well formed? ---------------------------------------------------------------------------------
+# --- Invalid values -------------------------------------------------------------------------------------
 class Invalid(AccessError):
+    """A value is invalid."""
+
     code = "invalid"
     status = 422
 
 
 class InvalidSlug(Invalid):
+    """The slug is invalid."""
+
     code = "invalid_slug"
 
 
 class InvalidName(Invalid):
+    """The name is invalid."""
+
     code = "invalid_name"
 
 
 class InvalidRetention(Invalid):
+    """The retention period is invalid."""
+
     code = "invalid_retention"
 
 
 class InvalidRole(Invalid):
+    """The role does not exist."""
+
     code = "invalid_role"
 
 
 class InvalidScopes(Invalid):
+    """The scopes are invalid."""
+
     code = "invalid_scopes"
 
 
 class InvalidExpiry(Invalid):
+    """The expiry is invalid."""
+
     code = "invalid_expiry"
 
 
 class InvalidQuery(Invalid):
-    """Of a page that no link, and no form, of ours has."""
+    """A query parameter or form field of a page is invalid."""
 
     code = "invalid_query"
     status = 400

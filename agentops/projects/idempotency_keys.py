@@ -1,4 +1,4 @@
-"""How long the answer to a request with an Idempotency-Key is kept, and forgetting it after that."""
+"""Deletion of expired idempotency keys."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from django.utils import timezone
 
 from agentops.projects.models import IdempotencyKey
 
-KEPT_FOR = timedelta(hours=24)
-FORGET_AT_ONCE = 500
+#: How long the response to a request with an Idempotency-Key is stored.
+RETENTION = timedelta(hours=24)
+BATCH_SIZE = 500
 
 
-def forget_old_keys(at_most: int = FORGET_AT_ONCE) -> int:
-    """Delete keys whose day is over, the oldest first; how many it were. Call it until there are none."""
+def forget_old_keys(at_most: int = BATCH_SIZE) -> int:
+    """Delete expired keys, oldest first, and return their number. Call it until it returns 0."""
     with transaction.atomic():
-        over = IdempotencyKey.objects.filter(created_at__lt=timezone.now() - KEPT_FOR).order_by("created_at")
-        # Locked without waiting: two that forget at once must not wait for each other, each with the other's rows.
-        chosen = list(over.select_for_update(skip_locked=True).values_list("pk", flat=True)[:at_most])
-        return IdempotencyKey.objects.filter(pk__in=chosen).delete()[0] if chosen else 0
+        expired = IdempotencyKey.objects.filter(created_at__lt=timezone.now() - RETENTION).order_by("created_at")
+        # SKIP LOCKED: concurrent calls must not deadlock.
+        ids = list(expired.select_for_update(skip_locked=True).values_list("pk", flat=True)[:at_most])
+        return IdempotencyKey.objects.filter(pk__in=ids).delete()[0] if ids else 0

@@ -1,4 +1,4 @@
-"""The inbox of a project: what somebody should see, newest first, read by each member for themselves."""
+"""The notifications page of a project. Each member has their own read status."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from agentops.projects.errors import InvalidQuery
 from agentops.projects.requests import principal_of
 
 PAGE_SIZE = 30
-#: Of a menu; nobody scrolls through more.
+#: Maximum entries of a menu.
 MAX_CHOICES = 200
 
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
+    """Show a page of notifications, newest first."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
     before = _id(request.GET.get("before", ""), "before")
     rows = notifications.inbox(owner.pk, principal.user_id)
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    # One more than a page: that tells whether there are older ones.
-    found = list(rows[: PAGE_SIZE + 1])
-    shown = found[:PAGE_SIZE]
+    # One more than a page, to know whether there are older ones.
+    batch = list(rows[: PAGE_SIZE + 1])
+    page = batch[:PAGE_SIZE]
     context = {
         "project": owner,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "shown": shown,
-        "any_unread": any(not each.is_read for each in shown),
-        "on_top": before is None,
+        "notifications": page,
+        "any_unread": any(not each.is_read for each in page),
+        "is_first_page": before is None,
         "before": before,
-        "older": shown[-1].pk if len(found) > PAGE_SIZE else None,
-        "mailed": settings.AGENTOPS_EMAIL,
+        "older": page[-1].pk if len(batch) > PAGE_SIZE else None,
+        "has_email": settings.AGENTOPS_EMAIL,
         "gets_mail": may(principal, Action.OPERATE, owner.pk),
     }
     return render(request, "projects/notifications.html", context)
@@ -47,17 +48,17 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_POST
 def read(request: HttpRequest, project: str) -> HttpResponse:
-    """One of them, `id`; or all that there were when the page was made, `up_to`."""
+    """Mark as read the notification `id`, or all up to the notification `up_to`."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
     one, up_to = _id(request.POST.get("id", ""), "id"), _id(request.POST.get("up_to", ""), "up_to")
     if (one is None) == (up_to is None) or principal.user_id is None:
-        raise InvalidQuery("say what was read, by one of id and up_to")
+        raise InvalidQuery("send either id or up_to")
     if one is not None:
         notifications.mark_read(owner.pk, principal.user_id, [one])
     elif up_to is not None:
         count = notifications.mark_all_read(owner.pk, principal.user_id, up_to=up_to)
-        messages.success(request, f"{count} marked as read." if count else "All of them were read already.")
+        messages.success(request, f"Marked {count} as read." if count else "All notifications were already read.")
     before = _id(request.POST.get("before", ""), "before")
     place = f"?before={before}" if before is not None else ""
     return HttpResponse(status=303, headers={"Location": resolve_url("notifications", owner.slug) + place})
@@ -67,4 +68,4 @@ def _id(text: str, name: str) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError:
-        raise InvalidQuery(f"{name} must be the id of a notification") from None
+        raise InvalidQuery(f"{name} must be a notification ID, not {text[:64]!r}") from None

@@ -1,4 +1,4 @@
-"""Which life of the database this is: 0, or the number of the newest restore."""
+"""The incarnation of the database: 0, or the number of the newest restore."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from agentops.projects.models import Incarnation
 
 
 def current() -> int:
-    """Asked of the database each time: a process may live through a restore."""
+    """Return the current incarnation. Not cached: a restore may happen while the process runs."""
     return Incarnation.objects.aggregate(newest=Max("number"))["newest"] or 0

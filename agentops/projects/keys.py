@@ -1,7 +1,7 @@
-"""API keys: made, shown once, checked, rotated, revoked.
+"""API keys: create, authenticate, rotate and revoke.
 
-A key reads `aok_<env>_<id>_<secret><checksum>`; all before the last underscore
-is its prefix, which may be shown. The checksum lets a scanner tell a leaked key from random text without asking us.
+The format of a key is `aok_<env>_<id>_<secret><checksum>`. The part before the last underscore is its prefix, which is
+not secret. With the checksum, scanners can recognize leaked keys offline.
 """
 
 from __future__ import annotations
@@ -42,58 +42,63 @@ ID_LENGTH = 12
 SECRET_BYTES = 32
 SECRET_LENGTH = 43  # 62**43 > 2**256
 CHECKSUM_LENGTH = 6  # 62**6 > 2**32
-# Of bounded length, so that ten megabytes cost no more than eighty characters.
+# Of fixed length, so that long input is rejected quickly.
 PATTERN = re.compile(rf"aok_(?:live|test)_[0-9A-Za-z]{{{ID_LENGTH}}}_[0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}}")
 PREFIX_PATTERN = re.compile(r"[0-9A-Za-z_]{1,32}")
 _BY_PREFIX = """
 SELECT k.*, p.slug AS project_slug, p.name AS project_name
 FROM projects_apikey k JOIN projects_project p ON p.id = k.project_id WHERE k.prefix = %s"""
-#: No text has this digest: what a key is compared with when its prefix is unknown.
+#: The digest that a key with an unknown prefix is compared with; no text has it.
 NOBODY = bytes(32)
 TOUCH_EVERY = timedelta(minutes=1)
-#: How long a rotated key goes on beside its successor, unless told otherwise.
+#: How long a rotated key remains valid by default.
 OVERLAP = timedelta(days=1)
 
 
 class NewKey(NamedTuple):
+    """A created key and its plain text."""
+
     key: ApiKey
-    #: The key itself: shown once, stored nowhere.
+    #: The key itself. It is displayed once and not stored.
     plain: str
 
 
 def create_key(
     project: Project, *, name: str, scopes: Iterable[str], expires_at: datetime | None = None, actor: Actor
 ) -> NewKey:
-    """A new key and its audit entry. Who may do this is the door's question (Action.MANAGE)."""
+    """Create a key and an audit entry. The caller checks the permission (Action.MANAGE).
+
+    Raise InvalidName, InvalidScopes or InvalidExpiry.
+    """
     cleaned_name, cleaned_scopes, expiry = clean_name(name), _clean_scopes(scopes), _clean_expiry(expires_at)
     with transaction.atomic():
-        made = _make(project, cleaned_name, cleaned_scopes, expiry)
-        record(actor, AuditAction.KEY_CREATED, project=project, obj=made.key, after=_described(made.key))
-    return made
+        new = _create(project, cleaned_name, cleaned_scopes, expiry)
+        record(actor, AuditAction.KEY_CREATED, project=project, obj=new.key, after=_audit_values(new.key))
+    return new
 
 
-def authenticate(presented: str) -> ApiKey:
-    """The active key that was presented, with its project; AuthInvalid or AuthRevoked otherwise, never more."""
-    if not PATTERN.fullmatch(presented) or not _checksum_fits(presented):
+def authenticate(token: str) -> ApiKey:
+    """Return the active key with this plain text, with its project. Raise AuthInvalid or AuthRevoked."""
+    if not PATTERN.fullmatch(token) or not _checksum_fits(token):
         raise AuthInvalid
-    prefix = presented.rpartition("_")[0]
+    prefix = token.rpartition("_")[0]
     key = _by_prefix(prefix)
-    # Compared also where there is no key: an unknown prefix and a wrong secret take the same time.
-    known = compare_digest(_digest(presented), bytes(key.sha256) if key else NOBODY)
-    if key is None or not known:
+    # Compare even without a key, so that an unknown prefix and a wrong secret take the same time.
+    matches = compare_digest(_digest(token), bytes(key.sha256) if key else NOBODY)
+    if key is None or not matches:
         raise AuthInvalid
     now = timezone.now()
     state = key.state(now)
     if state is not KeyState.ACTIVE:
-        raise AuthRevoked(f"the API key is {state.value}: ask an admin of the project for another")
+        raise AuthRevoked(f"the API key is {state.value}: ask a project admin for a new one")
     _touch(key, now)
     return key
 
 
 def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
-    """The key opens nothing from the next request on; revoking it again changes nothing."""
+    """Revoke a key with effect from the next request. Revoking it again changes nothing."""
     with transaction.atomic():
-        # Guarded, so that of two revocations at once one writes the time and the entry.
+        # Conditional, so that only one of two concurrent calls writes the time and the audit entry.
         revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
         key.refresh_from_db(fields=["revoked_at"])
         if revoked:
@@ -103,40 +108,43 @@ def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
 
 
 def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey:
-    """A successor with the same name, scopes and length of life; the old key goes on for `overlap` at most."""
+    """Create a key with the same name, scopes and lifetime. The old key expires after at most `overlap`.
+
+    Raise KeyNotActive if the key is revoked or expired, InvalidExpiry for a negative overlap.
+    """
     if overlap < timedelta(0):
-        raise InvalidExpiry("an overlap must not be negative")
+        raise InvalidExpiry("the overlap must not be negative")
     now = timezone.now()
     with transaction.atomic():
-        # Locked: a revocation or another rotation in between would be overwritten or doubled.
+        # Locked against concurrent revocation and rotation.
         old = ApiKey.objects.select_for_update().get(pk=key.pk)
         if old.state(now) is not KeyState.ACTIVE:
             raise KeyNotActive
         life = old.expires_at - old.created_at if old.expires_at else None
-        made = _make(old.project, old.name, old.scopes, now + life if life else None)
-        before = _described(old)
+        new = _create(old.project, old.name, old.scopes, now + life if life else None)
+        before = _audit_values(old)
         old.expires_at = min(now + overlap, old.expires_at) if old.expires_at else now + overlap
         old.save(update_fields=["expires_at"])
-        after = {**_described(made.key), "old_expires_at": old.expires_at}
-        record(actor, AuditAction.KEY_ROTATED, project=old.project, obj=made.key, before=before, after=after)
-    return made
+        after = {**_audit_values(new.key), "old_expires_at": old.expires_at}
+        record(actor, AuditAction.KEY_ROTATED, project=old.project, obj=new.key, before=before, after=after)
+    return new
 
 
-def find_key(given: str) -> ApiKey:
-    """The key with this prefix, or the only one whose prefix begins so. For the command line: over all projects."""
-    if not PREFIX_PATTERN.fullmatch(given):
+def find_key(prefix: str) -> ApiKey:
+    """Return the only key of all projects whose prefix begins with `prefix`. Raise KeyNotFound or AmbiguousKey."""
+    if not PREFIX_PATTERN.fullmatch(prefix):
         raise KeyNotFound
-    candidates = ApiKey.objects.select_related("project").filter(Q(prefix=given) | Q(prefix__startswith=given))
-    # SQLite's LIKE takes "A" for "a", and here that would be another key.
-    found = [key for key in candidates if key.prefix.startswith(given)]
-    if not found:
+    candidates = ApiKey.objects.select_related("project").filter(Q(prefix=prefix) | Q(prefix__startswith=prefix))
+    # LIKE is case-insensitive on SQLite.
+    matching = [key for key in candidates if key.prefix.startswith(prefix)]
+    if not matching:
         raise KeyNotFound
-    if len(found) > 1:
-        raise AmbiguousKey(f"{len(found)} keys begin with {given!r}: give more of the prefix")
-    return found[0]
+    if len(matching) > 1:
+        raise AmbiguousKey(f"{len(matching)} API keys begin with {prefix!r}: enter a longer prefix")
+    return matching[0]
 
 
-def _make(project: Project, name: str, scopes: list[str], expires_at: datetime | None) -> NewKey:
+def _create(project: Project, name: str, scopes: list[str], expires_at: datetime | None) -> NewKey:
     env = "test" if settings.AGENTOPS_TESTING else "live"
     prefix = f"aok_{env}_{''.join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))}"
     body = f"{prefix}_{_base62(secrets.token_bytes(SECRET_BYTES), SECRET_LENGTH)}"
@@ -148,53 +156,53 @@ def _make(project: Project, name: str, scopes: list[str], expires_at: datetime |
 
 
 def _by_prefix(prefix: str) -> ApiKey | None:
-    """With what names its project. Every request of a program asks this: the ORM would compile it anew each time."""
-    found = next(iter(ApiKey.objects.raw(_BY_PREFIX, [prefix])), None)
-    if found is not None:
-        named: Any = found
-        values = [found.project_id, named.project_slug, named.project_name]
-        # What else the project has is read when it is asked for.
-        found.project = Project.from_db(found._state.db, ["id", "slug", "name"], values)
-    return found
+    """Return the key with the ID, slug and name of its project. Raw SQL, because the ORM compiles each query anew."""
+    key = next(iter(ApiKey.objects.raw(_BY_PREFIX, [prefix])), None)
+    if key is not None:
+        row: Any = key
+        values = [key.project_id, row.project_slug, row.project_name]
+        # The other fields of the project are deferred.
+        key.project = Project.from_db(key._state.db, ["id", "slug", "name"], values)
+    return key
 
 
 def _touch(key: ApiKey, now: datetime) -> None:
-    """Remember the use, once a minute; that this fails (a database busy or read-only) refuses nobody."""
+    """Store the time of use, at most once a minute. A database error does not fail the request."""
     if key.last_used_at is not None and now - key.last_used_at < TOUCH_EVERY:
         return
     try:
-        # A block of its own: on Postgres a failed statement would spoil the caller's transaction.
+        # A savepoint: on PostgreSQL a failed statement would abort the caller's transaction.
         with transaction.atomic():
             ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
         key.last_used_at = now
     except DatabaseError as error:
-        log.warning("the last use of a key was not written: %s", error, extra={"key": key.prefix})
+        log.warning("could not store the last use of an API key: %s", error, extra={"key": key.prefix})
 
 
 def _clean_scopes(scopes: Iterable[str]) -> list[str]:
-    """Each once, in the order of the enum."""
-    given = set(scopes)
-    unknown = sorted(given - set(Scope.values))
-    if unknown or not given:
-        problem = f"{unknown[0][:64]!r} is no scope" if unknown else "a key needs a scope"
-        raise InvalidScopes(f"{problem}: choose among {', '.join(Scope.values)}")
-    return [scope for scope in Scope.values if scope in given]
+    """Return the scopes without duplicates, in the order of the enum."""
+    selected = set(scopes)
+    unknown = sorted(selected - set(Scope.values))
+    if unknown or not selected:
+        problem = f"{unknown[0][:64]!r} is not a scope" if unknown else "an API key requires at least one scope"
+        raise InvalidScopes(f"{problem}: choose from {', '.join(Scope.values)}")
+    return [scope for scope in Scope.values if scope in selected]
 
 
 def _clean_expiry(expires_at: datetime | None) -> datetime | None:
-    """In UTC: PostgreSQL refuses zones of sixteen hours and more, and some lead beyond the calendar's end."""
+    """Return the expiry in UTC: PostgreSQL rejects offsets of 16 hours and more."""
     if expires_at is None:
         return None
     try:
         moment = expires_at.astimezone(UTC)
     except OverflowError:
-        raise InvalidExpiry("a key must expire before the year 9999") from None
+        raise InvalidExpiry("the expiry must be before the year 9999") from None
     if moment <= timezone.now():
-        raise InvalidExpiry("a key must expire in the future")
+        raise InvalidExpiry("the expiry must be in the future")
     return moment
 
 
-def _described(key: ApiKey) -> dict[str, object]:
+def _audit_values(key: ApiKey) -> dict[str, object]:
     return {"prefix": key.prefix, "name": key.name, "scopes": key.scopes, "expires_at": key.expires_at}
 
 
@@ -208,7 +216,7 @@ def checksum(body: str) -> str:
 
 
 def _digest(plain: str) -> bytes:
-    # No slow hash: 256 random bits cannot be guessed, only stolen.
+    # A fast hash is sufficient for 256 random bits.
     return hashlib.sha256(plain.encode("ascii")).digest()
 
 

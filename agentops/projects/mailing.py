@@ -1,9 +1,9 @@
-"""Notifications by e-mail: to whoever operates the project and has an address. Sent by workers, each piece by one.
+"""Send notifications by e-mail to operators and admins of the project. Workers call this.
 
-A notification is taken up by moving its due time on, in one guarded UPDATE, and its
-number of attempts is the token: who finds another number has been overtaken and leaves. Each person's mail is its own
-(nobody reads who else has it), and is noted at once. So everyone has it at least once: whoever dies in between leaves
-one mail at most that is sent again, when the claim has run out, with the same Message-ID.
+A worker claims a notification by moving its due time in a conditional UPDATE. The number of attempts is the fencing
+token: a worker that finds another number stops. Each recipient gets a separate message, which is recorded at once.
+Delivery is at least once: if a worker dies, at most one message is sent again after the claim expires, with the same
+Message-ID.
 """
 
 from __future__ import annotations
@@ -33,131 +33,135 @@ from agentops.projects.names import one_line
 
 log = logging.getLogger(__name__)
 
-#: For one mail, of which each exchange with the server ends after EMAIL_TIMEOUT.
+#: Duration of a claim, renewed for each message.
 CLAIMED_FOR = timedelta(minutes=5)
-#: The wait after the first failed attempt; doubled after each further one.
+#: Delay after the first failed attempt, doubled after each further one up to LONGEST.
 BACKOFF = timedelta(minutes=1)
 LONGEST = timedelta(hours=1)
 MAX_ATTEMPTS = 10
-#: What a server that was off for longer would be told of is no news.
+#: Older notifications are not sent.
 TOO_OLD = timedelta(days=1)
 MAX_SUBJECT = 150
 MAX_ERROR = 500
-#: Of one person's mail: the server takes others'.
+#: Errors of one message: others can still be sent.
 REFUSED = (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError)
-#: Of the server itself: to ask it again at once is of no use.
+#: Errors of the server: stop this attempt.
 UNREACHABLE = (smtplib.SMTPException, OSError)
 
 
 class Interrupted(Exception):
-    """This process leaves the notification to another one."""
+    """Another worker continues with the notification."""
 
 
 def send_due(stopped: Callable[[], bool] = lambda: False) -> int:
-    """Send what is due, one after the other, until there is nothing left; how many were taken up."""
-    taken = 0
+    """Send all due notifications and return how many were claimed."""
+    claimed = 0
     while not stopped():
-        found = take_due()
-        if found is None:
-            return taken
-        taken += 1
-        send(found, stopped)
-    return taken
+        notification = take_due()
+        if notification is None:
+            return claimed
+        claimed += 1
+        send(notification, stopped)
+    return claimed
 
 
 def take_due() -> Notification | None:
-    """The one that is due for longest, the caller's for a while; None where there is none to take."""
+    """Claim the notification that is due for the longest time; None if none is due."""
     while True:
         now = timezone.now()
         due = Notification.objects.filter(email_due_at__lte=now).order_by("email_due_at")
-        found = due.select_related("project").first()
-        if found is None:
+        notification = due.select_related("project").first()
+        if notification is None:
             return None
-        # The WHERE is the rule: of all who saw it one finds it as it was.
-        mine = Notification.objects.filter(pk=found.pk, email_attempts=found.email_attempts, email_due_at__lte=now)
-        found.email_attempts += 1
-        if mine.update(email_attempts=found.email_attempts, email_due_at=now + CLAIMED_FOR):
-            return found
+        # The condition makes the claim exclusive.
+        mine = Notification.objects.filter(
+            pk=notification.pk, email_attempts=notification.email_attempts, email_due_at__lte=now
+        )
+        notification.email_attempts += 1
+        if mine.update(email_attempts=notification.email_attempts, email_due_at=now + CLAIMED_FOR):
+            return notification
 
 
-def recipients(found: Notification) -> list[Any]:
-    """Who may operate the project now, can sign in, has an address, and has not had this one."""
+def recipients(notification: Notification) -> list[Any]:
+    """Return the active operators and admins with an e-mail address who have not received the notification."""
     roles = RULES[Action.OPERATE].roles
-    members = Membership.objects.filter(project=found.project_id, role__in=roles)
-    had = NotificationReceipt.objects.filter(notification=found.pk, emailed_at__isnull=False)
+    members = Membership.objects.filter(project=notification.project_id, role__in=roles)
+    had = NotificationReceipt.objects.filter(notification=notification.pk, emailed_at__isnull=False)
     people = get_user_model()._default_manager.filter(pk__in=members.values("user"), is_active=True)
     return list(people.exclude(email="").exclude(pk__in=had.values("user")).order_by("pk"))
 
 
-def send(found: Notification, stopped: Callable[[], bool]) -> None:
-    """Send what `take_due` has returned, unless another worker has taken it over by now."""
-    if found.created_at < timezone.now() - TOO_OLD:
-        return _give_up(found, "not sent within a day")
-    if found.email_attempts > MAX_ATTEMPTS:  # also of those that ended their worker each time
-        return _give_up(found, found.email_error or "no attempt came to an end")
+def send(notification: Notification, stopped: Callable[[], bool]) -> None:
+    """Send a notification that `take_due` has returned, unless another worker has claimed it."""
+    if notification.created_at < timezone.now() - TOO_OLD:
+        return _give_up(notification, "not sent within a day")
+    if notification.email_attempts > MAX_ATTEMPTS:  # also of those that ended their worker each time
+        return _give_up(notification, notification.email_error or "no attempt finished")
     connection = get_connection()
     try:
-        problems = list(_problems(found, connection, stopped))
+        problems = list(_problems(notification, connection, stopped))
     except UNREACHABLE as error:
-        problems = [_told(error)]
+        problems = [_error_text(error)]
     except Interrupted:
         return None
     finally:
         _close(connection)
     if problems:
-        return _again(found, problems[0])
-    _mine(found).update(emailed_at=timezone.now(), email_due_at=None, email_error="")
+        return _again(notification, problems[0])
+    _claimed(notification).update(emailed_at=timezone.now(), email_due_at=None, email_error="")
     return None
 
 
-def _problems(found: Notification, connection: BaseEmailBackend, stopped: Callable[[], bool]) -> Iterator[str]:
-    """Send to each who has not had it yet; what was wrong with those who still have not."""
-    for person in recipients(found):
+def _problems(notification: Notification, connection: BaseEmailBackend, stopped: Callable[[], bool]) -> Iterator[str]:
+    """Send the notification to the remaining recipients and yield the problems."""
+    for person in recipients(notification):
         if stopped():
-            _mine(found).update(email_due_at=timezone.now())  # another worker goes on with the others at once
+            _claimed(notification).update(email_due_at=timezone.now())  # another worker continues at once
             raise Interrupted
-        if not _mine(found).update(email_due_at=timezone.now() + CLAIMED_FOR):
-            raise Interrupted  # overtaken, or forgotten
+        if not _claimed(notification).update(email_due_at=timezone.now() + CLAIMED_FOR):
+            raise Interrupted  # claimed by another worker, or deleted
         try:
             validate_email(person.email)
             connection.open()
-            _message(found, person, connection).send()
+            _message(notification, person, connection).send()
         except ValidationError:
-            yield f"user {person.pk} has no usable address"
+            yield f"user {person.pk} has no valid e-mail address"
         except REFUSED as error:
-            yield _told(error)
+            yield _error_text(error)
         else:
-            _note(found, person)
+            _note(notification, person)
 
 
-def _note(found: Notification, person: Any) -> None:
-    """That they have it. One that was forgotten meanwhile needs no note."""
+def _note(notification: Notification, person: Any) -> None:
+    """Record that the user has received the notification, unless it was deleted meanwhile."""
     with transaction.atomic():
-        if Notification.objects.select_for_update(no_key=True).filter(pk=found.pk).first() is not None:
-            had = {"project_id": found.project_id, "emailed_at": timezone.now()}
-            NotificationReceipt.objects.update_or_create(notification=found, user=person, defaults=had)
+        if Notification.objects.select_for_update(no_key=True).filter(pk=notification.pk).first() is not None:
+            had = {"project_id": notification.project_id, "emailed_at": timezone.now()}
+            NotificationReceipt.objects.update_or_create(notification=notification, user=person, defaults=had)
 
 
-def _mine(found: Notification) -> QuerySet[Notification]:
-    """The row, as long as nobody has taken it up after us."""
-    return Notification.objects.filter(pk=found.pk, email_attempts=found.email_attempts, email_due_at__isnull=False)
+def _claimed(notification: Notification) -> QuerySet[Notification]:
+    """Return the row if it is still claimed by this worker."""
+    return Notification.objects.filter(
+        pk=notification.pk, email_attempts=notification.email_attempts, email_due_at__isnull=False
+    )
 
 
-def _again(found: Notification, problem: str) -> None:
-    if found.email_attempts >= MAX_ATTEMPTS:
-        return _give_up(found, problem)
-    wait = min(BACKOFF * 2 ** (found.email_attempts - 1), LONGEST)
-    _mine(found).update(email_due_at=timezone.now() + wait, email_error=problem)
-    log.warning("a notification was not mailed, attempt %s of %s", found.email_attempts, MAX_ATTEMPTS)
+def _again(notification: Notification, problem: str) -> None:
+    if notification.email_attempts >= MAX_ATTEMPTS:
+        return _give_up(notification, problem)
+    wait = min(BACKOFF * 2 ** (notification.email_attempts - 1), LONGEST)
+    _claimed(notification).update(email_due_at=timezone.now() + wait, email_error=problem)
+    log.warning("could not send a notification by e-mail, attempt %s of %s", notification.email_attempts, MAX_ATTEMPTS)
     return None
 
 
-def _give_up(found: Notification, problem: str) -> None:
-    _mine(found).update(email_due_at=None, email_error=problem)
-    log.warning("a notification is not mailed any more", extra={"notification_id": str(found.pk)})
+def _give_up(notification: Notification, problem: str) -> None:
+    _claimed(notification).update(email_due_at=None, email_error=problem)
+    log.warning("gave up sending a notification by e-mail", extra={"notification_id": str(notification.pk)})
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return one_line(f"{type(error).__name__}: {error}", MAX_ERROR)
 
 
@@ -169,24 +173,29 @@ def _close(connection: BaseEmailBackend) -> None:
 # --- One mail -------------------------------------------------------------------------------------------------
 
 
-def _message(found: Notification, person: Any, connection: BaseEmailBackend) -> EmailMessage:
-    # Title and slug are single lines; Django refuses a header that is not, so nobody adds one of their own.
-    subject = one_line(f"[agentops] {found.project.slug}: {found.title}", MAX_SUBJECT)
+def _message(notification: Notification, person: Any, connection: BaseEmailBackend) -> EmailMessage:
+    # Title and slug are single lines, and Django rejects line breaks in headers.
+    subject = one_line(f"[agentops] {notification.project.slug}: {notification.title}", MAX_SUBJECT)
     headers = {
-        "Message-ID": f"<{found.pk}.{person.pk}@{urlsplit(settings.AGENTOPS_BASE_URL).hostname}>",
-        # RFC 3834: no absence notes in answer to this.
+        "Message-ID": f"<{notification.pk}.{person.pk}@{urlsplit(settings.AGENTOPS_BASE_URL).hostname}>",
+        # RFC 3834: no automatic replies.
         "Auto-Submitted": "auto-generated",
     }
     return EmailMessage(
-        subject, _text(found), settings.DEFAULT_FROM_EMAIL, [person.email], headers=headers, connection=connection
+        subject,
+        _text(notification),
+        settings.DEFAULT_FROM_EMAIL,
+        [person.email],
+        headers=headers,
+        connection=connection,
     )
 
 
-def _text(found: Notification) -> str:
-    site, project = settings.AGENTOPS_BASE_URL, found.project
-    parts = [found.title, found.text]
-    if found.run_id is not None:
-        parts.append(f"The run: {site}{reverse('runs:detail', args=[found.run_id])}")
+def _text(notification: Notification) -> str:
+    site, project = settings.AGENTOPS_BASE_URL, notification.project
+    parts = [notification.title, notification.text]
+    if notification.run_id is not None:
+        parts.append(f"Run: {site}{reverse('runs:detail', args=[notification.run_id])}")
     parts.append(f"All notifications: {site}{reverse('notifications', args=[project.slug])}")
-    parts.append(f"You get this because you may operate runs of the project {project.name}.")
+    parts.append(f"You receive this e-mail because you are an operator or admin of the project {project.name}.")
     return "\n\n".join(filter(None, parts)) + "\n"

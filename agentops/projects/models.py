@@ -1,4 +1,4 @@
-"""Projects, memberships, API keys, the audit trail, idempotency keys and notifications."""
+"""Models: projects, memberships, API keys, audit entries, idempotency keys, notifications and incarnations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.names import NOT_A_UUID, SLUG
 
-#: Sent by QuerySet.update(), which sends no post_save: `ids` of the keys, or of the members' users.
+#: Sent by QuerySet.update(), which sends no post_save. `ids` are those of the keys, or of the members' users.
 keys_changed, memberships_changed = Signal(), Signal()
 
 
 class Project(models.Model):
-    """The border that nothing crosses: every run, key and event belongs to one project."""
+    """Projects isolate teams from each other: every run, API key and event belongs to one project."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     slug = models.CharField(max_length=63, unique=True, validators=[SLUG, NOT_A_UUID])
     name = models.CharField(max_length=200)
-    #: Days a finished run is kept; null keeps it for ever.
+    #: Days after which ended runs are deleted; null keeps them forever.
     retention_days = models.PositiveIntegerField(null=True, blank=True, default=90)
     settings = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -33,13 +33,18 @@ class Project(models.Model):
 
 
 class Role(models.TextChoices):
+    """The role of a member."""
+
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
 
 
 class MembershipQuerySet(models.QuerySet["Membership"]):
+    """Memberships."""
+
     def update(self, **kwargs: Any) -> int:
+        """Update the rows and send `memberships_changed`."""
         user_ids = list(self.values_list("user_id", flat=True))
         changed = super().update(**kwargs)
         memberships_changed.send(sender=self.model, ids=user_ids)
@@ -49,10 +54,10 @@ class MembershipQuerySet(models.QuerySet["Membership"]):
 
 
 class Membership(models.Model):
-    """A person's role in a project; read again for each request, so a change holds at once."""
+    """The role of a user in a project. It is read for each request, so that changes take effect at once."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="memberships")
-    # PROTECT: deleting a user must not take away a project's last admin, nor leave the audit trail a gap.
+    # PROTECT: deleting a user must not remove a project's last admin without an audit entry.
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=8, choices=Role.choices)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -70,31 +75,36 @@ class Membership(models.Model):
 
 
 class Scope(models.TextChoices):
-    """What a key may do; scopes are not hierarchical: `write` does not include `ingest`."""
+    """A permission of an API key. Scopes are not hierarchical: `write` does not include `ingest`."""
 
     INGEST = "ingest"
     READ = "read"
     WRITE = "write"
-    #: See what is masked for everybody else, where it is asked for.
+    #: View redacted values.
     SECRETS = "secrets"
 
 
 class KeyState(models.TextChoices):
+    """The state of an API key."""
+
     ACTIVE = "active"
     EXPIRED = "expired"
     REVOKED = "revoked"
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    """API keys."""
+
     def active(self, now: datetime) -> ApiKeyQuerySet:
-        """Those that open a door at `now`; says in SQL what `ApiKey.state` says of one row."""
+        """Return the keys that are active at `now`; the SQL form of `ApiKey.state`."""
         unexpired = models.Q(expires_at=None) | models.Q(expires_at__gt=now)
         return self.filter(unexpired, revoked_at=None)
 
     def update(self, **kwargs: Any) -> int:
+        """Update the rows and send `keys_changed`, unless only the last use changes."""
         if kwargs.keys() == {"last_used_at"}:  # written with every use of a key
             return super().update(**kwargs)
-        # Read before: afterwards the rows may not pass the filter any more.
+        # Read before the update: afterwards the rows may not match the filter.
         ids = list(self.values_list("pk", flat=True))
         changed = super().update(**kwargs)
         keys_changed.send(sender=self.model, ids=ids)
@@ -104,19 +114,19 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
 
 
 class ApiKey(models.Model):
-    """A key of a project. Only the SHA-256 of its 256 random bits is stored."""
+    """An API key of a project. Only its SHA-256 digest is stored."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=200)
-    #: The part of the key that may be shown and by which it is looked up.
+    #: The public part of the key, by which it is looked up.
     prefix = models.CharField(max_length=32, unique=True)
     sha256 = models.BinaryField(max_length=32)
     scopes = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
-    #: To the minute only: see keys.authenticate.
+    #: Updated at most once a minute, see keys.authenticate.
     last_used_at = models.DateTimeField(null=True, blank=True)
 
     objects = ApiKeyQuerySet.as_manager()
@@ -125,6 +135,7 @@ class ApiKey(models.Model):
         return f"{self.prefix} {self.name}"
 
     def state(self, now: datetime) -> KeyState:
+        """Return the state at `now`."""
         if self.revoked_at is not None:
             return KeyState.REVOKED
         if self.expires_at is not None and self.expires_at <= now:
@@ -133,22 +144,26 @@ class ApiKey(models.Model):
 
 
 class AuditEntryAltered(TypeError):
-    """Audit entries are written once: this is a mistake in the code, not something a caller did."""
+    """Code tried to change or delete an audit entry."""
 
 
 class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
+    """Audit entries, which cannot be changed."""
+
     def update(self, **kwargs: Any) -> NoReturn:
+        """Raise AuditEntryAltered."""
         raise AuditEntryAltered("audit entries are never altered")
 
     def delete(self) -> NoReturn:
+        """Raise AuditEntryAltered."""
         raise AuditEntryAltered("audit entries are never deleted")
 
 
 class AuditEntry(models.Model):
-    """One action of a person or key that changed something; written with the change, never altered."""
+    """An entry of the audit log, written in the transaction of the change. It cannot be changed or deleted."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    #: SET_NULL: the trail outlives what it speaks of.
+    #: SET_NULL: entries are kept when their project is deleted.
     project = models.ForeignKey(Project, models.SET_NULL, null=True, related_name="audit_entries")
     #: "user:<name>", "key:<prefix>" or "system".
     actor = models.CharField(max_length=200)
@@ -164,7 +179,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         indexes = [
-            # The audit page of a project, newest first.
+            # The audit log of a project, newest first.
             models.Index(fields=["project", "-created_at"], name="audit_of_project"),
         ]
 
@@ -172,36 +187,38 @@ class AuditEntry(models.Model):
         return f"{self.actor} {self.action} {self.object_id}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
+        """Insert the entry. Raise AuditEntryAltered for an existing one."""
         if not self._state.adding:
             raise AuditEntryAltered("audit entries are never altered")
         super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise AuditEntryAltered."""
         raise AuditEntryAltered("audit entries are never deleted")
 
 
 class IdempotencyKey(models.Model):
-    """The answer that a caller's `Idempotency-Key` was given, so that a repeat gets it again and does nothing.
+    """The stored response of a request with an `Idempotency-Key`. A repeated request gets it without any effect.
 
-    Written in the transaction of what was done: where there is the one, there is the other.
+    Written in the transaction of the request.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="idempotency_keys", db_index=False)
-    #: Kind and id of who asked: of two people with the same key neither sees the other's answer.
+    #: Kind and ID of the caller: keys of different callers are independent.
     caller = models.CharField(max_length=64)
     key = models.CharField(max_length=255)
-    #: SHA-256 of what was asked: method, path and body.
+    #: SHA-256 of the request: method, path and body.
     asked = models.BinaryField(max_length=32)
     status = models.PositiveSmallIntegerField()
     headers = models.JSONField(default=dict)
-    #: As it was sent, to the byte.
+    #: The exact response body.
     body = models.TextField()
     created_at = models.DateTimeField()
 
     class Meta:
         indexes = [
-            # idempotency_keys.forget_old_keys: the oldest first.
+            # idempotency_keys.forget_old_keys: oldest first.
             models.Index(fields=["created_at"], name="idempotency_oldest"),
         ]
         constraints = [
@@ -213,17 +230,18 @@ class IdempotencyKey(models.Model):
 
 
 class Notification(models.Model):
-    """News of a project that somebody should see: in the inbox of each member, and by e-mail to those who operate.
+    """A notification to the members of a project: on their notifications page, and by e-mail to operators and admins.
 
-    It names its run by number only, because this floor knows no runs; it goes with the run (runs/upkeep/retention.py).
+    The run is not a foreign key, because this app does not depend on runs. The notification is deleted together with
+    the run (runs/upkeep/retention.py).
     """
 
     class Kind(models.TextChoices):
-        """The closed set; it grows with whoever has more to tell."""
+        """The reason for the notification."""
 
-        #: A policy, or an agent, wants a person to decide.
+        #: A policy or an agent requests a decision.
         ESCALATED = "escalated"
-        #: A run has paused at something that only a person can mend.
+        #: A run has paused because of a problem that a person has to fix.
         PAUSED = "paused"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -234,22 +252,22 @@ class Notification(models.Model):
     title = models.CharField(max_length=200)
     text = models.TextField(blank=True)
     created_at = models.DateTimeField()
-    #: When the last of those who get mail had it; also where nobody has an address.
+    #: When all recipients had been sent the e-mail, even if there are none.
     emailed_at = models.DateTimeField(null=True)
-    #: When it is due, or due again, to be mailed; null when it was, or when it is not tried any more.
+    #: When the e-mail is due; null after it was sent or given up.
     email_due_at = models.DateTimeField(null=True)
-    #: How often it was taken up to be mailed; who takes it up is known by this number.
+    #: Number of attempts, which is also the fencing token of the claim.
     email_attempts = models.PositiveSmallIntegerField(default=0)
-    #: Why the last attempt did not reach everyone.
+    #: Error of the last attempt.
     email_error = models.CharField(max_length=500, blank=True)
 
     class Meta:
         indexes = [
-            # The inbox, and the count of what is unread: ids have the order of time.
+            # The notifications page and the unread count: IDs are ordered by time.
             models.Index(fields=["project", "-id"], name="notifications_newest"),
             # mailing.take_due.
             models.Index("email_due_at", name="notifications_due", condition=models.Q(email_due_at__isnull=False)),
-            # notifications.forget_runs: what goes with a run.
+            # notifications.forget_runs.
             models.Index("run_id", name="notifications_of_run", condition=models.Q(run_id__isnull=False)),
             # notifications.forget_old.
             models.Index(fields=["created_at"], name="notifications_oldest"),
@@ -265,7 +283,7 @@ class Notification(models.Model):
 
 
 class NotificationReceipt(models.Model):
-    """What one person has had of a notification: has read it, was sent it by e-mail. No row: neither."""
+    """When a user read a notification and was sent it by e-mail. Without a row, neither."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
     notification = models.ForeignKey(Notification, models.CASCADE, related_name="receipts", db_index=False)
@@ -287,16 +305,16 @@ class NotificationReceipt(models.Model):
 
 
 class Incarnation(models.Model):
-    """One life of the database: made by `agentops post_restore` after a backup was put back. Without any: its first.
+    """An incarnation of the database, created by `agentops post_restore` after a backup was restored.
 
-    Readers' cursors and workers' epochs of before belong to an earlier one, and are known by that.
+    Cursors of readers and epochs of workers from before the restore belong to an earlier incarnation, and are rejected.
     """
 
-    #: The lowest epoch from this restore on, made from the time, so that two restores of one backup differ.
+    #: The lowest epoch after this restore, derived from the time, so that two restores of one backup differ.
     number = models.PositiveIntegerField(primary_key=True)
     made_by = models.CharField(max_length=200)
     begun_at = models.DateTimeField(auto_now_add=True)
-    #: When every run was fenced off from workers of before; null where that was cut off: begin another one.
+    #: When all runs were fenced from earlier workers; null if the restore was interrupted and must be repeated.
     finished_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""News of a project: written with what it tells of, read by each member for themselves, forgotten in time.
+"""Notifications of a project: create, list, mark as read and delete.
 
-Mail is sent by mailing.py, afterwards and by a worker: telling waits for nobody.
+mailing.py sends them by e-mail later, from a worker.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Kind = Notification.Kind
 
 MAX_TITLE = 200
 MAX_TEXT = 2000
-#: What was news is none after this time; the run's own timeline keeps what happened.
-KEPT_FOR = timedelta(days=90)
-#: Rows of one transaction.
-AT_ONCE = 500
-#: The bell counts among the newest of this number, so that it costs the same however many there are.
+#: Notifications are deleted after this time.
+RETENTION = timedelta(days=90)
+#: Rows per transaction.
+BATCH_SIZE = 500
+#: The bell counts unread notifications among this number of newest ones, to bound its cost.
 LOOK = 200
-#: Beyond it the exact number helps nobody.
+#: Maximum count of the bell; more are displayed as "99+".
 MAX_COUNT = 99
 
 
 def notify(project_id: UUID, *, kind: str, title: str, text: str = "", run_id: UUID | None = None) -> Notification:
-    """Tell the members of a project, in the caller's transaction: with what happened, or not at all.
+    """Create a notification in the caller's transaction.
 
-    Title and text are bounded and freed of what breaks a line or a header; whatever somebody else said in them must
-    have been redacted before (timeline.redaction.redact). Raises ValueError for an unknown kind.
+    Title and text are truncated and stripped of control characters. Untrusted parts must be redacted before
+    (timeline.redaction.redact). Raise ValueError for an unknown kind.
     """
     now = timezone.now()
     return Notification.objects.create(
@@ -52,32 +52,31 @@ def notify(project_id: UUID, *, kind: str, title: str, text: str = "", run_id: U
 
 
 def inbox(project_id: UUID, user_id: int | None) -> QuerySet[Any]:
-    """The project's notifications, newest first, each with `is_read` by this person (a key is none, and has read
-    nothing)."""
+    """Return the notifications, newest first, annotated with `is_read` for this user; None has read nothing."""
     return Notification.objects.filter(project=project_id).order_by("-pk").annotate(is_read=_read_by(user_id))
 
 
 def unread_count(project_id: UUID, user_id: int) -> int:
-    """How many of the newest are unread; one more than MAX_COUNT stands for all beyond. One query."""
+    """Return the number of unread notifications among the newest, at most MAX_COUNT + 1. One query."""
     newest = Notification.objects.filter(project=project_id).order_by("-pk").values("pk")[:LOOK]
     unread = Notification.objects.filter(~_read_by(user_id), pk__in=newest)
     return unread[: MAX_COUNT + 1].count()
 
 
 def mark_read(project_id: UUID, user_id: int, ids: Iterable[UUID]) -> int:
-    """Note that they have read these; ids of another project's are no ids. How many that was news to."""
+    """Mark these notifications of the project as read and return how many were unread."""
     return _mark(project_id, user_id, pk__in=list(ids))
 
 
 def mark_all_read(project_id: UUID, user_id: int, *, up_to: UUID) -> int:
-    """Also everything older than `up_to`, the newest that they were shown: what came meanwhile they have not seen."""
+    """Mark all notifications up to `up_to` as read and return how many were unread."""
     return _mark(project_id, user_id, pk__lte=up_to)
 
 
 def _mark(project_id: UUID, user_id: int, **which: Any) -> int:
     unread = Notification.objects.filter(~_read_by(user_id), project=project_id, **which).order_by("pk")
     marked = 0
-    while some := list(unread.values_list("pk", flat=True)[:AT_ONCE]):
+    while some := list(unread.values_list("pk", flat=True)[:BATCH_SIZE]):
         with transaction.atomic():
             marked += _receive(project_id, some, user_id)
     return marked
@@ -85,16 +84,19 @@ def _mark(project_id: UUID, user_id: int, **which: Any) -> int:
 
 def _receive(project_id: UUID, ids: list[UUID], user_id: int) -> int:
     now = timezone.now()
-    # Locked: what is being forgotten is waited for, and is then not among them.
-    there = Notification.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
-    found = list(there.values_list("pk", flat=True))
+    # Locked, to exclude notifications that are being deleted.
+    locked = Notification.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+    existing = list(locked.values_list("pk", flat=True))
     NotificationReceipt.objects.bulk_create(
-        (NotificationReceipt(project_id=project_id, notification_id=pk, user_id=user_id, read_at=now) for pk in found),
+        (
+            NotificationReceipt(project_id=project_id, notification_id=pk, user_id=user_id, read_at=now)
+            for pk in existing
+        ),
         ignore_conflicts=True,
     )
-    # One that was sent by e-mail has a receipt already.
-    NotificationReceipt.objects.filter(notification__in=found, user=user_id, read_at=None).update(read_at=now)
-    return len(found)
+    # Notifications sent by e-mail already have a receipt.
+    NotificationReceipt.objects.filter(notification__in=existing, user=user_id, read_at=None).update(read_at=now)
+    return len(existing)
 
 
 def _read_by(user_id: int | None) -> Exists:
@@ -103,25 +105,26 @@ def _read_by(user_id: int | None) -> Exists:
 
 
 def count_of_runs(run_ids: Iterable[UUID]) -> int:
+    """Return the number of notifications of these runs."""
     return Notification.objects.filter(run_id__in=list(run_ids)).count()
 
 
 def forget_runs(run_ids: Iterable[UUID]) -> Counter[UUID]:
-    """What was told of runs that are removed says what somebody said in them, so it goes too: run → how many."""
+    """Delete the notifications of runs that are being deleted, and return their numbers by run."""
     with transaction.atomic():
-        # Locked before their receipts are looked for: nobody adds one meanwhile.
-        told = Notification.objects.select_for_update().filter(run_id__in=list(run_ids)).order_by("pk")
-        found = list(told.values_list("pk", "run_id"))
-        _delete([pk for pk, _ in found])
-    return Counter(run_id for _, run_id in found if run_id is not None)
+        # Locked, so that no receipt is added meanwhile.
+        locked = Notification.objects.select_for_update().filter(run_id__in=list(run_ids)).order_by("pk")
+        pairs = list(locked.values_list("pk", "run_id"))
+        _delete([pk for pk, _ in pairs])
+    return Counter(run_id for _, run_id in pairs if run_id is not None)
 
 
-def forget_old(at_most: int = AT_ONCE) -> int:
-    """Delete what is no news any more, the oldest first; how many it were. Call it until there are none."""
+def forget_old(at_most: int = BATCH_SIZE) -> int:
+    """Delete expired notifications, oldest first, and return their number. Call it until it returns 0."""
     with transaction.atomic():
-        over = Notification.objects.filter(created_at__lt=timezone.now() - KEPT_FOR).order_by("created_at")
-        chosen = list(over.select_for_update(skip_locked=True).values_list("pk", flat=True)[:at_most])
-        return _delete(chosen)
+        expired = Notification.objects.filter(created_at__lt=timezone.now() - RETENTION).order_by("created_at")
+        ids = list(expired.select_for_update(skip_locked=True).values_list("pk", flat=True)[:at_most])
+        return _delete(ids)
 
 
 def _delete(ids: list[UUID]) -> int:

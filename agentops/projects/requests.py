@@ -1,4 +1,4 @@
-"""Who sends a request: the principal of a page, by its session."""
+"""The principal and the IP address of a page request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentops.projects.errors import AuthRequired
 
 
 def principal_of(request: HttpRequest) -> Principal:
-    """Whoever is signed in; AuthRequired otherwise: no page of ours is for everyone but the login."""
+    """Return the principal of the session. Raise AuthRequired without a login."""
     principal = principal_for_user(request.user, ip=address_of(request))
     if principal == ANONYMOUS:
         raise AuthRequired
@@ -17,5 +17,5 @@ def principal_of(request: HttpRequest) -> Principal:
 
 
 def address_of(request: HttpRequest) -> str:
-    """Where the request came from. What a proxy says of it was believed, or not, by agentops.http.forwarded."""
+    """Return the client's IP address. agentops.http.forwarded has evaluated the headers of trusted proxies."""
     return str(request.META.get("REMOTE_ADDR") or "")

@@ -1,8 +1,7 @@
-"""Announces that somebody's rights may have ended, so that what they have open is checked at once.
+"""Signals changed permissions, so that open streams are checked at once.
 
-The rows announce it themselves, whoever changes or deletes them: pages, API,
-administration, command line, cascades. Only a QuerySet.update() of people or sessions goes unnoticed; the regular check
-of open streams (timeline.live.access_watch) finds that.
+Based on model signals, so it covers pages, API, administration, command line and cascades. QuerySet.update() of users
+or sessions sends no signal; the periodic check of open streams (timeline.live.access_watch) covers it.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from django.utils import timezone
 from agentops.projects.access import key_holder, user_holder
 from agentops.projects.models import ApiKey, Membership, keys_changed, memberships_changed
 
-#: Sent after the commit with `holder`, as access.key_holder and access.user_holder name them.
+#: Sent after the commit with `holder`, see access.key_holder and access.user_holder.
 rights_changed = Signal()
-#: Columns that are written in passing and give or take no right.
-HARMLESS = frozenset({"last_login", "last_used_at"})
+#: Columns that do not affect permissions.
+UNRELATED_COLUMNS = frozenset({"last_login", "last_used_at"})
 
 
 def announce(holder: str) -> None:
-    """Tell every listener once the surrounding transaction has committed; a rollback tells nobody."""
+    """Send `rights_changed` after the commit of the current transaction."""
     transaction.on_commit(partial(_send, holder), robust=True)
 
 
@@ -36,12 +35,12 @@ def _send(holder: str) -> None:
     rights_changed.send_robust(sender=None, holder=holder)
 
 
-def _key_gone(instance: ApiKey, **_: Any) -> None:
+def _key_deleted(instance: ApiKey, **_: Any) -> None:
     announce(key_holder(instance.pk))
 
 
 def _key_saved(instance: ApiKey, *, created: bool, update_fields: Iterable[str] | None = None, **_: Any) -> None:
-    if not created and not _harmless(update_fields):
+    if not created and not _is_unrelated(update_fields):
         announce(key_holder(instance.pk))
 
 
@@ -50,7 +49,7 @@ def _keys_updated(ids: Iterable[Any], **_: Any) -> None:
         announce(key_holder(key_id))
 
 
-def _member_gone(instance: Membership, **_: Any) -> None:
+def _member_deleted(instance: Membership, **_: Any) -> None:
     announce(user_holder(instance.user_id))
 
 
@@ -64,18 +63,18 @@ def _members_updated(ids: Iterable[Any], **_: Any) -> None:
         announce(user_holder(user_id))
 
 
-def _person_gone(instance: Any, **_: Any) -> None:
+def _person_deleted(instance: Any, **_: Any) -> None:
     announce(user_holder(instance.pk))
 
 
 def _person_saved(instance: Any, *, created: bool, update_fields: Iterable[str] | None = None, **_: Any) -> None:
-    """Switched off, demoted, or given another password, which ends their sessions."""
-    if not created and not _harmless(update_fields):
+    """Announce a deactivated or demoted user, or a changed password."""
+    if not created and not _is_unrelated(update_fields):
         announce(user_holder(instance.pk))
 
 
-def _session_gone(instance: Session, **_: Any) -> None:
-    """Logged out, or ended by somebody. One that has expired was over before it was deleted."""
+def _session_deleted(instance: Session, **_: Any) -> None:
+    """Announce the end of a session, unless it had expired."""
     if instance.expire_date <= timezone.now():
         return
     user_id = instance.get_decoded().get(SESSION_KEY)
@@ -83,21 +82,21 @@ def _session_gone(instance: Session, **_: Any) -> None:
         announce(user_holder(user_id))
 
 
-def _harmless(update_fields: Iterable[str] | None) -> bool:
-    return update_fields is not None and HARMLESS.issuperset(update_fields)
+def _is_unrelated(update_fields: Iterable[str] | None) -> bool:
+    return update_fields is not None and UNRELATED_COLUMNS.issuperset(update_fields)
 
 
 def watch_rows() -> None:
-    """Connect the receivers; called once, when the apps are loaded."""
+    """Connect the signal receivers. Called once at startup."""
     people = get_user_model()
     for signal, model, receiver in (
         (post_save, ApiKey, _key_saved),
-        (post_delete, ApiKey, _key_gone),
+        (post_delete, ApiKey, _key_deleted),
         (post_save, Membership, _member_saved),
-        (post_delete, Membership, _member_gone),
+        (post_delete, Membership, _member_deleted),
         (post_save, people, _person_saved),
-        (post_delete, people, _person_gone),
-        (post_delete, Session, _session_gone),
+        (post_delete, people, _person_deleted),
+        (post_delete, Session, _session_deleted),
     ):
         signal.connect(receiver, sender=model, dispatch_uid=f"agentops.revocation.{receiver.__name__}")
     keys_changed.connect(_keys_updated, dispatch_uid="agentops.revocation.keys")

@@ -1,4 +1,4 @@
-"""The tables of runs in the Django administration."""
+"""Django administration of agents, runs and their records."""
 
 from runs.admin import agent_admin, conversation_admin, log_admin, run_admin, step_records
 

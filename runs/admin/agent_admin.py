@@ -1,4 +1,4 @@
-"""Agents in the administration: made and changed by runs.actions.agent_definitions.apply, as on the command line."""
+"""Administration of agents, created and changed by runs.actions.agent_definitions.apply."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from runs.errors import InvalidAgent
 from runs.models import Agent
 from timeline.redaction.redact import BARE
 
-#: Keys of a definition → fields of the form, where they have other names.
+#: Keys of a definition → fields of the form with a different name.
 FIELDS = {"agent_id": "slug"}
 DEFINITION = ("provider", "model", "instructions", "tools", "max_steps", "settings", "policies")
 
 
 class JsonField(forms.CharField):
-    """By the strict parser that every door has; shown indented, as people write it."""
+    """A JSON value, parsed strictly and displayed indented."""
 
     def __init__(self, *, empty: Any, **options: Any) -> None:
         self.empty = empty
-        # Not stripped, and refused by the parser alone: what it says of a place in the text must be true of the text.
+        # Not stripped, so that positions in the parser's errors refer to the text.
         super().__init__(
             required=False,
             strip=False,
@@ -51,24 +51,26 @@ class JsonField(forms.CharField):
         try:
             return strict_json.parse(text)
         except strict_json.NotJson as fault:
-            raise forms.ValidationError(cells.line(f"This is no JSON: {fault}", 300)) from None
+            raise forms.ValidationError(cells.line(f"Not valid JSON: {fault}", 300)) from None
 
     def validate(self, value: Any) -> None:
-        """The definition's own check says what it must be."""
+        """Do nothing: the action validates the definition."""
 
     def run_validators(self, value: Any) -> None:
-        """See `validate`: the validators of texts are for texts."""
+        """Do nothing: the value is not a text."""
 
 
 class AgentForm(ActingForm):
-    tools = JsonField(empty=[], help_text='Names of tools, as a JSON list: ["http_fetch", "read_file"].')
-    settings = JsonField(empty={}, help_text="A JSON object.")
-    policies = JsonField(empty={}, help_text="A JSON object.")
+    """The form that creates or changes an agent."""
+
+    tools = JsonField(empty=[], help_text='JSON list of tool names, such as ["http_fetch", "read_file"].')
+    settings = JsonField(empty={}, help_text="JSON object.")
+    policies = JsonField(empty={}, help_text="JSON object.")
 
     class Meta:
         model = Agent
         fields = ("project", "slug", *DEFINITION)
-        help_texts = {"slug": "Its name outside, never changed: lower-case letters, digits and dashes."}
+        help_texts = {"slug": "Name of the agent, cannot be changed later. Lower-case letters, digits and dashes."}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -76,21 +78,22 @@ class AgentForm(ActingForm):
             field: Any = self.fields["project"]
             field.queryset = self.scope.where(Action.CONFIGURE)
 
-    def act(self, given: dict[str, Any]) -> Agent:
+    def act(self, data: dict[str, Any]) -> Agent:
+        """Create or change the agent. Raise AgentTaken if a new agent has the name of an existing one."""
         adding = self.instance._state.adding
-        project_id = given["project"].pk if adding else self.instance.project_id
+        project_id = data["project"].pk if adding else self.instance.project_id
         project = project_for(self.principal, project_id, Action.CONFIGURE)
-        definition = {name: given[name] for name in DEFINITION}
-        # As a browser sends line breaks, and as nobody wrote them.
-        definition["instructions"] = BARE.clean_text(given["instructions"].replace("\r\n", "\n"))[0]
-        slug = given["slug"] if adding else self.instance.slug
+        definition = {name: data[name] for name in DEFINITION}
+        # Browsers send CRLF line ends.
+        definition["instructions"] = BARE.clean_text(data["instructions"].replace("\r\n", "\n"))[0]
+        slug = data["slug"] if adding else self.instance.slug
         if adding and Agent.objects.filter(project=project, slug=slug).exists():
-            raise AgentTaken(f"the project has an agent {slug!r} already: change that one")
+            raise AgentTaken(f"the project already has an agent {slug!r}: choose another name")
         agent, _ = agent_definitions.apply(project, {"agent_id": slug, **definition}, by=self.principal)
         return agent
 
     def place_of(self, refusal: Exception, code: str) -> str | None:
-        """A pointer into the definition begins with the field's name."""
+        """Return the field from the JSON pointer of the refusal."""
         if isinstance(refusal, AgentTaken):
             return "slug"
         pointer = getattr(refusal, "data", {}).get("pointer", "")
@@ -100,11 +103,13 @@ class AgentForm(ActingForm):
 
 
 class AgentTaken(InvalidAgent):
-    """Whoever asks for a new agent does not mean to change another."""
+    """A new agent has the name of an existing one."""
 
 
 @admin.register(Agent)
 class AgentAdmin(ScopedAdmin):
+    """Agents."""
+
     form = AgentForm
     text_fields = ("slug", "model")
     loaded = ("slug", "provider", "model", "max_steps", "version", "updated_at", "project_id", "project__slug")
@@ -118,9 +123,9 @@ class AgentAdmin(ScopedAdmin):
         cells.moment("updated_at", "changed"),
     )
     list_filter = (ProjectFilter,)
-    search_help_text = "An id or its beginning, or a part of the name or the model."
+    search_help_text = "Search by ID or prefix of it, or by part of the name or the model."
     facts: ClassVar[Any] = (
-        ("Facts", (*list_display, cells.moment("created_at", "created"), cells.plain("id"))),
+        ("Facts", (*list_display, cells.moment("created_at", "created"), cells.plain("id", "ID"))),
         (
             "Definition",
             tuple(cells.payload(name) for name in ("instructions", "tools", "settings", "policies")),
@@ -137,4 +142,4 @@ class AgentAdmin(ScopedAdmin):
     def tools(self, request: HttpRequest, obj: Agent) -> list[tuple[str, str]]:
         if not request.user.has_perm("runs.view_agentrun"):
             return []
-        return [("Its runs", f"{reverse('admin:runs_agentrun_changelist')}?project={obj.project_id}&agent={obj.pk}")]
+        return [("Runs", f"{reverse('admin:runs_agentrun_changelist')}?project={obj.project_id}&agent={obj.pk}")]

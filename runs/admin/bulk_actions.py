@@ -1,4 +1,4 @@
-"""Acting on many runs at once: each by the function that every door calls, each with its own answer."""
+"""Admin actions on selected runs. Each run is handled separately, and refusals are reported per run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 
-#: Of those that were skipped, as many are told one by one.
-MAX_TOLD = 20
+#: Maximum skipped runs that are listed individually.
+MAX_LISTED = 20
 
 
 class Skipped(Exception):
-    """It is so already."""
+    """The run already has the requested status."""
 
 
 Act = Callable[[Principal, AgentRun], None]
 
 
 def each(request: HttpRequest, principal: Principal, runs: Iterable[AgentRun], act: Act, *, done: str) -> None:
-    """Do it to every run, and say what came of it; one that refuses keeps no other from it."""
+    """Call `act` for each run and report the results. A refusal does not affect the other runs."""
     count, skipped = 0, []
     for run in runs:
         try:
@@ -39,36 +39,39 @@ def each(request: HttpRequest, principal: Principal, runs: Iterable[AgentRun], a
         else:
             count += 1
     if count:
-        messages.success(request, f"{done}: {count}.")
-    for text in skipped[:MAX_TOLD]:
+        messages.success(request, f"{done}: {count} {'run' if count == 1 else 'runs'}.")
+    for text in skipped[:MAX_LISTED]:
         messages.warning(request, f"Skipped {text}.")
-    if len(skipped) > MAX_TOLD:
-        messages.warning(request, f"Skipped {len(skipped) - MAX_TOLD} more.")
+    if len(skipped) > MAX_LISTED:
+        messages.warning(request, f"Skipped {len(skipped) - MAX_LISTED} more.")
 
 
 def check(request: HttpRequest, runs: Iterable[AgentRun]) -> None:
-    """Whether what is stored of each contradicts itself; reads only."""
+    """Check the invariants of each run and report violations. Read-only."""
     for run in runs:
         violations = invariants.check(run.pk)
         if not violations:
             messages.success(request, f"{run.pk}: all {len(invariants.INVARIANTS)} invariants hold.")
-        for found in violations:
-            level = messages.WARNING if found.warning_only else messages.ERROR
-            told = f"{run.pk}: {found.invariant} violated: {found.says} ({', '.join(found.ids[:5])})"
-            messages.add_message(request, level, cells.line(told, 600))
+        for violation in violations:
+            level = messages.WARNING if violation.warning_only else messages.ERROR
+            text = f"{run.pk}: {violation.invariant} violated: {violation.says} ({', '.join(violation.ids[:5])})"
+            messages.add_message(request, level, cells.line(text, 600))
 
 
 def resume(principal: Principal, run: AgentRun) -> None:
-    done = run_actions.resume(principal, run)
-    if done.already:
-        raise Skipped(f"it went on already, as {done.run.pk}")
+    """Resume a run. Raise Skipped if it was resumed before."""
+    result = run_actions.resume(principal, run)
+    if result.already:
+        raise Skipped(f"already resumed, continued by {result.run.pk}")
 
 
 def pause(principal: Principal, run: AgentRun) -> None:
+    """Pause a run. Raise Skipped if it is paused."""
     if run_actions.pause(principal, run).was is RunStatus.PAUSED:
-        raise Skipped("it is paused already")
+        raise Skipped("already paused")
 
 
 def stop(principal: Principal, run: AgentRun) -> None:
+    """Stop a run. Raise Skipped if it is stopped."""
     if run_actions.stop(principal, run).was is RunStatus.STOPPED:
-        raise Skipped("it is stopped already")
+        raise Skipped("already stopped")

@@ -1,4 +1,4 @@
-"""Messages and tool calls in the administration. Their payloads stand on their own pages only."""
+"""Administration of messages and tool calls, read-only. Lists do not load payloads."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ CALL_PAGE = site_link("call", "run_id", "pk")
 
 @admin.register(AgentRunMessage)
 class MessageAdmin(RowsOfRunsAdmin):
+    """Messages."""
+
     names = ("message", "messages")
     key = ("run_id", "position")
     id_fields = ("run_id", "id")
     loaded = ("run_id", "position", "role", "step_number", "epoch", "model", "rolled_back_at", "created_at")
-    search_help_text = "A run's id or a message's, or its beginning."
+    search_help_text = "Search by run ID or message ID, or a prefix of it."
     list_display = (
-        cells.made("message", "message", lambda row: f"{row.position} {row.get_role_display()}"),
+        cells.computed("message", "message", lambda row: f"{row.position} {row.get_role_display()}"),
         run_cell(),
         cells.plain("role"),
         cells.plain("step_number", "step"),
         cells.words("model"),
         cells.moment("rolled_back_at", "rolled back"),
-        cells.moment("created_at", "written"),
+        cells.moment("created_at", "created"),
     )
     list_filter = (
         *OF_RUN,
@@ -36,7 +38,7 @@ class MessageAdmin(RowsOfRunsAdmin):
         yes_filter("rolled_back", "rolled_back_at"),
     )
     facts = (
-        ("Facts", (*list_display[1:], cells.plain("position"), cells.plain("epoch"), cells.plain("id"))),
+        ("Facts", (*list_display[1:], cells.plain("position"), cells.plain("epoch"), cells.plain("id", "ID"))),
         ("Content", (cells.payload("content", whole=MESSAGE_PAGE),)),
     )
 
@@ -49,6 +51,8 @@ class MessageAdmin(RowsOfRunsAdmin):
 
 @admin.register(AgentRunToolCall)
 class ToolCallAdmin(RowsOfRunsAdmin):
+    """Tool calls."""
+
     names = ("tool call", "tool calls")
     key = ("run_id", "step_number", "id")
     id_fields = ("run_id", "id")
@@ -57,7 +61,9 @@ class ToolCallAdmin(RowsOfRunsAdmin):
         *("created_at", "started_at", "finished_at", "child_run_id", "resolved_by"),
     )
     text_fields = ("tool_name", "call_id")
-    search_help_text = "A run's id or a call's, or its beginning; or a part of a tool's name or of the model's call id."
+    search_help_text = (
+        "Search by run ID or call ID or a prefix of it, or by part of the tool name or the model's call ID."
+    )
     list_display = (
         cells.words("tool_name", "tool", limit=60),
         run_cell(),
@@ -66,9 +72,9 @@ class ToolCallAdmin(RowsOfRunsAdmin):
         cells.plain("step_number", "step"),
         cells.plain("starts"),
         cells.plain("attempts"),
-        cells.plain("duration_ms", "ms"),
-        cells.words("resolved_by", "reported by", limit=40),
-        cells.words("call_id", limit=40),
+        cells.plain("duration_ms", "duration (ms)"),
+        cells.words("resolved_by", "resolved by", limit=40),
+        cells.words("call_id", "call ID", limit=40),
         cells.moment("started_at", "started"),
     )
     list_filter = (
@@ -78,16 +84,16 @@ class ToolCallAdmin(RowsOfRunsAdmin):
         yes_filter("child", "child_run"),
     )
     facts = (
-        ("Facts", (*list_display[:9], cells.words("call_id", limit=256), cells.words("idempotency_key"))),
+        ("Facts", (*list_display[:9], cells.words("call_id", "call ID", limit=256), cells.words("idempotency_key"))),
         (
-            "When and where",
+            "Times and links",
             (
                 *(cells.moment("created_at", "planned"), cells.moment("started_at", "started")),
-                *(cells.moment("finished_at", "finished"), cells.moment("resolved_at", "reported")),
-                cells.link("message_id", "runs_agentrunmessage", "asked for by"),
+                *(cells.moment("finished_at", "finished"), cells.moment("resolved_at", "resolved")),
+                cells.link("message_id", "runs_agentrunmessage", "requested by"),
                 cells.link("result_message_id", "runs_agentrunmessage", "result"),
                 cells.link("child_run_id", "runs_agentrun", "child run"),
-                cells.plain("id"),
+                cells.plain("id", "ID"),
             ),
         ),
         ("Arguments and output", (cells.payload("input", whole=CALL_PAGE), cells.payload("output", whole=CALL_PAGE))),

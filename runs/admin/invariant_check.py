@@ -1,4 +1,4 @@
-"""The button that asks whether all that is stored is still true, and the page with the answer."""
+"""The admin page that checks the invariants of all stored data."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from agentops.admin_base.scope import scope_of
 from agentops.http.methods import require_POST
 from runs.upkeep import invariants
 
-#: How long a page may look; the command looks for as long as it takes.
+#: Time limit of the page in seconds; the command has none.
 WITHIN_S = 10.0
 
 
 @require_POST
 def check(request: HttpRequest, site: AdminSite, opts: Any) -> HttpResponse:
-    """Reads only, but everything of all projects: superusers alone may ask."""
+    """Check the invariants of all projects. Read-only. Raise PermissionDenied unless superuser."""
     if not scope_of(request).sees_all:
         raise PermissionDenied
     report = invariants.check_within(within_s=WITHIN_S)
     statements = len(invariants.INVARIANTS)
     context = {
         **site.each_context(request),
-        "title": "What is stored",
+        "title": "Invariant check",
         "opts": opts,
         "violations": report.violations,
         "statements": statements,
-        "asked": statements - len(report.unchecked),
-        "unasked": report.unchecked,
+        "checked": statements - len(report.unchecked),
+        "unchecked": report.unchecked,
         "within_s": WITHIN_S,
     }
     return TemplateResponse(request, "admin/runs/agentrun/checked.html", context)

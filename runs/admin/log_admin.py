@@ -1,5 +1,6 @@
-"""The record in the administration: logs and their events. Here, because the ledger knows no runs, by which
-they are found.
+"""Administration of logs, events, tombstones and chores, read-only.
+
+In this package, because the timeline package does not depend on runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EVENT_PAGE = site_link("event", "log_id", "seq")
 
 @admin.register(Log)
 class LogAdmin(RowsOfRunsAdmin):
-    """A log's id is its run's."""
+    """Logs. The ID of a log is that of its run."""
 
     key = ("id",)
     run_field = "id"
@@ -37,17 +38,19 @@ class LogAdmin(RowsOfRunsAdmin):
         cells.plain("last_seq", "events"),
         cells.plain("epoch"),
         cells.moment("last_event_at", "newest event"),
-        cells.moment("created_at", "opened"),
+        cells.moment("created_at", "created"),
     )
     list_filter = (ProjectFilter,)
     facts = ((None, (*list_display, cells.link("project_id", "projects_project", "project"))),)
 
     def tools(self, request: HttpRequest, obj: Log) -> list[tuple[str, str]]:
-        return [("Its events", f"{reverse('admin:timeline_event_changelist')}?run={obj.pk}")]
+        return [("Events", f"{reverse('admin:timeline_event_changelist')}?run={obj.pk}")]
 
 
 @admin.register(Event)
 class EventAdmin(RowsOfRunsAdmin):
+    """Events."""
+
     key = ("log_id", "seq")
     run_field = "log_id"
     project_path = "log__project"
@@ -57,9 +60,9 @@ class EventAdmin(RowsOfRunsAdmin):
         *("log_id", "seq", "type", "phase", "step", "source", "epoch", "late", "sanitized", "ts"),
         *("event_id", "created_at"),
     )
-    search_help_text = "A run's id or its beginning, or a part of an event's type."
+    search_help_text = "Search by run ID or prefix of it, or by part of the event type."
     list_display = (
-        cells.made("event", "event", lambda row: f"#{row.seq}"),
+        cells.computed("event", "event", lambda row: f"#{row.seq}"),
         run_cell("log_id"),
         cells.words("type", limit=60),
         cells.plain("step"),
@@ -67,15 +70,15 @@ class EventAdmin(RowsOfRunsAdmin):
         cells.plain("source"),
         cells.plain("epoch"),
         cells.yes("late"),
-        cells.words("sanitized", "cleaned of"),
-        cells.moment("ts", "happened"),
+        cells.words("sanitized", "redacted"),
+        cells.moment("ts", "time"),
     )
     list_filter = (
         *OF_RUN,
         choice_filter("type", EventType),
         choice_filter("source", Source.values),
         choice_filter("phase", Phase.values),
-        yes_filter("named", "event_id", title="id from the sender"),
+        yes_filter("named", "event_id", title="ID from the sender"),
     )
     facts = (
         (
@@ -83,10 +86,10 @@ class EventAdmin(RowsOfRunsAdmin):
             (
                 *list_display[1:],
                 cells.plain("seq"),
-                cells.words("event_id", "event id", limit=128),
+                cells.words("event_id", "event ID", limit=128),
                 cells.words("node_id", "node", limit=128),
                 cells.plain("run_kind"),
-                cells.plain("ref_id", "speaks of"),
+                cells.plain("ref_id", "refers to"),
                 cells.moment("created_at", "stored"),
             ),
         ),
@@ -102,19 +105,19 @@ class EventAdmin(RowsOfRunsAdmin):
 
 @admin.register(Tombstone)
 class TombstoneAdmin(RecordAdmin):
-    """What is left of runs that were removed."""
+    """Summaries of runs that were deleted by retention."""
 
     loaded = ("family", "reason", "removed_by", "removed_at", "finished_at", "project_id", "project__slug")
     id_fields = ("id", "family")
     text_fields = ("reason", "removed_by")
-    search_help_text = "A run's id or its beginning, or a part of why or by whom it was removed."
+    search_help_text = "Search by run ID or prefix of it, or by part of the reason or of who deleted it."
     list_display = (
         cells.plain("id", "run"),
         cells.link("project_id", "projects_project", "project", text="project__slug"),
         cells.words("reason"),
-        cells.words("removed_by", "by"),
-        cells.moment("removed_at", "removed"),
-        cells.moment("finished_at", "last row gone"),
+        cells.words("removed_by", "deleted by"),
+        cells.moment("removed_at", "deleted"),
+        cells.moment("finished_at", "deletion finished"),
     )
     list_filter = (ProjectFilter, yes_filter("finished", "finished_at"))
     facts = (
@@ -122,9 +125,9 @@ class TombstoneAdmin(RecordAdmin):
             None,
             (
                 *list_display,
-                cells.plain("family", "removed together with"),
+                cells.plain("family", "run group"),
                 *(cells.moment("created_at", "created"), cells.moment("completed_at", "ended")),
-                *(cells.payload("facts"), cells.payload("rows", "rows removed")),
+                *(cells.payload("facts"), cells.payload("rows", "deleted rows")),
             ),
         ),
     )
@@ -135,13 +138,13 @@ class TombstoneAdmin(RecordAdmin):
 
 @admin.register(Chore)
 class ChoreAdmin(RecordAdmin):
-    """Of the whole installation, so for superusers."""
+    """Background chores. For superusers only."""
 
     key = ("name",)
     id_fields = ()
     text_fields = ("name",)
-    search_help_text = "A part of the name."
-    list_display = (cells.words("name", "chore"), cells.moment("taken_at", "last taken up"))
+    search_help_text = "Search by part of the name."
+    list_display = (cells.words("name", "chore"), cells.moment("taken_at", "last started"))
     facts = ((None, list_display),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

@@ -1,4 +1,4 @@
-"""Runs in the administration: facts, history, and what may be done to many of them at once."""
+"""Administration of runs: fields, related records and bulk actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.urls import URLPattern, path, reverse
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, choice_filter, id_filter, yes_filter
-from agentops.admin_base.lists import Anchored, Found
+from agentops.admin_base.lists import Anchored, SearchResult
 from agentops.admin_base.pages import RecordAdmin, Table
 from agentops.admin_base.scope import scope_of
 from runs.admin import bulk_actions, invariant_check
@@ -24,9 +24,9 @@ from runs.models.querysets import LISTED
 from runs.statuses import RunStatus
 from timeline.models import RunKind
 
-#: Some fifty statements for each.
+#: Maximum runs of an invariant check, which executes about 50 queries per run.
 MAX_CHECKED = 10
-#: Shown on a run's page; messages, tool calls and events are too many, and have links.
+#: Related tables on a run's page; messages, tool calls and events are only linked.
 HISTORY = (Attempt, Checkpoint, RunError, TurnUsage, RunCommand)
 ROWS = (
     ("Messages", "runs_agentrunmessage"),
@@ -36,24 +36,28 @@ ROWS = (
 
 
 def title_of(run: AgentRun) -> str:
-    return cells.line(run.title, 80) or "(without a title)"
+    """Return the title for display."""
+    return cells.line(run.title, 80) or "(untitled)"
 
 
 def site_page(run: AgentRun) -> str:
+    """Return the URL of the run's page on the site."""
     return reverse("runs:detail", args=[run.pk])
 
 
 def project_of(run: AgentRun) -> Any:
+    """Return a link to the project."""
     return cells.to(reverse("admin:projects_project_change", args=[run.project_id]), run.project.slug)
 
 
 def agent_of(run: AgentRun) -> Any:
-    """As the run froze it: also that of a run which others executed, or whose agent is gone."""
+    """Return the agent's name when the run was created, with a link if the agent still exists."""
     name = cells.line(run.agent_config.get("agent_id")) or cells.NOTHING
     return cells.to(reverse("admin:runs_agent_change", args=[run.agent_id]), name) if run.agent_id else name
 
 
 def steps_of(run: AgentRun) -> str:
+    """Return the number of steps and the limit."""
     return f"{run.step_count} of {run.step_base + run.max_steps}"
 
 
@@ -62,28 +66,30 @@ def _labels(run: AgentRun) -> str:
     return ", ".join(cells.line(label, 60) for label in labels[:50]) or cells.NOTHING
 
 
-STEPS = cells.made("steps", "steps", steps_of)
+STEPS = cells.computed("steps", "steps", steps_of)
 COST = cells.cost(source="cost_source")
 
 
 @admin.register(AgentRun)
 class AgentRunAdmin(RecordAdmin):
+    """Runs."""
+
     names = ("run", "runs")
     key = ("log_id",)
     id_fields = ("log_id",)
     text_fields = ("title", "external_id")
-    search_help_text = "A run's id or its beginning, or a part of its title or of a runner's own id."
+    search_help_text = "Search by run ID or prefix of it, or by part of the title or the external ID."
     list_display = (
-        cells.made("title", "run", title_of),
+        cells.computed("title", "run", title_of),
         cells.status(reason="status_reason"),
-        cells.made("project", "project", project_of),
+        cells.computed("project", "project", project_of),
         cells.words("agent_name", "agent", limit=40),
         STEPS,
         cells.plain("source"),
         COST,
         cells.moment("created_at", "created"),
         cells.moment("log__last_event_at", "last event"),
-        cells.plain("pk", "id"),
+        cells.plain("pk", "ID"),
     )
     list_filter = (
         ProjectFilter,
@@ -100,11 +106,15 @@ class AgentRunAdmin(RecordAdmin):
         (
             "Facts",
             (
-                *(cells.plain("pk", "id"), cells.status(reason="status_reason"), cells.words("title", limit=200)),
-                *(cells.made("project", "project", project_of), cells.made("agent", "agent", agent_of)),
-                *(STEPS, cells.plain("step_base", "steps before it"), cells.plain("max_steps"), COST),
-                *(cells.plain("source"), cells.plain("run_kind", "kind"), cells.words("external_id", limit=500)),
-                *(cells.words("session_id", "session"), cells.made("labels", "labels", _labels)),
+                *(cells.plain("pk", "ID"), cells.status(reason="status_reason"), cells.words("title", limit=200)),
+                *(cells.computed("project", "project", project_of), cells.computed("agent", "agent", agent_of)),
+                *(STEPS, cells.plain("step_base", "earlier steps"), cells.plain("max_steps"), COST),
+                *(
+                    cells.plain("source"),
+                    cells.plain("run_kind", "kind"),
+                    cells.words("external_id", "external ID", limit=500),
+                ),
+                *(cells.words("session_id", "session"), cells.computed("labels", "labels", _labels)),
             ),
         ),
         (
@@ -132,11 +142,11 @@ class AgentRunAdmin(RecordAdmin):
                 *(cells.moment("started_at", "started"), cells.moment("completed_at", "ended")),
                 *(cells.moment("log__last_event_at", "last event"), cells.moment("not_before", "not before")),
                 *(cells.words("lease_owner", "worker"), cells.plain("lease_epoch", "epoch")),
-                *(cells.moment("lease_expires_at", "lease ends"), cells.moment("held_at", "kept since")),
+                *(cells.moment("lease_expires_at", "lease expires"), cells.moment("held_at", "held since")),
             ),
         ),
         (
-            "What was said",
+            "Input and output",
             (
                 cells.payload("prompt", whole=site_page),
                 *(cells.payload("summary", whole=site_page), cells.payload("result", whole=site_page)),
@@ -144,7 +154,7 @@ class AgentRunAdmin(RecordAdmin):
                 *(cells.words("error_type"), cells.payload("error_message", whole=site_page)),
             ),
         ),
-        ("The agent as it was", (cells.payload("agent_config", whole=site_page),)),
+        ("Agent definition when the run was created", (cells.payload("agent_config", whole=site_page),)),
     )
     audited = True
     change_list_template = "admin/runs/agentrun/change_list.html"
@@ -164,34 +174,34 @@ class AgentRunAdmin(RecordAdmin):
     def view_on_site(self, obj: AgentRun) -> str:
         return site_page(obj)
 
-    def is_anchor(self, spec: Any, found: Found, chosen: dict[str, str]) -> bool:
-        """Statuses have an index in each project, and in no other way."""
-        by_status = spec.parameter_name == "status" and "project" in chosen and not found.by_id
-        return by_status or super().is_anchor(spec, found, chosen)
+    def is_anchor(self, spec: Any, result: SearchResult, selected: dict[str, str]) -> bool:
+        """Return whether the filter can use an index; the status only together with a project."""
+        by_status = spec.parameter_name == "status" and "project" in selected and not result.by_id
+        return by_status or super().is_anchor(spec, result, selected)
 
-    def anchored(self, request: HttpRequest, found: Found, chosen: dict[str, str]) -> Anchored:
-        rows = found.rows
-        if "root" in chosen or "parent" in chosen:
+    def anchored(self, request: HttpRequest, result: SearchResult, selected: dict[str, str]) -> Anchored:
+        rows = result.rows
+        if "root" in selected or "parent" in selected:
             for name in ("root", "parent"):
-                rows = rows.filter(**{f"{name}_run": UUID(chosen[name])}) if name in chosen else rows
+                rows = rows.filter(**{f"{name}_run": UUID(selected[name])}) if name in selected else rows
             return Anchored(rows, self.key)
-        if found.by_id or "project" not in chosen:
+        if result.by_id or "project" not in selected:
             return Anchored(rows, self.key)
-        rows = rows.filter(project=UUID(chosen["project"]))
-        if "status" in chosen:
-            rows = rows.filter(status=chosen["status"])
-        # As the indexes run_list and run_list_by_status have them.
+        rows = rows.filter(project=UUID(selected["project"]))
+        if "status" in selected:
+            rows = rows.filter(status=selected["status"])
+        # The order of the indexes run_list and run_list_by_status.
         return Anchored(rows, ("created_at", "log_id"))
 
     def tools(self, request: HttpRequest, obj: AgentRun) -> list[tuple[str, str]]:
-        found = [
+        links = [
             (label, f"{reverse(f'admin:{page}_changelist')}?run={obj.pk}")
             for label, page in ROWS
             if request.user.has_perm("{}.view_{}".format(*page.split("_")))
         ]
-        found.append(("Children", self.address({"parent": obj.pk})))
-        found.append(("Lineage", self.address({"root": obj.root_run_id})))
-        return found
+        links.append(("Child runs", self.list_url({"parent": obj.pk})))
+        links.append(("Lineage", self.list_url({"root": obj.root_run_id})))
+        return links
 
     def history(self, request: HttpRequest, obj: AgentRun) -> Iterator[Table | None]:
         for model in HISTORY:
@@ -199,7 +209,7 @@ class AgentRunAdmin(RecordAdmin):
             assert isinstance(other, RowsOfRunsAdmin)
             yield self.table(request, model, other.newest_of(obj), {"run": obj.pk}, without="run_id")
 
-    # --- Everything that is stored ---------------------------------------------------------------------------------
+    # --- Invariant check ------------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(invariant_check.check)
@@ -209,32 +219,37 @@ class AgentRunAdmin(RecordAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         return super().changelist_view(request, {"may_check": scope_of(request).sees_all, **(extra_context or {})})
 
-    # --- Actions: every run by itself, by what its reader may do in its project ------------------------------------
+    # --- Actions: permissions are checked for each run -------------------------------------------------------------
 
     def get_actions(self, request: HttpRequest) -> Any:
-        """A look at everything that is stored of a run is for superusers."""
-        found = super().get_actions(request)
-        return {name: each for name, each in found.items() if name != "check_records" or scope_of(request).sees_all}
+        """Return the actions; the invariant check only for superusers."""
+        actions = super().get_actions(request)
+        return {name: each for name, each in actions.items() if name != "check_records" or scope_of(request).sees_all}
 
-    @admin.action(description="Check what is stored of them", permissions=["view"])
+    @admin.action(description="Check invariants of selected runs", permissions=["view"])
     def check_records(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> None:
+        """Check the invariants of the selected runs."""
         bulk_actions.check(request, rows[:MAX_CHECKED])
         if len(rows) > MAX_CHECKED:
-            messages.warning(request, f"The first {MAX_CHECKED} were checked; the command check_invariants checks all.")
+            messages.warning(
+                request, f"Checked the first {MAX_CHECKED} runs. Run agentops check_invariants to check all runs."
+            )
 
-    @admin.action(description="Resume", permissions=["view"])
+    @admin.action(description="Resume selected runs", permissions=["view"])
     def resume(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> None:
+        """Resume the selected runs."""
         bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.resume, done="Resumed")
 
-    @admin.action(description="Pause", permissions=["view"])
+    @admin.action(description="Pause selected runs", permissions=["view"])
     def pause(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> None:
-        bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.pause, done="Asked to pause")
+        """Pause the selected runs."""
+        bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.pause, done="Pause requested")
 
-    @admin.action(description="Stop…", permissions=["view"])
+    @admin.action(description="Stop selected runs…", permissions=["view"])
     def stop(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> HttpResponse | None:
-        """A stopped run cannot be resumed: it is asked for twice."""
+        """Ask for confirmation, then stop the selected runs."""
         if "sure" in request.POST:
-            bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.stop, done="Asked to stop")
+            bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.stop, done="Stop requested")
             return None
         context = {
             **self.admin_site.each_context(request),

@@ -1,4 +1,4 @@
-"""What steps leave behind, in the administration: checkpoints, attempts, usage, errors; and a run's inbox."""
+"""Administration of checkpoints, attempts, usage, errors and commands, read-only."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from runs.admin.of_run import OF_RUN, RowsOfRunsAdmin, run_cell
 from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
 from runs.statuses import LOST
 
-#: Clocks of several machines may differ by this much.
+#: Maximum clock difference between machines.
 SKEW = timedelta(minutes=5)
-#: Characters of an error's text in a list.
+#: Maximum characters of an error message in a list.
 HEAD = 400
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 @admin.register(Checkpoint)
 class CheckpointAdmin(RowsOfRunsAdmin):
+    """Checkpoints."""
+
     key = ("run_id", "step_number")
     id_fields = ("run_id", "id")
-    search_help_text = "A run's id or a checkpoint's, or its beginning."
+    search_help_text = "Search by run ID or checkpoint ID, or a prefix of it."
     list_display = (
-        cells.made("checkpoint", "checkpoint", lambda row: f"after step {row.step_number}"),
+        cells.computed("checkpoint", "checkpoint", lambda row: f"after step {row.step_number}"),
         run_cell(),
         cells.plain("last_message_position", "up to message"),
         cells.plain("epoch"),
-        cells.moment("created_at", "made"),
+        cells.moment("created_at", "created"),
     )
     list_filter = OF_RUN
-    facts = ((None, (*list_display, cells.plain("id"))),)
+    facts = ((None, (*list_display, cells.plain("id", "ID"))),)
 
     def name_of(self, obj: Checkpoint) -> str:
         return f"Checkpoint after step {obj.step_number} of run {obj.run_id}"
@@ -45,16 +47,18 @@ class CheckpointAdmin(RowsOfRunsAdmin):
 
 @admin.register(Attempt)
 class AttemptAdmin(RowsOfRunsAdmin):
+    """Attempts: the epochs in which workers held a run."""
+
     key = ("run_id", "epoch")
     id_fields = ("run_id",)
     text_fields = ("owner",)
-    search_help_text = "A run's id or its beginning, or a part of a worker's name."
+    search_help_text = "Search by run ID or prefix of it, or by part of the worker name."
     list_display = (
-        cells.made("attempt", "attempt", lambda row: f"epoch {row.epoch}"),
+        cells.computed("attempt", "attempt", lambda row: f"epoch {row.epoch}"),
         run_cell(),
         cells.words("owner", "worker", limit=80),
         cells.plain("step_number", "step"),
-        cells.words("end_reason", "end"),
+        cells.words("end_reason", "end reason"),
         cells.moment("claimed_at", "claimed"),
         cells.moment("ended_at", "ended"),
     )
@@ -71,20 +75,22 @@ class AttemptAdmin(RowsOfRunsAdmin):
 
 @admin.register(TurnUsage)
 class TurnUsageAdmin(RowsOfRunsAdmin):
-    names = ("usage of a model call", "usage of model calls")
+    """Tokens and cost of model calls."""
+
+    names = ("model call usage", "model call usage")
     key = ("run_id", "step_number", "id")
     id_fields = ("run_id",)
     text_fields = ("model",)
-    search_help_text = "A run's id or its beginning, or a part of a model's name."
+    search_help_text = "Search by run ID or prefix of it, or by part of the model name."
     list_display = (
-        cells.made("usage", "call", lambda row: f"step {row.step_number}, attempt {row.attempt + 1}"),
+        cells.computed("usage", "call", lambda row: f"step {row.step_number}, attempt {row.attempt + 1}"),
         run_cell(),
         cells.words("model", limit=60),
         *(cells.plain(name, name.removesuffix("_tokens").replace("_", " ")) for name in TOKENS),
         cells.cost(),
         cells.plain("outcome", "outcome"),
-        cells.plain("duration_ms", "ms"),
-        cells.moment("created_at", "at"),
+        cells.plain("duration_ms", "duration (ms)"),
+        cells.moment("created_at", "time"),
     )
     list_filter = (
         *OF_RUN,
@@ -99,29 +105,31 @@ class TurnUsageAdmin(RowsOfRunsAdmin):
 
 @admin.register(RunError)
 class RunErrorAdmin(RowsOfRunsAdmin):
+    """Errors of runs."""
+
     names = ("error", "errors")
     key = ("run_id", "step_number", "id")
     id_fields = ("run_id",)
     text_fields = ("error_type", "context")
     loaded = ("run_id", "step_number", "context", "error_type", "attempt", "created_at")
-    search_help_text = "A run's id or its beginning, or a part of an error's type or place (llm, tool:…, step)."
+    search_help_text = "Search by run ID or prefix of it, or by part of the error type or context (llm, tool:…, step)."
     list_display = (
         cells.words("error_type", "error"),
         run_cell(),
-        cells.words("context", "where", limit=60),
+        cells.words("context", limit=60),
         cells.plain("step_number", "step"),
-        cells.made("attempt", "attempt", lambda row: row.attempt + 1),
+        cells.computed("attempt", "attempt", lambda row: row.attempt + 1),
         cells.words("head", "message"),
-        cells.moment("created_at", "at"),
+        cells.moment("created_at", "time"),
     )
     list_filter = OF_RUN
     facts = (
-        ("Facts", (*list_display[:5], cells.words("context", "where in full", limit=300), list_display[6])),
+        ("Facts", (*list_display[:5], cells.words("context", "full context", limit=300), list_display[6])),
         ("Message", (cells.payload("message"), cells.payload("details"))),
     )
 
     def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """With the beginning of the text: it may have any length."""
+        """Add the beginning of the message, which may be long."""
         listed: QuerySet[Any] = super().for_list(rows).annotate(head=Substr(F("message"), 1, HEAD))
         return listed
 
@@ -131,20 +139,20 @@ class RunErrorAdmin(RowsOfRunsAdmin):
 
 @admin.register(RunCommand)
 class RunCommandAdmin(RowsOfRunsAdmin):
-    """Has no index by its run but for what is unread: the time in which the run lived bounds the look for the rest."""
+    """Commands. There is no index by run for applied commands, so the run's lifetime bounds the range of IDs."""
 
     names = ("command", "commands")
     key = ("id",)
     id_fields = ("id", "run_id")
     text_fields = ("created_by",)
     loaded = ("run_id", "key", "type", "created_by", "received_at", "applied_at", "outcome")
-    search_help_text = "A run's id or a command's, or its beginning; or a part of who sent it."
+    search_help_text = "Search by run ID or command ID or a prefix of it, or by part of the sender."
     list_display = (
         cells.plain("type", "command"),
         run_cell(),
-        cells.words("created_by", "by"),
+        cells.words("created_by", "sent by"),
         cells.moment("received_at", "received"),
-        cells.moment("applied_at", "ended"),
+        cells.moment("applied_at", "applied"),
         cells.plain("outcome", "outcome"),
         cells.words("key", limit=60),
     )
@@ -153,21 +161,21 @@ class RunCommandAdmin(RowsOfRunsAdmin):
         choice_filter("type", RunCommand.Type.values),
         choice_filter("outcome", RunCommand.Outcome.values),
     )
-    facts = (("Facts", (*list_display, cells.plain("id"))), ("What it says", (cells.payload("payload"),)))
+    facts = (("Facts", (*list_display, cells.plain("id", "ID"))), ("Payload", (cells.payload("payload"),)))
 
     def name_of(self, obj: RunCommand) -> str:
         return cells.line(f"{obj.type} for run {obj.run_id}")
 
     def of_runs(self, rows: QuerySet[Any], run_ids: list[UUID]) -> QuerySet[Any]:
-        lives = Q()
-        for run_id, begun, over in AgentRun.objects.filter(pk__in=run_ids).values_list(
+        condition = Q()
+        for run_id, created_at, completed_at in AgentRun.objects.filter(pk__in=run_ids).values_list(
             "pk", "created_at", "completed_at"
         ):
-            end = (over or timezone.now()) + SKEW
-            lives |= Q(run=run_id, pk__gte=_id_at(begun - SKEW), pk__lt=_id_at(end))
-        return rows.filter(lives) if lives else rows.none()
+            end = (completed_at or timezone.now()) + SKEW
+            condition |= Q(run=run_id, pk__gte=_id_at(created_at - SKEW), pk__lt=_id_at(end))
+        return rows.filter(condition) if condition else rows.none()
 
 
 def _id_at(moment: datetime) -> UUID:
-    """The first id of this millisecond: the first 48 bits of a UUIDv7 are its time."""
+    """Return the lowest UUIDv7 of this millisecond."""
     return UUID(int=max(int(moment.timestamp() * 1000), 0) << 80)

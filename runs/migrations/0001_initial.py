@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                         max_length=63,
                         validators=[
                             RegexValidator(
-                                "\\A[a-z0-9][a-z0-9-]{0,62}\\Z", "Lower-case letters, digits and dashes, at most 63."
+                                "\\A[a-z0-9][a-z0-9-]{0,62}\\Z", "Use at most 63 lower-case letters, digits and dashes."
                             )
                         ],
                     ),

@@ -1,4 +1,4 @@
-"""The pages of runs: /p/{project}/… for what a project has, /runs/{run}/… for one run, /compare for two."""
+"""URLs of the run pages: /p/{project}/… for the runs of a project, /runs/{run}/… for a run, /compare for two runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// The way back to a list leads to the list as it was left, with its filters and its page, not to the plain one.
+// Makes the back link return to the list with the filters and the page that the user came from.
 "use strict";
 (() => {
   const link = document.querySelector("a[data-back]");

@@ -1,5 +1,5 @@
-// Acting on many rows of the list: how many are chosen, all of the page at once, and the dialog that says what will happen.
-// Without it the same form leads to a page of its own.
+// Bulk actions of the list: counts selected rows, selects all rows of the page, and opens the preview in a dialog.
+// Without JavaScript the same form opens a separate page.
 "use strict";
 (() => {
   const form = document.getElementById("bulk");
@@ -13,33 +13,33 @@
   const boxes = () => [...document.querySelectorAll('input[name="id"][form="bulk"]')];
 
   function count() {
-    const found = boxes();
-    const chosen = found.filter((box) => box.checked).length;
-    button.disabled = !chosen;
-    label.textContent = chosen ? `Resume ${chosen} chosen…` : "Resume the chosen…";
-    all.checked = chosen > 0 && chosen === found.length;
-    all.indeterminate = chosen > 0 && chosen < found.length;
+    const checkboxes = boxes();
+    const selected = checkboxes.filter((box) => box.checked).length;
+    button.disabled = !selected;
+    label.textContent = selected ? `Resume ${selected} selected…` : "Resume selected…";
+    all.checked = selected > 0 && selected === checkboxes.length;
+    all.indeterminate = selected > 0 && selected < checkboxes.length;
   }
 
-  function choose(wanted) {
-    for (const box of boxes()) box.checked = wanted;
+  function selectAll(checked) {
+    for (const box of boxes()) box.checked = checked;
     count();
   }
 
   document.addEventListener("change", ({ target }) => {
-    if (target === all) choose(all.checked);
+    if (target === all) selectAll(all.checked);
     else if (target.matches('input[name="id"]')) count();
   });
   document.addEventListener("htmx:afterSwap", ({ detail: { target } }) => {
     if (target === body && !dialog.open) dialog.showModal();
   });
   dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close());
-  // What was resumed is chosen no longer; what was only looked at stays.
+  // Clear the selection after a resume; keep it if only the preview was shown.
   dialog.addEventListener("close", () => {
-    if (body.querySelector("[data-done]")) choose(false);
+    if (body.querySelector("[data-done]")) selectAll(false);
     body.replaceChildren();
   });
-  // A browser that goes back shows the boxes as they were left.
+  // Browsers restore checkboxes when the user goes back.
   addEventListener("pageshow", count);
   count();
 })();

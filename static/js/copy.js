@@ -1,12 +1,12 @@
-// Copy buttons: <button class="copy" data-copy="text"> or data-copy-from="id of the element whose text is meant".
+// Copy buttons: <button class="copy" data-copy="text"> or data-copy-from="id of the element with the text".
 "use strict";
 (() => {
-  const SHOWN_MS = 1600;
+  const FEEDBACK_MS = 1600;
 
   const textOf = ({ dataset }) =>
     dataset.copyFrom ? document.getElementById(dataset.copyFrom)?.textContent : dataset.copy;
 
-  // Outside https and localhost a page has no clipboard; the old way still works there.
+  // navigator.clipboard needs https or localhost; elsewhere use execCommand.
   async function copy(text) {
     if (navigator.clipboard) return navigator.clipboard.writeText(text);
     const field = document.createElement("textarea");
@@ -16,10 +16,10 @@
     field.select();
     const done = document.execCommand("copy");
     field.remove();
-    if (!done) throw new Error("the browser refused");
+    if (!done) throw new Error("the browser refused to copy");
   }
 
-  function tell(button, word) {
+  function showResult(button, word) {
     const label = button.dataset.label || button.textContent;
     button.dataset.label = label;
     button.textContent = word;
@@ -29,7 +29,7 @@
     setTimeout(() => {
       button.textContent = label;
       button.removeAttribute("data-copied");
-    }, SHOWN_MS);
+    }, FEEDBACK_MS);
   }
 
   document.addEventListener("click", async (event) => {
@@ -38,9 +38,9 @@
     if (text === undefined || text === null) return;
     try {
       await copy(text);
-      tell(button, "Copied");
+      showResult(button, "Copied");
     } catch {
-      tell(button, "Not copied");
+      showResult(button, "Copy failed");
     }
   });
 })();

@@ -1,4 +1,4 @@
-// The API's documentation: Swagger UI on our own document. What is tried there is sent as whoever is signed in.
+// The API reference: Swagger UI for the site's OpenAPI document. Requests are sent as the logged-in user.
 "use strict";
 addEventListener("DOMContentLoaded", () => {
   const place = document.getElementById("api-docs");
@@ -10,14 +10,14 @@ addEventListener("DOMContentLoaded", () => {
     docExpansion: "list",
     defaultModelsExpandDepth: 0,
     tryItOutEnabled: true,
-    validatorUrl: null, // It would ask another site.
+    validatorUrl: null, // The default sends the document to another site.
     requestInterceptor: (request) => {
       Object.assign(request.headers, token);
       return request;
     },
   });
 
-  // Swagger UI has colours of its own for the dark, and a class of its own that asks for them.
+  // Swagger UI has its own dark theme, enabled by a class.
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const follow = () => root.classList.toggle("dark-mode", (root.dataset.theme ?? (dark.matches ? "dark" : "")) === "dark");

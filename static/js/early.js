@@ -1,5 +1,5 @@
-// Asks for a live page's stream while the page is still being read. Its first rows are then on their way while the
-// other scripts are parsed; live.js takes the connection over, with what has come on it by then.
+// Opens the stream of a live page while the page is still being parsed, so that the first rows arrive earlier.
+// live.js takes over the connection and the messages received until then.
 "use strict";
 (() => {
   const NAMES = ["rows", "status", "end", "auth-revoked", "stream-reset"];
@@ -14,11 +14,11 @@
     good = false;
     source.close();
   };
-  // A browser would connect again by itself; that is for live.js to do, from where the page is.
+  // Prevent the browser's automatic reconnect: live.js reconnects from the page's cursor.
   source.onerror = leave;
   addEventListener("pagehide", leave);
 
-  // The connection, once, if it is of this address and has not failed. `flow` begins with what has waited.
+  // Returns the connection once, if it has this address and has not failed. `flow` first delivers the queued messages.
   window.earlyStream = (address) => {
     removeEventListener("pagehide", leave);
     window.earlyStream = () => null;

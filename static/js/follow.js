@@ -1,5 +1,5 @@
-// Following the newest rows: on while the reader is at the bottom, off as soon as they scroll up or begin to read.
-// Then nothing moves; a pill counts what they have not seen and brings them back.
+// Follows the newest rows: on while the page is scrolled to the bottom, off when the user scrolls up or starts reading.
+// While it is off, the page does not move; a pill counts the unseen rows and scrolls to the bottom when clicked.
 "use strict";
 (() => {
   const NEAR_PX = 64;
@@ -13,16 +13,16 @@
   const following = () => "following" in timeline.dataset;
   let lastY = scrollY;
   let unseen = 0;
-  let waits = false; // rows.js has stopped adding rows while the reader is away
+  let waits = false; // rows.js has stopped adding rows because the user is not following
 
   // --- On and off --------------------------------------------------------------------------------------------------
 
   function set(on) {
     if (on === following()) return;
     timeline.toggleAttribute("data-following", on);
-    // Who follows is at the end, wherever that is after a reload; the place the browser remembers is another one.
+    // While following, the position after a reload is the bottom, not the one that the browser restores.
     history.scrollRestoration = on ? "manual" : "auto";
-    // A reload or a way back through the history keeps the reader's choice.
+    // Keep the user's choice across reloads and back navigation.
     history.replaceState({ ...history.state, following: on }, "");
     if (on) seen();
   }
@@ -32,7 +32,7 @@
     lastY = scrollY;
   }
 
-  // Only scrolling down to the end turns it on: who reads there may have turned it off on purpose.
+  // Turned on only by scrolling down to the bottom: at the bottom the user may have turned it off on purpose.
   function scrolled() {
     if (atBottom()) set(!waits);
     else look();
@@ -50,20 +50,20 @@
   }
 
   function follow() {
-    // Too much has been missed to be added row by row: the page opens anew at the newest one.
+    // Too many rows to add one by one: reload the page.
     if (waits) return location.assign(location.pathname);
     set(true);
     toBottom();
   }
 
   addEventListener("scroll", scrolled, { passive: true });
-  // Scroll events come a frame late: a row that arrives in between must not pull the reader back.
+  // Scroll events fire one frame late; a row that arrives in between must not scroll the page back.
   timeline.addEventListener("htmx:sseBeforeMessage", look, { capture: true });
 
-  // Rows that grow, and rows whose real height comes out only when they are shown, must not end the following.
+  // Rows that grow, and rows that are laid out late, must not turn it off.
   new ResizeObserver(stay).observe(timeline);
 
-  // Who opens a row, goes to one or marks text wants to read it where it is.
+  // Expanding a row, focusing one or selecting text turns it off.
   timeline.addEventListener("click", (event) => event.target.closest("summary") && set(false));
   timeline.addEventListener("focusin", (event) => timeline.lastElementChild?.contains(event.target) || set(false));
   document.addEventListener("selectionchange", () => {
@@ -71,7 +71,7 @@
     if (!selection.isCollapsed && timeline.contains(selection.anchorNode)) set(false);
   });
 
-  // --- The pill, and what a screen reader hears --------------------------------------------------------------------
+  // --- The pill and the screen reader announcements --------------------------------------------------------------------
 
   const pill = document.getElementById("new-events") || document.body.appendChild(document.createElement("button"));
   pill.id = "new-events";
@@ -95,8 +95,8 @@
   function announce(count) {
     added += count;
     announcing ||= setTimeout(() => {
-      const place = document.getElementById("announce");
-      if (place) place.textContent = `${added} new ${added === 1 ? "event" : "events"}`;
+      const announcer = document.getElementById("announce");
+      if (announcer) announcer.textContent = `${added} new ${added === 1 ? "event" : "events"}`;
       added = announcing = 0;
     }, ANNOUNCE_MS);
   }
@@ -115,10 +115,10 @@
   });
   document.addEventListener("agentops:follow", follow);
 
-  // --- Where a page opens ------------------------------------------------------------------------------------------
+  // --- Initial position ------------------------------------------------------------------------------------------
 
-  const asked = new URLSearchParams(location.search);
-  const elsewhere = location.hash || asked.has("event") || asked.has("before");
+  const query = new URLSearchParams(location.search);
+  const elsewhere = location.hash || query.has("event") || query.has("before");
   if (elsewhere) document.querySelector(".is-target")?.scrollIntoView({ block: "center" });
   else if (history.state?.following !== false) follow();
 })();

@@ -1,10 +1,10 @@
-// What a reader has done inside an element survives its replacement: opened details, typed text, focus, selected text.
-// htmx keeps the focus of elements that have an id; here is the rest.
+// Preserves the user's state when an element is replaced: opened details, typed text, focus and selected text.
+// htmx itself preserves only the focus of elements with an id.
 "use strict";
 (() => {
   const FIELDS = "input:not([type=hidden], [type=submit]), textarea, select";
 
-  // Only what the reader touched is carried over: a card may open or close its details by itself when it is finished.
+  // Only details that the user toggled: a finished card may open or close its own details.
   document.addEventListener("click", (event) => {
     const details = event.target.closest("summary")?.parentElement;
     if (details) details.dataset.touched = "";
@@ -12,14 +12,14 @@
 
   const keyOf = (element, index) => element.dataset.key || element.name || String(index);
   const keyed = (root, selector) =>
-    [...root.querySelectorAll(selector)].map((found, index) => [keyOf(found, index), found]);
+    [...root.querySelectorAll(selector)].map((element, index) => [keyOf(element, index), element]);
 
   function remember(root) {
     const focused = root.contains(document.activeElement) ? document.activeElement : null;
     return {
       details: keyed(root, "details")
-        .filter(([, found]) => "touched" in found.dataset)
-        .map(([key, found]) => [key, found.open]),
+        .filter(([, element]) => "touched" in element.dataset)
+        .map(([key, element]) => [key, element.open]),
       fields: keyed(root, FIELDS)
         .filter(([, field]) => isDirty(field))
         .map(([key, field]) => [key, valueOf(field)]),
@@ -39,7 +39,7 @@
     return field.type === "checkbox" || field.type === "radio" ? { checked: field.checked } : { value: field.value };
   }
 
-  // By a name where there is one, for buttons may come and go around it; else the n-th of its kind.
+  // By id or data-key if there is one, because buttons around it may change; otherwise by index among its tag name.
   function placeOf(root, focused) {
     const key = focused.matches("summary") && focused.parentElement.dataset.key;
     if (focused.id) return [`#${CSS.escape(focused.id)}`, 0];
@@ -55,21 +55,21 @@
   function restoreDetails(root, kept) {
     const details = new Map(keyed(root, "details"));
     for (const [key, open] of kept.details) {
-      const found = details.get(key);
-      if (!found) continue;
-      found.open = open;
-      found.dataset.touched = "";
+      const element = details.get(key);
+      if (!element) continue;
+      element.open = open;
+      element.dataset.touched = "";
     }
     const fields = new Map(keyed(root, FIELDS));
     for (const [key, value] of kept.fields) if (fields.has(key)) Object.assign(fields.get(key), value);
   }
 
   function restoreFocus(root, { focus }) {
-    const found = focus && root.querySelectorAll(focus.place[0])[focus.place[1]];
-    if (!found || root.contains(document.activeElement)) return;
-    found.focus({ preventScroll: true });
-    if (focus.selectionStart !== null && found.matches("textarea, input")) {
-      found.setSelectionRange(focus.selectionStart, focus.selectionEnd);
+    const element = focus && root.querySelectorAll(focus.place[0])[focus.place[1]];
+    if (!element || root.contains(document.activeElement)) return;
+    element.focus({ preventScroll: true });
+    if (focus.selectionStart !== null && element.matches("textarea, input")) {
+      element.setSelectionRange(focus.selectionStart, focus.selectionEnd);
     }
   }
 
@@ -99,7 +99,7 @@
     getSelection().addRange(range);
   }
 
-  // Words before it may have changed ("running 12 s" is now "completed"): where the same text stands nearest.
+  // Text before it may have changed ("running 12 s" is now "completed"), so find the nearest occurrence.
   function nearest(all, text, start) {
     const before = all.lastIndexOf(text, start);
     const after = all.indexOf(text, start);
@@ -116,17 +116,17 @@
     return node ? [node, offset] : [root, root.childNodes.length];
   }
 
-  // --- The two ways in which htmx replaces things ------------------------------------------------------------------
+  // --- The two ways in which htmx replaces elements ------------------------------------------------------------------
 
-  // Out of band: the new element is at hand before it is shown, so nothing flickers.
+  // Out-of-band swaps: the new element is available before it is inserted, so nothing flickers.
   document.addEventListener("htmx:oobBeforeSwap", ({ detail: { target, fragment } }) => {
     const fresh = fragment.firstElementChild;
-    // A piece of streamed text replaces nothing; a card may come back under another id.
+    // Streamed text replaces nothing; a card may be replaced by one with another id.
     if (!fresh?.id) return;
     const kept = remember(target);
     restoreDetails(fresh, kept);
     if (!kept.focus && !kept.selection) return;
-    // After this swap and before the next paint.
+    // After this swap, before the next paint.
     queueMicrotask(() => {
       if (!fresh.isConnected) return;
       restoreFocus(fresh, kept);
@@ -134,8 +134,8 @@
     });
   });
 
-  // By a request: the head of a run is fetched anew whenever its status changes. Not under a button that is being
-  // pressed: the browser would see no click.
+  // Request swaps: the run header is reloaded when the run's status changes. Delayed while a button in it is pressed,
+  // because the browser would not fire the click event.
   const waiting = new Map();
   let pressed = null;
   document.addEventListener("pointerdown", ({ target }) => (pressed = target), { capture: true });

@@ -1,4 +1,4 @@
-// The keyboard: moving through rows, opening them, and the sheet that lists the keys (templates/_keys.html).
+// Keyboard shortcuts: moving through rows, expanding them, and the help dialog (templates/_keys.html).
 "use strict";
 (() => {
   const ROWS = "#timeline > .row:not(.older), [data-rows] > tr, .table tbody > tr";
@@ -18,39 +18,39 @@
     row.scrollIntoView({ block: "nearest" });
   }
 
-  // Without a current row, the first one that can be seen.
-  function step(by, wanted = () => true) {
+  // Without a current row, start at the first visible one.
+  function step(by, matches = () => true) {
     const all = rows();
     const at = all.indexOf(current());
     const from = at >= 0 ? at + by : Math.max(0, all.findIndex((row) => row.getBoundingClientRect().bottom > 0));
-    for (let index = from; index >= 0 && index < all.length; index += by) if (wanted(all[index])) return go(all[index]);
+    for (let index = from; index >= 0 && index < all.length; index += by) if (matches(all[index])) return go(all[index]);
   }
 
   // --- Opening -----------------------------------------------------------------------------------------------------
 
-  function open(details, wanted) {
-    details.open = wanted;
+  function setOpen(details, open) {
+    details.open = open;
     details.dataset.touched = "";
   }
 
   function toggle() {
     const row = current();
     const details = row?.querySelector("details:not(.menu)");
-    if (details) open(details, !details.open);
+    if (details) setOpen(details, !details.open);
     else row?.querySelector("a[href]")?.click();
   }
 
-  // What the reader looks at stays where it is while everything around it grows or shrinks.
-  function toggleAll(wanted) {
+  // Keep the current row in place while the rows around it grow or shrink.
+  function toggleAll(open) {
     const anchor = current() || rows().find((row) => row.getBoundingClientRect().bottom > innerHeight / 3);
     const before = anchor?.getBoundingClientRect().top;
-    document.querySelectorAll("#timeline details").forEach((details) => open(details, wanted));
+    document.querySelectorAll("#timeline details").forEach((details) => setOpen(details, open));
     if (anchor) scrollBy({ top: anchor.getBoundingClientRect().top - before, behavior: "instant" });
   }
 
   // --- Keys --------------------------------------------------------------------------------------------------------
 
-  const say = (name) => document.dispatchEvent(new CustomEvent(name));
+  const emit = (name) => document.dispatchEvent(new CustomEvent(name));
   const visit = (where) => document.querySelector(`[data-go="${where}"]`)?.click();
   const KEYS = {
     j: () => step(1),
@@ -58,8 +58,8 @@
     x: () => step(1, (row) => row.matches(".is-error") && row !== current()),
     e: () => toggleAll(true),
     w: () => toggleAll(false),
-    f: () => say("agentops:follow"),
-    t: () => say("agentops:toggle-utc"),
+    f: () => emit("agentops:follow"),
+    t: () => emit("agentops:toggle-utc"),
     "/": () => (document.querySelector("[data-filter]") || document.querySelector(".tabs a"))?.focus(),
     "?": () => sheet?.showModal(),
   };
@@ -75,7 +75,7 @@
     const act = chord && Date.now() < chordEnds ? chord[key] : KEYS[key];
     chord = CHORDS[key] || null;
     chordEnds = Date.now() + CHORD_MS;
-    // Enter belongs to the link or button that has the focus; only on a row itself it is ours.
+    // Enter activates a focused link or button; handle it only on a row itself.
     if (key === "Enter" && event.target === current()) toggle();
     else if (act) act();
     else return;
@@ -84,13 +84,13 @@
 
   document.addEventListener("click", (event) => {
     if (event.target.closest("[data-keys-open]")) sheet?.showModal();
-    // A click beside an open dialog closes it, as Escape does.
+    // A click outside of an open dialog closes it, like Escape.
     else if (event.target === sheet) sheet.close();
     closeMenus(event.target);
   });
   document.addEventListener("keydown", (event) => event.key === "Escape" && closeMenus(null));
 
-  // Menus are <details>, so they open without scripts; with them, a click elsewhere or Escape closes them.
+  // Menus are <details> and open without JavaScript; a click elsewhere or Escape closes them.
   function closeMenus(target) {
     for (const menu of document.querySelectorAll("details.menu[open]")) {
       if (menu.contains(target)) continue;

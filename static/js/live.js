@@ -1,17 +1,18 @@
-// The live stream of a page: how it is opened, when it is opened again, and what the reader is told about it.
+// The live stream of a page: connecting, reconnecting and the connection status.
 //
-// The SSE extension of htmx binds elements to a stream; the connection itself is ours (htmx.createEventSource), because
-// after an HTTP error the extension asks for the first URL again and so for rows that are on the page already.
-// The cursor is #timeline[data-last]: it moves when rows are on the page (rows.js), not when bytes arrive, and every
-// connection starts there. So the browser's own reconnect, which trusts the last id it saw, is never used.
+// The SSE extension of htmx binds elements to a stream. This script replaces its connection (htmx.createEventSource),
+// because after an HTTP error the extension requests the first URL again and so rows that are already on the page.
+// The cursor is #timeline[data-last]: rows.js moves it when rows are on the page, and every connection starts there.
+// The browser's own reconnect, which uses the last received id, is never used.
 //
-// A dead TCP connection is silent, and heartbeat comments cannot be seen here. What we go by instead: the browser came
-// back online, the page was hidden, or nothing came for longer than the server lets any stream live.
+// A dead TCP connection is silent, and heartbeat comments are invisible to scripts. The stream is therefore reopened
+// when the browser comes back online, when the page is shown again, and when nothing arrived for longer than the
+// server's maximum stream lifetime.
 "use strict";
 (() => {
   const FIRST_RETRY_MS = 500;
   const LAST_RETRY_MS = 15_000;
-  const HIDDEN_MS = 60_000; // A hidden page gives its connection back: HTTP/1.1 has only six of them per site.
+  const HIDDEN_MS = 60_000; // A hidden page closes its connection: HTTP/1.1 allows only six per site.
   const SILENT_MS = 12 * 60_000; // The server ends each stream after about ten minutes.
   const RELOAD_MS = 10_000;
   const OPEN = 1;
@@ -20,7 +21,7 @@
   const streams = new Set();
   const cursor = () => document.getElementById("timeline")?.dataset.last;
 
-  // --- What the reader is told -------------------------------------------------------------------------------------
+  // --- Connection status -----------------------------------------------------------------------------------------
 
   const WORDS = {
     connecting: "Connecting",
@@ -28,10 +29,10 @@
     reconnecting: "Reconnecting",
     offline: "Offline",
     ended: "Ended",
-    revoked: "No longer allowed",
+    revoked: "Access revoked",
   };
 
-  function tell(state) {
+  function showState(state) {
     const place = document.getElementById("connection");
     if (!place || place.dataset.state === state) return;
     place.dataset.state = state;
@@ -41,11 +42,11 @@
   }
 
   function lastSeen() {
-    const shown = [...document.querySelectorAll("#timeline > .row time")].pop();
-    if (!shown) return [];
+    const latest = [...document.querySelectorAll("#timeline > .row time")].pop();
+    if (!latest) return [];
     const more = document.createElement("span");
     more.className = "connection-more";
-    more.textContent = ` · showing events to ${shown.textContent}`;
+    more.textContent = ` · showing events until ${latest.textContent}`;
     return [more];
   }
 
@@ -58,7 +59,7 @@
 
   // --- The stream --------------------------------------------------------------------------------------------------
 
-  // What the extension takes for an EventSource. It outlives its connections, so listeners are bound once.
+  // Used by the extension as an EventSource. It outlives its connections, so listeners are bound once.
   class Stream extends EventTarget {
     constructor(url) {
       super();
@@ -115,7 +116,7 @@
       this.heard = Date.now();
       source.onopen = () => this.opened();
       source.onerror = () => this.lost(source.readyState === CLOSED);
-      if (this.failures === 0) tell("connecting");
+      if (this.failures === 0) showState("connecting");
       if (this.early) this.takeOver(this.early.flow);
       else for (const name of this.names) this.forward(source, name);
     }
@@ -123,11 +124,11 @@
     opened() {
       this.failures = 0;
       this.heard = Date.now();
-      tell("live");
+      showState("live");
       if (this.onopen) this.onopen();
     }
 
-    // A task later: by then the extension has bound everything that listens.
+    // In the next task, when the extension has bound all listeners.
     takeOver(flow) {
       const { source } = this;
       setTimeout(() => {
@@ -137,14 +138,14 @@
       });
     }
 
-    // Forgets the connection. An EventSource that is closed reports nothing more.
+    // Drops the connection. A closed EventSource fires no more events.
     drop() {
       clearTimeout(this.timer);
       if (this.source) this.source.close();
       this.source = null;
     }
 
-    // The end of this stream's life; htmx calls it too, on `sse-close` and when the element is gone.
+    // Ends this stream; htmx also calls it on `sse-close` and when the element is removed.
     close() {
       this.drop();
       this.done = true;
@@ -153,35 +154,35 @@
 
     finish(state) {
       this.close();
-      tell(state);
+      showState(state);
     }
 
-    // `refused`: the server answered, but not with a stream. EventSource hides the answer, so we ask once ourselves.
+    // `refused`: the response was not a stream. EventSource hides the status, so fetch it once.
     async lost(refused) {
       this.drop();
       this.failures += 1;
-      tell(navigator.onLine ? "reconnecting" : "offline");
+      showState(navigator.onLine ? "reconnecting" : "offline");
       const most = Math.min(FIRST_RETRY_MS * 2 ** (this.failures - 1), LAST_RETRY_MS);
-      const verdict = refused ? await this.ask() : "again";
+      const verdict = refused ? await this.probe() : "again";
       if (this.done || this.source) return;
       if (verdict !== "again") this.finish(verdict);
-      else this.timer = setTimeout(() => this.open(), most * (0.5 + Math.random() / 2)); // Spread after a restart.
+      else this.timer = setTimeout(() => this.open(), most * (0.5 + Math.random() / 2)); // Random, to spread clients after a server restart.
     }
 
-    async ask() {
-      const asked = new AbortController();
+    async probe() {
+      const controller = new AbortController();
       try {
-        const answer = await fetch(this.address(), {
+        const response = await fetch(this.address(), {
           cache: "no-store",
           headers: { Accept: "text/event-stream" },
-          signal: asked.signal,
+          signal: controller.signal,
         });
-        if (answer.status === 204) return "ended";
-        return answer.redirected || [401, 403, 404, 410].includes(answer.status) ? "revoked" : "again";
+        if (response.status === 204) return "ended";
+        return response.redirected || [401, 403, 404, 410].includes(response.status) ? "revoked" : "again";
       } catch {
         return "again";
       } finally {
-        asked.abort();
+        controller.abort();
       }
     }
   }
@@ -192,7 +193,7 @@
     return stream;
   };
 
-  // --- When connections are given back and taken up again ----------------------------------------------------------
+  // --- Closing and reopening connections ----------------- ----------------------------------------------------------
 
   const each = (act) => streams.forEach((stream) => act(stream));
   const reopen = (stream) => {
@@ -201,11 +202,11 @@
   };
   let hiding = 0;
 
-  // A page in the back/forward cache must hold no connection, and goes on from its cursor when it is shown again.
+  // A page in the back/forward cache must hold no connection; it continues from its cursor when it is shown again.
   addEventListener("pagehide", () => each((stream) => stream.drop()));
   addEventListener("pageshow", (event) => event.persisted && each(reopen));
   addEventListener("online", () => each(reopen));
-  addEventListener("offline", () => streams.size && tell("offline"));
+  addEventListener("offline", () => streams.size && showState("offline"));
   document.addEventListener("visibilitychange", () => {
     clearTimeout(hiding);
     if (document.hidden) hiding = setTimeout(() => each((stream) => stream.drop()), HIDDEN_MS);
@@ -217,8 +218,8 @@
 
   // --- Starting over -----------------------------------------------------------------------------------------------
 
-  // The server cannot go on from our cursor, or a row could not be placed: the page itself is the way back to the
-  // truth. Never sooner than ten seconds after it was loaded, whatever the server says.
+  // The server cannot continue from the cursor, or a row could not be inserted: reload the page. At the earliest ten
+  // seconds after it was loaded, to limit reload loops.
   function reload() {
     setTimeout(() => location.reload(), Math.max(0, RELOAD_MS - performance.now()));
   }

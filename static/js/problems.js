@@ -1,4 +1,4 @@
-// Requests of htmx that fail say so on the page; the page itself stays as it was.
+// Shows an error banner for failed htmx requests; the page content does not change.
 "use strict";
 (() => {
   function report(text) {
@@ -9,7 +9,7 @@
     banner.setAttribute("role", "alert");
     banner.dataset.problem = "";
     banner.textContent = text;
-    // The last one counts; ten failed polls are one message.
+    // Show only the latest: ten failed polls are one banner.
     place.querySelector("[data-problem]")?.remove();
     place.append(banner);
   }
@@ -17,11 +17,11 @@
   document.addEventListener("htmx:responseError", ({ detail: { xhr } }) => {
     const id = xhr.getResponseHeader("X-Request-ID");
     const busy = xhr.status === 429 || xhr.status === 503;
-    const status = busy ? "The server is busy" : `The server answered ${xhr.status}`;
-    report(`${status}. Try again in a moment.${id ? ` Request ${id}.` : ""}`);
+    const status = busy ? "The server is busy" : `The request failed with HTTP status ${xhr.status}`;
+    report(`${status}. Try again later.${id ? ` Request ID: ${id}.` : ""}`);
   });
-  document.addEventListener("htmx:sendError", () => report("The server cannot be reached. What is shown may be old."));
-  document.addEventListener("htmx:timeout", () => report("The server took too long to answer. Try again in a moment."));
+  document.addEventListener("htmx:sendError", () => report("The server cannot be reached. This page may be outdated."));
+  document.addEventListener("htmx:timeout", () => report("The request timed out. Try again later."));
   document.addEventListener("htmx:afterRequest", ({ detail }) => {
     if (detail.successful) document.querySelector("#messages [data-problem]")?.remove();
   });

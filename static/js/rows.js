@@ -1,15 +1,15 @@
-// Live rows: puts what a `rows` message holds where it belongs, moves the cursor, and keeps the page small.
+// Live rows: inserts the contents of `rows` messages, moves the cursor, and limits the number of rows on the page.
 //
-// htmx would swap out-of-band pieces first and the rest afterwards, so a batch that opens a card, streams into it and
-// goes on with other rows would come out of order. Here each piece is swapped by htmx on its own, in log order:
+// htmx swaps out-of-band pieces first and the rest afterwards, so a batch that opens a card, streams into it and
+// continues with other rows would be out of order. This script swaps each piece separately, in log order:
 //   no hx-swap-oob            a row: appended to the timeline, once
 //   hx-swap-oob="true"        replaces the element with its id; if there is none and it has data-append: appended
-//   hx-swap-oob="how:#where"  changes or replaces that element; if there is none, likewise
+//   hx-swap-oob="how:#where"  changes or replaces that element; if there is none: as above
 "use strict";
 (() => {
-  const MOST_ROWS = 600; // while following: older ones go, and "load older" brings them back
+  const MOST_ROWS = 600; // while following: older rows are removed; "Load older events" restores them
   const STEP_ROWS = 60;
-  const MOST_AWAY = 2000; // while the reader is elsewhere nothing may move, so from here on rows wait on the server
+  const MOST_AWAY = 2000; // while not following the page must not move: beyond this limit rows are not inserted
   const MOST_PIECES = 2000; // text nodes in one streaming output
 
   const timeline = document.getElementById("timeline");
@@ -17,27 +17,27 @@
 
   const seqOf = (id) => Number.parseInt(id, 10) || 0; // "n", or "n.k" after the database was restored k times
   const following = () => "following" in timeline.dataset;
-  const tellOthers = (name, detail) => timeline.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
+  const emit = (name, detail) => timeline.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
 
-  // --- From a message to the page ----------------------------------------------------------------------------------
+  // --- Inserting rows --------------------------------------------------------------------------------------------
 
   timeline.addEventListener("htmx:sseBeforeMessage", (event) => {
     event.preventDefault();
     const { data, lastEventId } = event.detail;
     if (seqOf(lastEventId) <= seqOf(timeline.dataset.last)) return;
     if (!following() && timeline.childElementCount > MOST_AWAY) {
-      tellOthers("agentops:rows-wait", { newest: seqOf(lastEventId), last: seqOf(timeline.dataset.last) });
+      emit("agentops:rows-wait", { newest: seqOf(lastEventId), last: seqOf(timeline.dataset.last) });
       return;
     }
     try {
       const added = place(data);
-      // Only now: a cursor that moved before an exception would hide the rows that were not placed.
+      // After place(): if it raises, the cursor must still be before the rows that were not inserted.
       timeline.dataset.last = lastEventId;
       if (following()) shorten();
-      tellOthers("agentops:rows", { added });
+      emit("agentops:rows", { added });
     } catch (fault) {
       console.error(fault);
-      tellOthers("agentops:start-over");
+      emit("agentops:start-over");
     }
   });
 
@@ -48,7 +48,7 @@
     let plain = new DocumentFragment();
     for (const piece of [...parsed.content.children]) {
       const how = piece.getAttribute("hx-swap-oob");
-      // What it speaks of may have come earlier in this batch: that must be on the page before it is looked for.
+      // The target may be earlier in this batch, so insert pending rows first.
       if (how) plain = swap(plain);
       const target = how ? targetOf(piece, how) : null;
       if (target) {
@@ -64,7 +64,7 @@
     return fresh.filter(isShown).length;
   }
 
-  // Under a filter a row that is not shown is not kept either: it would use up the page's room.
+  // Rows hidden by the filter are removed: they would count towards MOST_ROWS.
   function isShown(row) {
     if (getComputedStyle(row).display !== "none") return true;
     row.remove();
@@ -75,7 +75,7 @@
     return how === "true" ? document.getElementById(piece.id) : document.querySelector(how.slice(how.indexOf(":") + 1));
   }
 
-  // A card of a row that has left the page at the top (see shorten) comes back by "load older", not at the end.
+  // A card that was removed at the top (see shorten) is restored by "Load older events", not appended at the end.
   function isNew(piece, how, plain) {
     if (how) return "append" in piece.dataset && !isAbove(piece);
     return !piece.id || !(document.getElementById(piece.id) || plain.querySelector(`#${CSS.escape(piece.id)}`));
@@ -95,15 +95,15 @@
     return new DocumentFragment();
   }
 
-  // A card stays where it was opened: one that begins again after a crash does not know that it had begun before.
+  // A card keeps its original seq: one that is restarted after a crash has a higher one.
   function replace(target, piece) {
     const { seq } = target.dataset;
     if (seq && seqOf(seq) < seqOf(piece.dataset.seq)) piece.dataset.seq = seq;
     swap(piece);
   }
 
-  // A program that prints for hours must not fill the memory of the browser: its page holds the whole output. A box
-  // whose end the reader sees goes on showing the end.
+  // Limit the text of a streaming output, to bound memory; the page of the call has all of it. An element that is
+  // scrolled to its end stays there.
   function grow(target, piece) {
     const atEnd = target.scrollHeight - target.scrollTop - target.clientHeight < 4;
     while (target.childNodes.length > MOST_PIECES) target.firstChild.remove();
@@ -111,12 +111,12 @@
     if (atEnd) target.scrollTop = target.scrollHeight;
   }
 
-  // --- The page stays small ----------------------------------------------------------------------------------------
+  // --- Limiting the page's size-------------------------------------------------------------------------------------
 
   function shorten() {
     const rows = [...timeline.querySelectorAll(":scope > [data-seq]")];
     if (rows.length <= MOST_ROWS) return;
-    // A fifth at a time, so that this is rare; and down to the beginning of a step, if there is one near.
+    // Remove a fifth of the rows at a time, so that this is rare, and up to the start of a step if one is near.
     const least = rows.length - Math.floor(MOST_ROWS * 0.8);
     const step = rows.slice(least, least + STEP_ROWS).findIndex((row) => row.matches(".step"));
     const cut = least + Math.max(step, 0);
@@ -132,9 +132,9 @@
     const link = document.createElement("a");
     item.id = "older";
     item.className = "row older";
-    // As in templates/timeline/_older.html.
+    // Same as templates/timeline/_older.html.
     link.href = location.pathname + query;
-    link.textContent = "Load older";
+    link.textContent = "Load older events";
     link.setAttribute("hx-get", rowsUrl + query);
     link.setAttribute("hx-target", "#older");
     link.setAttribute("hx-swap", "outerHTML");
@@ -144,8 +144,7 @@
     htmx.process(item);
   }
 
-  // Older rows come in above what is being read, which stays where it is on the screen. Browsers do this by themselves
-  // only away from the very top.
+  // Keep the scroll position when older rows are inserted above. Browsers do this themselves, except at the very top.
   let anchor = null;
   timeline.addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
     const row = target.id === "older" && target.nextElementSibling;

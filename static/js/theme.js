@@ -1,18 +1,18 @@
-// The colours of the page: the system's, or the reader's own choice, kept in localStorage.
-// Runs before the first paint, so that a page never flashes in the other colours; it also marks that scripts run.
+// The theme of the page: system, light or dark, stored in localStorage.
+// Runs before the first paint, so that the page does not flash; also sets data-js, which shows that scripts run.
 "use strict";
 (() => {
   const KEY = "agentops.theme";
-  const WORDS = { system: "as the system", light: "light", dark: "dark" };
+  const THEMES = ["system", "light", "dark"];
   const NEXT = { system: "light", light: "dark", dark: "system" };
   const root = document.documentElement;
   let theme = read();
 
-  // Storage may be switched off in the browser: then a choice lasts as long as the page.
+  // Storage may be disabled in the browser: then the choice lasts until the page is left.
   function read() {
     try {
       const kept = localStorage.getItem(KEY);
-      return kept in WORDS ? kept : "system";
+      return THEMES.includes(kept) ? kept : "system";
     } catch {
       return "system";
     }
@@ -30,8 +30,8 @@
     if (theme === "system") delete root.dataset.theme;
     else root.dataset.theme = theme;
     for (const button of document.querySelectorAll("[data-theme-toggle]")) {
-      button.setAttribute("aria-label", `Colours: ${WORDS[theme]}`);
-      button.title = `Colours: ${WORDS[theme]}`;
+      button.setAttribute("aria-label", `Theme: ${theme}`);
+      button.title = `Theme: ${theme}`;
     }
   }
 
@@ -44,7 +44,7 @@
     keep();
     show();
   });
-  // Another tab of the same reader has chosen.
+  // The theme was changed in another tab.
   addEventListener("storage", (event) => {
     if (event.key !== KEY) return;
     theme = read();

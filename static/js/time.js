@@ -1,6 +1,6 @@
-// Times as people read them: local or UTC, how long ago, and durations that tick.
-//   <time datetime="…" data-time>12:03:07</time>         the same shape, in the chosen zone; the title says all
-//   <time datetime="…" data-time="ago">…</time>          "3 min ago", renewed while the page is shown
+// Formats times in local time or UTC, relative times and running durations.
+//   <time datetime="…" data-time>12:03:07</time>         same format, in the selected time zone; title: date, zone, ISO 8601
+//   <time datetime="…" data-time="ago">…</time>          "3 min ago", updated while the page is visible
 //   <span class="tick" data-since="…">12 s</span>        counts up
 //   <span class="tick" data-until="…">in 12 s</span>     counts down
 "use strict";
@@ -9,10 +9,10 @@
   const ALL = "time[data-time]";
   const TICKS = ".tick[data-since], .tick[data-until]";
   let utc = read();
-  // The clock of a browser may be minutes off; the server says in the page when it made it.
-  const made = Date.parse(document.body.dataset.now);
+  // The browser's clock may be wrong, so compare it with the server's time in the page.
+  const serverNow = Date.parse(document.body.dataset.now);
   const arrived = performance.timeOrigin + (performance.getEntriesByType("navigation")[0]?.responseStart ?? 0);
-  const ahead = Number.isNaN(made) ? 0 : arrived - made;
+  const ahead = Number.isNaN(serverNow) ? 0 : arrived - serverNow;
   const now = () => Date.now() - ahead;
 
   function read() {
@@ -23,7 +23,7 @@
     }
   }
 
-  // --- Words -------------------------------------------------------------------------------------------------------
+  // --- Formats -----------------------------------------------------------------------------------------------------
 
   const two = (number) => String(number).padStart(2, "0");
 
@@ -48,7 +48,7 @@
     return `${Math.floor(seconds / 86_400)} d ago`;
   }
 
-  // As the server writes durations (timeline/templatetags).
+  // Same format as the server's (timeline/templatetags).
   function lasting(seconds) {
     if (seconds < 60) return `${seconds} s`;
     if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${two(seconds % 60)} s`;
@@ -60,7 +60,7 @@
   function showTime(element) {
     const date = new Date(element.dateTime);
     if (Number.isNaN(date.getTime())) return;
-    // What the server wrote decides the shape: with the day or without.
+    // The server's text decides the format: with or without the date.
     element.dataset.shape ||= element.dataset.time || (/\d{4}-\d\d-\d\d/.test(element.textContent) ? "day" : "clock");
     const { shape } = element.dataset;
     element.textContent = shape === "ago" ? ago(date) : shape === "day" ? `${day(date)} ${clock(date)}` : clock(date);
@@ -80,21 +80,21 @@
     root.querySelectorAll(TICKS).forEach(showTick);
   }
 
-  // New rows are put right before they are painted.
+  // Format new rows before they are painted.
   new MutationObserver((changes) => {
     for (const { addedNodes } of changes)
       for (const node of addedNodes) if (node.nodeType === Node.ELEMENT_NODE) showAll(around(node));
   }).observe(document.body, { childList: true, subtree: true });
 
-  // querySelectorAll does not find the element itself; and setting its text adds a text node, not an element.
+  // querySelectorAll does not match the element itself.
   const around = (node) => (node.matches(`${ALL}, ${TICKS}`) && node.parentElement) || node;
 
-  // --- One timer, only while somebody looks ------------------------------------------------------------------------
+  // --- One timer, only while visible ----- ------------------------------------------------------------------------
 
   let beat = 0;
   function turn() {
     document.querySelectorAll(TICKS).forEach(showTick);
-    // Seconds ago are told by the second, minutes by the minute: enough to renew them every ten.
+    // Relative times are updated every ten seconds.
     beat = (beat + 1) % 10;
     if (beat === 0) document.querySelectorAll("time[data-time='ago']").forEach(showTime);
   }
@@ -112,11 +112,11 @@
     try {
       localStorage.setItem(KEY, utc ? "1" : "0");
     } catch {
-      // Then the choice lasts as long as the page.
+      // Storage is disabled: the choice lasts until the page is left.
     }
     showAll(document);
     const place = document.getElementById("announce");
-    if (place) place.textContent = utc ? "Times in UTC" : "Times in local time";
+    if (place) place.textContent = utc ? "Showing times in UTC" : "Showing times in local time";
   });
 
   showAll(document);

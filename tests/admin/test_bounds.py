@@ -62,7 +62,7 @@ def test_a_filter_without_an_index_looks_through_a_window(
     found = pages(client, f"{list_url(AgentRun)}?q=needle")
 
     assert found == [[], [], [str(old.pk)]]
-    assert b"have not been looked through" in client.get(f"{list_url(AgentRun)}?q=needle").content
+    assert b"to search older rows" in client.get(f"{list_url(AgentRun)}?q=needle").content
 
 
 def test_nothing_is_counted(client: Client, project: Project) -> None:
@@ -100,7 +100,7 @@ def test_a_runs_page_shows_fifty_rows_and_where_the_others_are(client: Client, p
     text = client.get(page_url(run)).content.decode()
 
     for name in ("attempt", "checkpoint", "runerror", "turnusage", "runcommand"):
-        assert f'<a href="/admin/runs/{name}/?run={run.pk}">The newest 50 are shown: see all</a>' in text
+        assert f'<a href="/admin/runs/{name}/?run={run.pk}">Showing the newest 50. View all</a>' in text
         assert client.get(f"/admin/runs/{name}/?run={run.pk}").status_code == 200
     assert f'href="/runs/{run.pk}"' in text
 

@@ -16,7 +16,7 @@ from tests.support.factories import make_agent, make_run
 
 LIST = list_url(AgentRun)
 CHECK = f"{LIST}check/"
-BUTTON = "Check everything that is stored"
+BUTTON = "Check invariants of all runs"
 
 
 def test_it_says_that_all_holds(client: Client, project: Project) -> None:
@@ -47,7 +47,7 @@ def test_it_says_what_there_was_no_time_for(client: Client, project: Project, mo
 
     text = client.post(CHECK).content.decode()
 
-    assert f"There was time for 0 of {len(INVARIANTS)} statements" in text
+    assert f"Checked 0 of {len(INVARIANTS)} invariants" in text
     assert "invariants hold" not in text
 
 

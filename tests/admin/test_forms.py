@@ -42,8 +42,8 @@ def test_a_superuser_makes_a_project(client: Client) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"slug": "alpha", "name": "A"}, "there is a project"),
-        ({"slug": "Not a slug", "name": "A"}, "is no slug"),
+        ({"slug": "alpha", "name": "A"}, "already exists"),
+        ({"slug": "Not a slug", "name": "A"}, "is not a valid slug"),
         ({"slug": "ok", "name": "a\x1bb"}, "control characters"),
         ({"slug": "ok", "name": ""}, "This field is required"),
     ],
@@ -96,7 +96,7 @@ def test_members_are_added_changed_and_removed(project: Project) -> None:
     form = {"project": str(project.pk), "user_name": person.username, "role": "viewer"}
     assert client.post(add_url(Membership), form).status_code == 302
     membership = Membership.objects.get(user=person)
-    assert "is a member already" in client.post(add_url(Membership), form).content.decode()
+    assert "is already a member" in client.post(add_url(Membership), form).content.decode()
     assert client.post(page_url(membership), {"role": "operator"}).status_code == 302
     membership.refresh_from_db()
     assert membership.role == Role.OPERATOR
@@ -153,12 +153,12 @@ def test_a_key_is_shown_once(project: Project) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"password": "wrong"}, "not your password"),
+        ({"password": "wrong"}, "Wrong password"),
         ({"password": ""}, "This field is required"),
         ({"name": "\x1b[2J"}, "control characters"),
         ({"scopes": []}, "This field is required"),
         ({"scopes": ["everything"]}, "not one of the available choices"),
-        ({"expires_at": "2001-01-01T00:00"}, "must expire in the future"),
+        ({"expires_at": "2001-01-01T00:00"}, "expiry must be in the future"),
         ({"expires_at": "soon"}, "valid date"),
     ],
 )
@@ -174,7 +174,7 @@ def test_passwords_are_not_guessed_by_it(project: Project) -> None:
     for _ in range(5):
         client.post(add_url(ApiKey), key_form(project, password="wrong"))
 
-    assert "too many tries" in client.post(add_url(ApiKey), key_form(project)).content.decode()
+    assert "too many attempts" in client.post(add_url(ApiKey), key_form(project)).content.decode()
     assert not ApiKey.objects.exists()
 
 
@@ -182,8 +182,8 @@ def test_keys_are_revoked(client: Client, project: Project) -> None:
     made = [create_key(project, name=f"k{n}", scopes=["read"], actor="test").key for n in range(2)]
     form = {"action": "revoke", "index": "0", "_selected_action": [str(key.pk) for key in made]}
 
-    assert "Revoked: 2." in client.post(list_url(ApiKey), form, follow=True).content.decode()
-    assert "it is revoked already" in client.post(list_url(ApiKey), form, follow=True).content.decode()
+    assert "API keys revoked: 2." in client.post(list_url(ApiKey), form, follow=True).content.decode()
+    assert "already revoked" in client.post(list_url(ApiKey), form, follow=True).content.decode()
     assert not ApiKey.objects.filter(revoked_at=None).exists()
     assert audited("key.revoked") == 2
 
@@ -194,7 +194,7 @@ def test_only_an_admin_revokes(project: Project) -> None:
 
     told = client_of(make_staff(project, Role.OPERATOR)).post(list_url(ApiKey), form, follow=True)
 
-    assert "this needs the role admin" in told.content.decode()
+    assert "this requires the role admin" in told.content.decode()
     assert ApiKey.objects.filter(revoked_at=None).exists()
 
 
@@ -226,18 +226,18 @@ def test_an_agent_is_made_and_changed(project: Project) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"slug": "Not One"}, "is no slug"),
+        ({"slug": "Not One"}, "is not a valid slug"),
         ({"provider": "../../etc"}, "etc"),
         ({"model": "nope"}, "nope"),
         ({"tools": '["no_such_tool"]'}, "no_such_tool"),
-        ({"tools": "[1"}, "This is no JSON"),
+        ({"tools": "[1"}, "Not valid JSON"),
         ({"tools": '"recorded"'}, "valid list"),
         ({"settings": '{"a": 1, "a": 2}'}, "stands there twice"),
         ({"settings": "[" * 100_000}, "nested too deeply"),
         ({"settings": '{"a": NaN}'}, "not a finite number"),
         ({"max_steps": "0"}, "greater than or equal to 1"),
         ({"max_steps": "x"}, "whole number"),
-        ({"policies": "<script>"}, "This is no JSON"),
+        ({"policies": "<script>"}, "Not valid JSON"),
     ],
 )
 def test_what_is_no_agent_is_told_beside_its_field(project: Project, changes: dict[str, str], said: str) -> None:
@@ -265,7 +265,7 @@ def test_sessions_are_ended(client: Client, project: Project) -> None:
     form = {"action": "end_sessions", "index": "0", "_selected_action": str(person.pk)}
     told = client.post("/admin/auth/user/", form, follow=True).content.decode()
 
-    assert "Sessions ended: 2, of 1 people." in told
+    assert "Sessions ended: 2, of 1 users." in told
     assert theirs.get(f"/p/{project.slug}/runs").status_code == 302
     assert others.get(f"/p/{project.slug}/runs").status_code == 200
     assert AuditEntry.objects.get(action="sessions.ended").after == {"ended": 2}

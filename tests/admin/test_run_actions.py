@@ -36,7 +36,7 @@ def test_resume_goes_on_with_each_that_is_paused(client: Client, project: Projec
 
     told = ask(client, "resume", runs)
 
-    assert told[0] == "Resumed: 2."
+    assert told[0] == "Resumed: 2 runs."
     assert told[1:] == [f"Skipped {runs[2].pk}: only paused runs can be resumed; this one is queued."]
     assert AgentRun.objects.filter(resumed_from__in=runs).count() == 2
     entries = AuditEntry.objects.filter(action="run.resumed")
@@ -44,7 +44,7 @@ def test_resume_goes_on_with_each_that_is_paused(client: Client, project: Projec
     assert {entry.actor for entry in entries} == {"user:boss"}
 
     again = ask(client, "resume", runs[:1])
-    assert "it went on already, as" in again[0]
+    assert "already resumed, continued by" in again[0]
     assert entries.count() == 2
 
 
@@ -53,7 +53,7 @@ def test_pause(client: Client, project: Project) -> None:
 
     told = ask(client, "pause", runs)
 
-    assert told == ["Asked to pause: 1.", f"Skipped {runs[1].pk}: it is paused already."]
+    assert told == ["Pause requested: 1 run.", f"Skipped {runs[1].pk}: already paused."]
     assert AgentRun.objects.get(pk=runs[0].pk).state is RunStatus.PAUSED
 
 
@@ -67,10 +67,10 @@ def test_stop_asks_first(client: Client, project: Project) -> None:
     assert "&lt;b&gt;to stop&lt;/b&gt;" in text
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
 
-    assert ask(client, "stop", [run], sure="yes") == ["Asked to stop: 1."]
+    assert ask(client, "stop", [run], sure="yes") == ["Stop requested: 1 run."]
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.STOPPED
     assert AuditEntry.objects.filter(action="run.stopped", object_id=str(run.pk)).count() == 1
-    assert ask(client, "stop", [run], sure="yes") == [f"Skipped {run.pk}: it is stopped already."]
+    assert ask(client, "stop", [run], sure="yes") == [f"Skipped {run.pk}: already stopped."]
 
 
 @pytest.mark.parametrize("role", Role)
@@ -83,7 +83,9 @@ def test_the_role_decides(project: Project, other: Project, role: Role) -> None:
     done = role is not Role.VIEWER
     assert (AgentRun.objects.get(pk=mine.pk).state is RunStatus.PAUSED) is done
     assert AgentRun.objects.get(pk=foreign.pk).state is RunStatus.QUEUED
-    assert told == (["Asked to pause: 1."] if done else [f"Skipped {mine.pk}: this needs the role operator or admin."])
+    assert told == (
+        ["Pause requested: 1 run."] if done else [f"Skipped {mine.pk}: this requires the role operator or admin."]
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,4 +129,4 @@ def test_a_superuser_checks_what_is_stored(client: Client, project: Project) -> 
     assert any(text.startswith(f"{good.pk}: all ") for text in told)
     assert any(text.startswith(f"{bad.pk}: E5 violated: ") for text in told)
     assert not AuditEntry.objects.filter(object_id=str(bad.pk)).exclude(action="run.created").exists()
-    assert "Check what is stored" not in client_of(make_staff(project)).get(LIST).content.decode()
+    assert "Check invariants of selected" not in client_of(make_staff(project)).get(LIST).content.decode()

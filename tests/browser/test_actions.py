@@ -109,7 +109,7 @@ def test_pause_and_stop(tabs: Tabs, web: WebThread, javascript: bool) -> None:
 def test_a_message_is_sent_once(tabs: Tabs, web: WebThread, javascript: bool) -> None:
     run = make_run()
     page = visit(tabs, web, run, javascript=javascript)
-    menu(page, "Send a message")
+    menu(page, "Send message")
     message_box(page).fill("Also check the tests.")
     page.get_by_role("button", name="Send", exact=True).click()
     expect(page.locator("#messages")).to_contain_text("Sent")
@@ -139,7 +139,7 @@ def test_what_one_reader_does_another_one_sees(tabs: Tabs, web: WebThread) -> No
     actor, watcher = visit(tabs, web, run), visit(tabs, web, run)
     live(watcher)
     # What the watcher has begun to write stays there while the head of the page is replaced.
-    menu(watcher, "Send a message")
+    menu(watcher, "Send message")
     draft = message_box(watcher)
     draft.fill("half a sent")
     actor.get_by_role("button", name="Pause", exact=True).click()
@@ -154,7 +154,7 @@ def test_a_run_is_started_by_the_form(tabs: Tabs, web: WebThread, javascript: bo
     agent = make_agent()
     page = tabs.open(web.url, make_person(agent.project, Role.OPERATOR), javascript=javascript)
     page.goto(f"/p/{agent.project.slug}/runs")
-    page.get_by_role("link", name="Start a run").first.click()
+    page.get_by_role("link", name="Start run").first.click()
     page.get_by_text(agent.slug, exact=True).click()
     page.get_by_role("textbox", name="Prompt").fill("Count to three.")
     page.get_by_label("Title").fill("Counting")
@@ -175,7 +175,7 @@ def test_a_form_that_is_wrong_keeps_what_was_typed(tabs: Tabs, web: WebThread, j
     page.goto(f"/p/{agent.project.slug}/runs/new")
     page.get_by_text(agent.slug, exact=True).click()
     page.get_by_role("textbox", name="Prompt").fill("Count to three.")
-    page.get_by_label("Steps at most").fill("a few")
+    page.get_by_label("Step budget").fill("a few")
     page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator(".error").first).to_be_visible()
 

@@ -29,7 +29,7 @@ def test_it_is_entered_by_the_sites_own_login(tabs: Tabs, web: WebThread, boss: 
     page = tabs.open(web.url)
     page.goto("/admin/")
     expect(page).to_have_url(re.compile("/login[?]next="))
-    page.get_by_label("User name").fill("boss")
+    page.get_by_label("Username").fill("boss")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
 

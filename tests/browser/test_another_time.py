@@ -48,7 +48,7 @@ def test_an_open_page_finds_the_truth(tabs: Tabs, web: WebThread, change: Callab
 
     if change is remove:
         tabs.expect("410")
-        expect(page.locator("h1")).to_have_text("This run was removed", timeout=20_000)
+        expect(page.locator("h1")).to_have_text("Run deleted by retention", timeout=20_000)
         expect(page.locator("main")).to_contain_text("it ended more than 0 days ago")
         expect(page.locator("main")).not_to_contain_text("Something to do")
         return

@@ -48,7 +48,7 @@ def test_the_chosen_ones_are_resumed_from_a_dialog(
 ) -> None:
     page = open_list(tabs, web, project)
     expect(page.locator("#connection")).to_have_text("Live")
-    expect(page.get_by_role("button", name="Resume the chosen…")).to_be_disabled()
+    expect(page.get_by_role("button", name="Resume selected…")).to_be_disabled()
     pick(page, runs[0], runs[3])
     page.get_by_role("button", name="Resume 2 chosen…").click()
     dialog = page.get_by_role("dialog")
@@ -65,13 +65,13 @@ def test_the_chosen_ones_are_resumed_from_a_dialog(
     expect(dialog).to_be_hidden()
     # The list has gone on meanwhile, and nothing is chosen any more.
     expect(page.locator(f"#run-{runs[0].pk} .status")).to_have_text("resumed")
-    expect(page.get_by_role("button", name="Resume the chosen…")).to_be_disabled()
+    expect(page.get_by_role("button", name="Resume selected…")).to_be_disabled()
 
 
 def test_a_row_that_changes_stays_chosen(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project)
     expect(page.locator("#connection")).to_have_text("Live")
-    page.get_by_label("Choose all on this page").check()
+    page.get_by_label("Select all runs on this page").check()
     expect(page.get_by_role("button", name="Resume 4 chosen…")).to_be_enabled()
     inbox.pause(runs[3].pk, by="test")
     expect(page.locator(f"#run-{runs[3].pk} .status")).to_have_text("paused")
@@ -109,7 +109,7 @@ def test_an_admin_takes_live_ones_too(tabs: Tabs, web: WebThread, project: Proje
 
 def test_it_works_without_scripts(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project, Role.ADMIN, javascript=False)
-    page.get_by_role("button", name="Resume all paused that match…").click()
+    page.get_by_role("button", name="Resume all matching paused runs…").click()
     expect(page.locator("main")).to_contain_text("Resume 3 runs?")
     page.get_by_role("button", name="Resume 3 runs").click()
     expect(page.locator("main")).to_contain_text("Resumed 3 runs")
@@ -119,7 +119,7 @@ def test_it_works_without_scripts(tabs: Tabs, web: WebThread, project: Project, 
     assert AgentRun.objects.filter(resumed_from__isnull=False).count() == 3
     page.goto(f"/p/{project.slug}/runs")
     pick(page, runs[3])
-    page.get_by_role("button", name="Resume the chosen…").click()
+    page.get_by_role("button", name="Resume selected…").click()
     expect(page.locator("main")).to_contain_text("Resume 0 runs?")
 
 

@@ -62,9 +62,9 @@ def test_a_run_is_forked_and_compared_without_scripts(
     new = AgentRun.objects.filter(forked_from=run).latest("created_at")
     expect(page).to_have_url(f"{web.url}/runs/{new.pk}")
     assert (new.forked_at_step, new.prompt) == (3, "Another way.")
-    page.get_by_role("link", name="compare the two").click()
+    page.get_by_role("link", name="compare with previous run").click()
     expect(page.get_by_text("The first 3 steps are the same in both")).to_be_visible()
-    page.get_by_role("link", name="To the first difference").click()
+    page.get_by_role("link", name="Go to first difference").click()
     expect(page).to_have_url(re.compile(r"page=0#pair-0$"))
 
 

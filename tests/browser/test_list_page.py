@@ -46,7 +46,7 @@ def test_logging_in_leads_to_the_runs(tabs: Tabs, web: WebThread, runs: list[Age
     page = tabs.open(web.url)
     page.goto(f"/p/{runs[0].project.slug}/runs?status=queued")
     expect(page).to_have_url(re.compile("/login"))
-    page.get_by_label("User name").fill(person.username)
+    page.get_by_label("Username").fill(person.username)
     page.get_by_label("Password").fill("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_be_visible()

@@ -203,8 +203,8 @@ def test_answers_that_were_rolled_back_are_struck_through_and_make_room(timeline
     page = painted(run)
 
     assert timeline.receive(before, live(run, seq)).seen() == page.seen()
-    undone, again = page.element(f"undone-{first.position}"), page.element("turn-1")
-    assert "is-undone" in undone.classes
+    undone, again = page.element(f"rolled-back-{first.position}"), page.element("turn-1")
+    assert "is-rolled-back" in undone.classes
     assert "The first answer." in undone.words
     assert "The second answer." in again.words
 

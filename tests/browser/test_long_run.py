@@ -92,12 +92,12 @@ def test_it_is_read_to_its_beginning_without_scripts(tabs: Tabs, web: WebThread)
     seen: set[str] = set()
     for _ in range(10):
         seen |= set(row_ids(page))
-        older = page.get_by_role("link", name="Load older")
+        older = page.get_by_role("link", name="Load older events")
         if not older.count():
             break
         with page.expect_navigation():
             older.click()
 
     assert {f"e{seq}" for seq in range(1, last_seq(run) + 1)} <= seen
-    page.get_by_role("link", name="Back to the newest").first.click()
+    page.get_by_role("link", name="Show newest events").first.click()
     expect(page.locator(f"#e{last_seq(run)}")).to_be_attached()

@@ -42,12 +42,12 @@ def test_an_outcome_is_told_without_scripts(tabs: Tabs, web: WebThread, run: Age
     call = lost_call(run)
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=False)
     open_run(page, run)
-    page.locator(f"#call-{call.pk}").get_by_role("link", name="Say what came of it").click()
+    page.locator(f"#call-{call.pk}").get_by_role("link", name="Resolve outcome").click()
     place = page.locator(f"#outcome-{call.pk}")
     expect(place).to_be_in_viewport()
-    place.get_by_text("It was done…").click()
+    place.get_by_text("Mark as done…").click()
     place.get_by_label("Output").fill("Three rows.")
-    place.get_by_role("button", name="It was done", exact=True).click()
+    place.get_by_role("button", name="Mark as done", exact=True).click()
 
     expect(page.get_by_text("Said. The run goes on with that.")).to_be_visible()
     expect(page.locator(f"#call-{call.pk}")).to_contain_text("completed")
@@ -69,11 +69,11 @@ def test_to_run_it_again_is_asked_about_on_a_narrow_screen(
     )
     open_run(page, run)
     place = page.locator(f"#outcome-{call.pk}")
-    for each in ("It was done…", "It failed…", "Run it again…"):
+    for each in ("Mark as done…", "Mark as failed…", "Run again…"):
         place.get_by_text(each).click()
         assert_fits(page)
     expect(place.get_by_text("it happens twice")).to_be_visible()
-    place.get_by_role("button", name="Run it again all the same").click()
+    place.get_by_role("button", name="Run again anyway").click()
 
     expect(page.get_by_text("Said. The call runs again.")).to_be_visible()
     assert AgentRun.objects.get(pk=run.pk).status == "queued"

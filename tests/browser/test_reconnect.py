@@ -189,7 +189,7 @@ def test_who_loses_access_is_told_so(tabs: Tabs, web: WebThread) -> None:
     open_run(page, run)
     live(page)
     remove_member(run.project, person, actor=SYSTEM)
-    expect(page.locator("#connection")).to_contain_text("No longer allowed")
+    expect(page.locator("#connection")).to_contain_text("Access revoked")
     grow(run)
     page.wait_for_timeout(1000)
 

@@ -77,9 +77,9 @@ def test_a_question_is_answered_on_the_page(tabs: Tabs, web: WebThread, javascri
     open_run(page, run)
     question = page.locator("#head .question")
     expect(question).to_contain_text("Blue or green?")
-    question.get_by_label("Or in your own words").fill("Neither: take red.")
+    question.get_by_label("Other answer").fill("Neither: take red.")
     question.get_by_role("button", name="Answer").click()
-    expect(page.get_by_text("Answered. The run goes on with that.")).to_be_visible()
+    expect(page.get_by_text("Answer sent. The run continues.")).to_be_visible()
     expect(question).to_have_count(0)
 
     assert drive(run).state is RunStatus.COMPLETED
@@ -96,7 +96,7 @@ def test_a_choice_is_one_click_and_the_others_see_it(tabs: Tabs, web: WebThread)
     open_run(page, run)
     page.locator("#head .question").get_by_role("button", name="green").click()
 
-    expect(page.get_by_text("Answered. The run goes on with that.")).to_be_visible()
+    expect(page.get_by_text("Answer sent. The run continues.")).to_be_visible()
     status(viewer, "queued")
     expect(viewer.locator("#head .question")).to_have_count(0)
     assert drive(run).state is RunStatus.COMPLETED

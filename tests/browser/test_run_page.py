@@ -185,6 +185,6 @@ def test_a_reader_may_not_act(tabs: Tabs, web: WebThread) -> None:
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     open_run(page, run)
 
-    for name in ("Resume", "Pause", "Send a message", "Stop"):
+    for name in ("Resume", "Pause", "Send message", "Stop"):
         button = page.get_by_role("button", name=name).first
         expect(button).to_be_disabled()

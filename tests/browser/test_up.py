@@ -31,7 +31,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def sign_in(page: Page, password: str | None) -> None:
     page.goto("/")
-    page.get_by_label("User name").fill("admin")
+    page.get_by_label("Username").fill("admin")
     page.get_by_label("Password").fill(password or "")
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("tr.run")).to_have_count(4)
@@ -65,7 +65,7 @@ def test_runs_and_pages_outlive_kills(site: Site, tabs: Tabs, tmp_path: Path) ->
     mark(demo)
     seen = demo.locator("#timeline .step").count()
 
-    page.get_by_role("link", name="Start a run").first.click()
+    page.get_by_role("link", name="Start run").first.click()
     page.get_by_text("paced", exact=True).click()
     page.get_by_role("button", name="Start", exact=True).click()
     live(page)

@@ -150,11 +150,11 @@ def test_a_refusal_says_what_would_do(project: Project, member: Any) -> None:
     key = principal_for_key(create_key(project, name="k", scopes=["read"], actor=SYSTEM).key)
 
     for principal, action, error, text in [
-        (alice, Action.OPERATE, RoleRequired, "this needs the role operator or admin"),
+        (alice, Action.OPERATE, RoleRequired, "this requires the role operator or admin"),
         (alice, Action.INGEST, RoleRequired, "only an API key may do this"),
         (alice, Action.SUPER, RoleRequired, "only a superuser may do this"),
-        (key, Action.INGEST, ScopeRequired, "this needs a key with the scope ingest"),
-        (key, Action.MANAGE, ScopeRequired, "no API key may do this"),
+        (key, Action.INGEST, ScopeRequired, "this requires an API key with the scope ingest"),
+        (key, Action.MANAGE, ScopeRequired, "API keys may not do this"),
     ]:
         with pytest.raises(error, match=text):
             project_for(principal, "alpha", action)

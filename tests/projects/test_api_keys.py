@@ -349,7 +349,7 @@ def test_it_is_found_by_its_beginning(project: Project) -> None:
     assert find_key("aok_test_abcdefABCDEF") == one
     # SQLite's LIKE would take both.
     assert find_key("aok_test_abcd") == one
-    with pytest.raises(AmbiguousKey, match="2 keys"):
+    with pytest.raises(AmbiguousKey, match="2 API keys"):
         find_key("aok_test_abc")
     # "%" and "_" are no wildcards, and what is no prefix never reaches the database.
     for unknown in ("", "%", "aok%", "aok-test", "aok_test_ABC", "\x00", "\udcff", "é", "a" * 33):

@@ -397,7 +397,7 @@ def test_without_a_project_it_says_so(db: None) -> None:
     client.force_login(User.objects.create_user("newcomer<script>"))
     page = client.get("/")
     assert page.status_code == 200
-    assert b"not yet a member" in page.content
+    assert b"not a member of any project" in page.content
     assert b"newcomer&lt;script&gt;" in page.content
     assert b"newcomer<script>" not in page.content
 

@@ -144,7 +144,7 @@ def test_an_address_that_is_none_keeps_nobody_else_from_it(address: str, project
 
     assert server.recipients == ["bob@people.test"]
     found.refresh_from_db()
-    assert (found.emailed_at, found.email_error) == (None, f"user {broken.pk} has no usable address")
+    assert (found.emailed_at, found.email_error) == (None, f"user {broken.pk} has no valid e-mail address")
     assert found.email_due_at is not None
 
 

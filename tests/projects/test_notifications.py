@@ -16,7 +16,7 @@ from django.utils import timezone
 from agentops.projects import notifications
 from agentops.projects.inbox_pages import PAGE_SIZE
 from agentops.projects.models import Notification, NotificationReceipt, Project, Role
-from agentops.projects.notifications import KEPT_FOR, LOOK, MAX_COUNT, MAX_TEXT, MAX_TITLE, notify
+from agentops.projects.notifications import LOOK, MAX_COUNT, MAX_TEXT, MAX_TITLE, RETENTION, notify
 from tests.support.accounts import make_person
 from tests.support.factories import make_project
 
@@ -154,7 +154,7 @@ def test_all_are_read_that_were_on_the_page(project: Project, ann: User) -> None
     assert client.post(f"{INBOX}/read", {"up_to": up_to[1]}).status_code == 303
     html = client.get(INBOX).content.decode()
 
-    assert "3 marked as read." in html
+    assert "Marked 3 as read." in html
     assert unread(html) == 1
     assert bell(html) == "Notifications: 1 unread"
 
@@ -204,9 +204,9 @@ def test_a_foreign_one_cannot_be_read_or_marked(project: Project, ann: User) -> 
 @pytest.mark.parametrize(
     ("role", "email", "said"),
     [
-        (Role.VIEWER, "a@b.test", "Operators and administrators of the project get them by e-mail too."),
-        (Role.OPERATOR, "a@b.test", "You get them by e-mail too"),
-        (Role.ADMIN, "", "your account has no address"),
+        (Role.VIEWER, "a@b.test", "Operators and admins of the project also receive notifications by e-mail."),
+        (Role.OPERATOR, "a@b.test", "You also receive notifications by e-mail"),
+        (Role.ADMIN, "", "Your account has no e-mail address"),
     ],
     ids=["viewer", "operator", "no address"],
 )
@@ -219,7 +219,7 @@ def test_the_page_says_who_gets_mail(role: Role, email: str, said: str, project:
 
 
 def test_the_page_says_where_there_is_no_mail(project: Project, ann: User) -> None:
-    assert "this site has no mail server" in signed_in(ann).get(INBOX).content.decode()
+    assert "no mail server is configured" in signed_in(ann).get(INBOX).content.decode()
 
 
 # --- What it costs ------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_the_count_ends_somewhere(project: Project, ann: User) -> None:
 def test_old_ones_go_with_what_was_noted_of_them(project: Project, ann: User) -> None:
     old, new = told(project, "old"), told(project, "new")
     notifications.mark_read(project.pk, ann.pk, [old.pk, new.pk])
-    Notification.objects.filter(pk=old.pk).update(created_at=timezone.now() - KEPT_FOR - timedelta(minutes=1))
+    Notification.objects.filter(pk=old.pk).update(created_at=timezone.now() - RETENTION - timedelta(minutes=1))
 
     assert notifications.forget_old() == 1
     assert notifications.forget_old() == 0

@@ -115,7 +115,7 @@ def test_from_python_a_refusal_is_a_command_error(words: list[str], code: int, p
 
 @pytest.mark.parametrize("span", ["90", "d", "-1d", "1y", "1.5d", "１d", "100000d", " 1d"])
 def test_it_refuses_what_is_no_span(span: str, project: Project) -> None:
-    with pytest.raises(CommandError, match="is no span of time"):
+    with pytest.raises(CommandError, match="is not a duration"):
         run("key", "create", "--project", "alpha", "--scopes", "read", f"--expires={span}")
 
 
@@ -218,10 +218,10 @@ def test_exit_codes_and_streams_of_a_process(process_env: dict[str, str]) -> Non
     assert (made[0], made[2]) == (0, "")
     assert authenticate(made[1].removesuffix("\n")).project == project
     assert refused == [
-        (5, "", "agentops: there is a project 'ours' already\n"),
-        (7, "", "agentops: 'Ours' is no slug: Lower-case letters, digits and dashes, at most 63.\n"),
-        (3, "", "agentops: no such project\n"),
-        (4, "", "agentops: 2 keys begin with 'aok_test_alike': give more of the prefix\n"),
+        (5, "", "agentops: a project 'ours' already exists: choose another slug\n"),
+        (7, "", "agentops: 'Ours' is not a valid slug: Use at most 63 lower-case letters, digits and dashes.\n"),
+        (3, "", "agentops: project not found\n"),
+        (4, "", "agentops: 2 API keys begin with 'aok_test_alike': enter a longer prefix\n"),
     ]
     assert usage[:2] == (2, "")
     assert "Traceback" not in usage[2]

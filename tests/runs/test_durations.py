@@ -90,7 +90,7 @@ def test_a_run_that_is_in_the_queue_again_was_not_queued_after_its_start(client:
 
     assert detail["created_at"] <= detail["queued_at"] <= detail["started_at"] < detail["requeued_at"]
     queued = page.partition("<dt>Queued</dt>")[2].partition("</div>")[0]
-    again = page.partition("<dt>In the queue since</dt>")[2].partition("</div>")[0]
+    again = page.partition("<dt>Requeued</dt>")[2].partition("</div>")[0]
     assert ("11:59:59" in queued, "12:01:20" in again) == (True, True)
 
 

@@ -312,32 +312,32 @@ sys.exit("django" in sys.modules or "runs" in sys.modules)"""
     [
         (
             {"trigger": "on_error", "action": "resume", "kind": "rate_limited", "attempt": 1, "attempts": 2},
-            "It ran into an error (rate limited): its policy resumes it (attempt 1 of 2)",
+            "An error occurred (rate limited): the policy resumes the run (attempt 1 of 2)",
         ),
         (
             {"trigger": "on_dead", "action": "resume", "attempt": 7, "reason": "in step 3"},
-            "Its worker was lost: its policy resumes it (attempt 7) (in step 3)",
+            "The worker was lost: the policy resumes the run (attempt 7) (in step 3)",
         ),
         (
             {"trigger": "on_idle", "action": "escalate", "attempts": 2, "exhausted": True},
-            "It answered and did not say that it is done: its policy hands it to people as its attempts are used up",
+            "The agent answered without reporting completion: the policy escalates the run (all attempts used)",
         ),
         (
             {"trigger": "on_idle", "action": "gate", "gate": "make check", "passed": True, "reason": "exit 0"},
-            "It answered and did not say that it is done: the gate make check passed, so that counts as done (exit 0)",
+            "The agent answered without reporting completion: the gate make check passed, the run is done (exit 0)",
         ),
         (
             {"trigger": "on_prompt", "action": "gate", "gate": "x", "passed": False, "reason": "Which?: exit 1"},
-            "It asks a question: the gate x did not pass, so people have to decide (Which?: exit 1)",
+            "The agent asked a question: the gate x did not pass, a decision is required (Which?: exit 1)",
         ),
-        ({"trigger": "on_prompt", "action": "fail"}, "It asks a question: its policy lets it fail"),
-        ({"trigger": "on_idle", "action": "done"}, "It answered and did not say that it is done: its policy takes that"
-         " as the end of its work"),
+        ({"trigger": "on_prompt", "action": "fail"}, "The agent asked a question: the policy fails the run"),
+        ({"trigger": "on_idle", "action": "done"}, "The agent answered without reporting completion: the policy"
+         " completes the run"),
         # As older records have it.
-        ({"trigger": "on_dead", "action": "Recover"}, "Its worker was lost: its policy resumes it"),
-        ({"trigger": "on_dead", "action": "recover"}, "Its worker was lost: its policy resumes it"),
-        ({"trigger": "on_fire", "action": "run"}, "Policy on_fire: its policy wants run"),
-        ({}, "Policy unnamed: its policy wants no action"),
+        ({"trigger": "on_dead", "action": "Recover"}, "The worker was lost: the policy resumes the run"),
+        ({"trigger": "on_dead", "action": "recover"}, "The worker was lost: the policy resumes the run"),
+        ({"trigger": "on_fire", "action": "run"}, "Policy on_fire: the policy's action is run"),
+        ({}, "Policy unnamed: the policy's action is none"),
     ],
     ids=range(11),
 )  # fmt: skip

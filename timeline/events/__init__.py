@@ -1,4 +1,4 @@
-"""The closed registry of event types and the door payloads pass through: validate, dump, describe."""
+"""The registry of event types, and functions to validate, serialize and describe payloads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 JSON: TypeAlias = JsonValue
 
-# Importing the families is what fills the registry; a type without a class must not survive the start.
+# Importing the families fills the registry. Fail at import if a type has no payload class.
 FAMILIES = (run, message, llm, retry, tool, hook, command, notice, work, child, flow)
 if REGISTRY.keys() != EVENT_TYPES:
     raise RuntimeError(f"event types without a payload class: {sorted(EVENT_TYPES - REGISTRY.keys())}")
@@ -43,7 +43,7 @@ _CODES = {"extra_forbidden": "unknown_field", "missing": "required"}
 
 
 class Custom(Payload):
-    """An `x.*` event: any object is a valid payload, with `message` if it has one."""
+    """The payload of a custom event: any object, optionally with `message`."""
 
     model_config = ConfigDict(extra="allow", alias_generator=None)
     __pydantic_extra__: dict[str, JsonValue]
@@ -54,7 +54,7 @@ class Custom(Payload):
 
 @dataclass(frozen=True, slots=True)
 class PayloadFault:
-    """One line of an `errors` list: where in the payload, which rule, in words."""
+    """An entry of an `errors` list: JSON pointer into the payload, error code and message."""
 
     pointer: str
     code: str
@@ -62,6 +62,8 @@ class PayloadFault:
 
 
 class UnknownEventType(ValueError):
+    """The event type is neither registered nor custom."""
+
     code = "unknown_event_type"
 
     def __init__(self, type_: str) -> None:
@@ -69,6 +71,8 @@ class UnknownEventType(ValueError):
 
 
 class InvalidPayload(ValueError):
+    """The payload does not match its event type."""
+
     code = "invalid_payload"
 
     def __init__(self, type_: str, problems: list[PayloadFault]) -> None:
@@ -78,24 +82,28 @@ class InvalidPayload(ValueError):
 
 
 def validate(type_: str, payload: Mapping[str, object]) -> dict[str, JSON]:
-    """The lean JSON form of a payload from outside: snake case, nothing that equals its default."""
+    """Validate the payload of a sender and return its JSON form: in snake case, without default values.
+
+    Raise UnknownEventType or InvalidPayload.
+    """
     return _lean(_parse(type_, payload), type_)
 
 
 def dump(payload: Payload) -> tuple[str, dict[str, JSON]]:
-    """Type and lean JSON form of a payload that was built, and so checked, in code."""
+    """Return the type and the JSON form of a payload object, without default values."""
     return payload.event_type, _lean(payload, payload.event_type)
 
 
 def describe(type_: str, payload: Mapping[str, object]) -> str:
-    """The sentence the wire carries: the sender's own, or one from the fields.
+    """Return the sender's message or, without one, a sentence made from the fields.
 
-    Never raises: a log must stay readable when a payload was stored under older rules."""
+    Never raises, so that payloads stored under older rules remain readable.
+    """
     try:
         known = _parse(type_, payload)
     except (UnknownEventType, InvalidPayload):
-        given = payload.get("message") if isinstance(payload, Mapping) else None
-        return given if isinstance(given, str) and given else type_
+        message = payload.get("message") if isinstance(payload, Mapping) else None
+        return message if isinstance(message, str) and message else type_
     if known.message:
         return known.message
     return f"{known.describe()} {type_}" if isinstance(known, Custom) else known.describe()
@@ -110,7 +118,7 @@ def _parse(type_: str, payload: Mapping[str, object]) -> Payload:
     if not isinstance(payload, Mapping):
         raise InvalidPayload(type_, [PayloadFault("", "object_expected", "a JSON object is expected")])
     try:
-        # The validator itself: model_validate adds checks of its own arguments on the hottest path we have.
+        # The validator itself: model_validate also checks its own arguments, which is measurable here.
         known: Payload = cls.__pydantic_validator__.validate_python(payload, strict=None)
     except ValidationError as error:
         raise InvalidPayload(type_, _problems(cls, payload, error)) from None
@@ -126,12 +134,12 @@ def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
 
 
 def _problems(cls: type[Payload], payload: Mapping[str, object], error: ValidationError) -> list[PayloadFault]:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return [_problem(cls, payload, item) for item in found[:MAX_PROBLEMS]]
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    return [_problem(cls, payload, item) for item in errors[:MAX_PROBLEMS]]
 
 
 def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetails) -> PayloadFault:
-    """pydantic's path also names the branch of a union it tried: only steps that the payload has are kept."""
+    """Convert a pydantic error. Its path also contains union branches: keep only steps that exist in the payload."""
     path: list[str] = []
     here: object = payload
     for step in item["loc"]:
@@ -140,7 +148,7 @@ def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetai
             here = here[step]  # type: ignore[index]
             path.append(str(step))
     if item["type"] == "missing":
-        # It is named by its alias there; the field's own name is what we document.
+        # pydantic reports the alias; use the documented field name.
         names = {field.alias: name for name, field in cls.model_fields.items()}
         path.append(names.get(str(item["loc"][-1])) or str(item["loc"][-1]))
     pointer = "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)

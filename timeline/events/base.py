@@ -1,4 +1,4 @@
-"""What every event payload has in common: strict fields, a sentence about itself, a place in the registry."""
+"""The base class of event payloads, shared field types, and the registry of event types."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pydantic.alias_generators import to_camel
 
 from timeline.events.vocabulary import EventType
 
-# Counts are summed up in columns, which end here. bool and "7" are no counts.
+# The range of a bigint column, in which counts are summed. Strict: True and "7" are not counts.
 _FITS = Field(ge=0, lt=2**63)
 Count = Annotated[int, _FITS]
-# Runners measure in fractions; the log keeps whole milliseconds.
+# External runners may send fractions; the log stores whole milliseconds.
 Millis = Annotated[int, _FITS] | Annotated[float, _FITS, AfterValidator(round)]
 Name = Annotated[str, Field(min_length=1)]
-# JSON has no time of its own, so strictness would refuse every sender.
+# Not strict: JSON has no time type, so times arrive as strings.
 Moment = Annotated[AwareDatetime, Field(strict=False)]
-# Decimal and number in, text out: money must not pass through a float on its way to a page.
+# Accepts decimals and numbers, stores text: money must not be converted to float.
 Money = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 
 
 class Payload(BaseModel):
-    """Camel case is understood (runners speak it), snake case is what is stored."""
+    """The payload of an event. Field names are accepted in camel case and snake case, and stored in snake case."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -38,7 +38,7 @@ class Payload(BaseModel):
     message: str = ""
 
     def describe(self) -> str:
-        """A short English sentence from the fields, for readers of an event that brought no message."""
+        """Return a short sentence about the event, used if it has no `message`."""
         raise NotImplementedError
 
 
@@ -48,7 +48,7 @@ REGISTRY: dict[str, type[Payload]] = {}
 
 
 def register(event_type: EventType) -> Callable[[type[P]], type[P]]:
-    """Give a payload class its place in the registry; two classes for one type are a programming error."""
+    """Register a payload class for an event type. Raise ValueError if the type has one."""
 
     def place(cls: type[P]) -> type[P]:
         if event_type in REGISTRY:
@@ -61,23 +61,25 @@ def register(event_type: EventType) -> Callable[[type[P]], type[P]]:
 
 
 def sentence(head: str, *facts: str | None) -> str:
-    """Join what is known: `sentence("Paused", "by ada", None)` is "Paused by ada"."""
+    """Join the facts that are set: `sentence("Paused", "by ada", None)` is "Paused by ada"."""
     return " ".join([head, *(fact for fact in facts if fact)])
 
 
 def because(reason: str | None) -> str | None:
-    """A reason as a tail for `sentence`."""
+    """Return a reason in parentheses, for `sentence`."""
     return f"({reason})" if reason else None
 
 
-def by(who: str | None) -> str | None:
-    return f"by {who}" if who else None
+def by(actor: str | None) -> str | None:
+    """Return "by <actor>", for `sentence`."""
+    return f"by {actor}" if actor else None
 
 
 def number(count: int | None, noun: str) -> str | None:
-    """`number(1, "step")` is "1 step"; None stays None."""
+    """Return a count with its noun: `number(1, "step")` is "1 step". None for None."""
     return None if count is None else f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def seconds(ms: int | float | None) -> str | None:
+    """Return a duration: `seconds(1500)` is "in 1.5 s". None for None."""
     return None if ms is None else f"in {ms / 1000:.1f} s"

@@ -1,4 +1,4 @@
-"""Payloads of work given to others: handoffs and child runs."""
+"""Payloads of handoffs and child runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.HANDOFF)
 class Handoff(Payload):
-    """An agent handed its work to another one."""
+    """An agent handed its work to another agent."""
 
     from_agent: str | None = None
     to_agent: str | None = None
@@ -27,7 +27,7 @@ class Handoff(Payload):
 
 
 class _ChildRun(Payload):
-    """`index` is the place among the children asked for together: results come back in that order."""
+    """`index` is the position among child runs that were requested together; results are returned in this order."""
 
     run_id: str | None = None
     agent: str | None = None

@@ -1,4 +1,4 @@
-"""Payloads of what was asked of a run: a command that came in, a policy that acted."""
+"""Payloads of received commands and applied policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.COMMAND_RECEIVED)
 class CommandReceived(Payload):
-    """A command reached the run's inbox. `payload` is recorded as it came, also if it was invalid."""
+    """A command was added to the run's inbox. `payload` is recorded unchanged, even if it is invalid."""
 
     key: str | None = None
     type: Name
@@ -22,38 +22,38 @@ class CommandReceived(Payload):
 
 
 _OCCASIONS = {
-    "on_idle": "It answered and did not say that it is done",
-    "on_dead": "Its worker was lost",
-    "on_error": "It ran into an error",
-    "on_prompt": "It asks a question",
+    "on_idle": "The agent answered without reporting completion",
+    "on_dead": "The worker was lost",
+    "on_error": "An error occurred",
+    "on_prompt": "The agent asked a question",
 }
 _ACTS = {
-    "nudge": "its policy nudges it",
-    "done": "its policy takes that as the end of its work",
-    "fail": "its policy lets it fail",
-    "resume": "its policy resumes it",
-    "escalate": "its policy hands it to people",
-    "gate": "its policy asks a gate",
+    "nudge": "the policy asks it to continue",
+    "done": "the policy completes the run",
+    "fail": "the policy fails the run",
+    "resume": "the policy resumes the run",
+    "escalate": "the policy escalates the run",
+    "gate": "the policy runs a gate",
 }
-#: Older records call it so.
+#: Names of actions in older logs.
 _ALIASES = {"recover": "resume"}
 
 
 @register(EventType.POLICY_APPLIED)
 class PolicyApplied(Payload):
-    """A policy acted. `attempt` counts up to `attempts`; without `attempts` there is no limit."""
+    """A policy was applied. `attempt` counts up to `attempts`; without `attempts` there is no limit."""
 
     trigger: str | None = None
     action: str | None = None
-    #: Of an error.
+    #: The kind of the error.
     kind: str | None = None
     attempt: Count | None = None
     attempts: Count | None = None
-    #: The attempts are used up, and it hands the run to people for that.
+    #: Whether the run was escalated because all attempts are used.
     exhausted: bool | None = None
     #: When the run is resumed.
     until: Moment | None = None
-    #: A gate's command or tool, its verdict, and the end of what it said.
+    #: The gate's command or tool, its verdict, and the end of its output.
     gate: str | None = None
     passed: bool | None = None
     output: str | None = None
@@ -67,14 +67,14 @@ class PolicyApplied(Payload):
 
     def _act(self) -> str:
         if self.passed is not None:
-            verdict = "passed, so that counts as done" if self.passed else "did not pass, so people have to decide"
-            return f"the gate {self.gate or 'of its policy'} {verdict}"
+            verdict = "passed, the run is done" if self.passed else "did not pass, a decision is required"
+            return f"the gate {self.gate or 'of the policy'} {verdict}"
         action = (self.action or "").lower()
-        return _ACTS.get(_ALIASES.get(action, action), f"its policy wants {self.action or 'no action'}")
+        return _ACTS.get(_ALIASES.get(action, action), f"the policy's action is {self.action or 'none'}")
 
     def _counted(self) -> str | None:
         if self.exhausted:
-            return "as its attempts are used up"
+            return "(all attempts used)"
         if self.attempt is None:
             return None
         return f"(attempt {self.attempt})" if self.attempts is None else f"(attempt {self.attempt} of {self.attempts})"

@@ -1,4 +1,4 @@
-"""Payloads of a flow: the graph as a whole, its nodes, its edges, its loops."""
+"""Payloads of flows: the flow, its nodes, edges and loops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FlowStarted(Payload):
 
 @register(EventType.FLOW_RESUMED)
 class FlowResumed(Payload):
-    """A flow resumed. `nodes` were running and are entered again."""
+    """A flow was resumed. `nodes` were running and are run again."""
 
     nodes: list[str] | None = None
     by: str | None = None
@@ -47,7 +47,7 @@ class FlowCompleted(Payload):
 
 
 class _Node(Payload):
-    """`item` is the index of a forEach, `iteration` the round of a loop."""
+    """`item` is the index in a forEach, `iteration` the iteration of a loop."""
 
     node: str | None = None
     kind: str | None = None
@@ -55,13 +55,14 @@ class _Node(Payload):
     iteration: Count | None = None
 
     def name(self) -> str:
-        place = f"Node {self.node or 'unnamed'}"
-        return place if self.item is None else f"{place}[{self.item}]"
+        """Return the name of the node for a sentence."""
+        name = f"Node {self.node or 'unnamed'}"
+        return name if self.item is None else f"{name}[{self.item}]"
 
 
 @register(EventType.NODE_STARTED)
 class NodeStarted(_Node):
-    """A node of a flow started, or was resumed."""
+    """A node of a flow started or was resumed."""
 
     run_id: str | None = None
     session_id: str | None = None
@@ -86,7 +87,7 @@ class NodeCompleted(_Node):
 
 @register(EventType.NODE_FAILED)
 class NodeFailed(_Node):
-    """A node of a flow failed. `continued`: its policy lets the flow go on without it."""
+    """A node of a flow failed. If `continued` is set, the flow continues without it."""
 
     run_id: str | None = None
     error_type: str | None = None
@@ -113,6 +114,7 @@ class _Edge(Payload):
     target: str | None = None
 
     def name(self) -> str:
+        """Return the name of the edge for a sentence."""
         if self.source and self.target:
             return f"Edge {self.source} to {self.target}"
         return f"Edge {self.edge or 'unnamed'}"
@@ -138,7 +140,7 @@ class EdgeSkipped(_Edge):
 
 @register(EventType.LOOP_ITERATED)
 class LoopIterated(Payload):
-    """A loop of a flow started another iteration."""
+    """A loop of a flow started an iteration."""
 
     edge: str | None = None
     node: str | None = None
@@ -148,5 +150,5 @@ class LoopIterated(Payload):
     def describe(self) -> str:
         bound = f"of {self.max_iterations}" if self.max_iterations is not None else None
         place = self.node or self.edge
-        rounds = None if self.iteration is None else str(self.iteration)
-        return sentence("Loop", place and f"at {place}", "went round", rounds and f"{rounds}", bound)
+        iteration = None if self.iteration is None else str(self.iteration)
+        return sentence("Loop", place and f"at {place}", "started iteration", iteration, bound)

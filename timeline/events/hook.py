@@ -1,4 +1,4 @@
-"""Payloads of verdicts: what a hook, a safety rule or a person said about a call."""
+"""Payloads of decisions of hooks, safety rules and approvers about tool calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.HOOK_DECIDED)
 class HookDecided(Payload):
-    """A hook allowed, denied or changed a call. `diff` is what it changed in the arguments."""
+    """A hook allowed, denied or changed a call. `diff` contains its changes to the arguments."""
 
     hook: str | None = None
     event: str | None = None
@@ -20,8 +20,7 @@ class HookDecided(Payload):
     diff: JsonValue = None
 
     def describe(self) -> str:
-        verdict = self.verdict or "a verdict"
-        return sentence(f"Hook {self.hook or 'unnamed'} said {verdict}", because(self.reason))
+        return sentence(f"Hook {self.hook or 'unnamed'}: {self.verdict or 'no verdict'}", because(self.reason))
 
 
 @register(EventType.SAFETY_BLOCK)
@@ -38,7 +37,7 @@ class SafetyBlock(Payload):
 
 
 class _Approval(Payload):
-    """`arguments` are the exact ones the approver sees, never the model's prose about them."""
+    """`arguments` are the exact arguments of the call, as displayed to the approver."""
 
     call_id: str | None = None
     tool_name: str | None = None
@@ -50,7 +49,7 @@ class _Approval(Payload):
 
 @register(EventType.APPROVAL_REQUESTED)
 class ApprovalRequested(_Approval):
-    """A call waits for an approval."""
+    """A call waits for approval."""
 
     def describe(self) -> str:
         return sentence("Approval requested", self.tool_name and f"for {self.tool_name}", because(self.reason))

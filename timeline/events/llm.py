@@ -1,4 +1,4 @@
-"""Payloads of a model turn: its start, its streamed text, its end."""
+"""Payloads of model calls: start, streamed text, end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.LLM_TURN_START)
 class LlmTurnStart(Payload):
-    """The model was asked. `attempt` counts retries from 0, `call` the model calls of the conversation."""
+    """A model call started. `attempt` counts retries from 0, `call` the model calls of the conversation."""
 
     attempt: Count | None = None
     model: str | None = None
@@ -31,7 +31,7 @@ class LlmTurnStart(Payload):
 
     def describe(self) -> str:
         retry = self.attempt and f"(attempt {self.attempt + 1})"
-        return sentence("Asked the model", self.model, retry or None)
+        return sentence("Model call", self.model and f"to {self.model}", "started", retry or None)
 
 
 class _Delta(Payload):
@@ -42,7 +42,7 @@ class _Delta(Payload):
 
 @register(EventType.LLM_TEXT_DELTA)
 class LlmTextDelta(_Delta):
-    """A piece of the model's text as it is streamed; the deltas of block `index`, joined, are the block."""
+    """A chunk of streamed text. The joined chunks with the same `index` are a block of the response."""
 
     def describe(self) -> str:
         return sentence("Model wrote", number(len(self.text), "character"))
@@ -50,15 +50,15 @@ class LlmTextDelta(_Delta):
 
 @register(EventType.LLM_THINKING_DELTA)
 class LlmThinkingDelta(_Delta):
-    """A piece of the model's thinking as it is streamed."""
+    """A chunk of streamed thinking."""
 
     def describe(self) -> str:
-        return sentence("Model thought", number(len(self.text), "character"))
+        return sentence("Model wrote", number(len(self.text), "character"), "of thinking")
 
 
 @register(EventType.LLM_TEXT)
 class LlmText(Payload):
-    """A block of text that was not streamed; `index` is its place in the answer."""
+    """A block of text that was not streamed. `index` is its position in the response."""
 
     text: str | None = None
     index: Count | None = None
@@ -70,17 +70,17 @@ class LlmText(Payload):
 
 @register(EventType.LLM_THINKING)
 class LlmThinking(Payload):
-    """A block of thinking that was not streamed; `index` is its place in the answer."""
+    """A block of thinking that was not streamed. `index` is its position in the response."""
 
     text: str | None = None
     index: Count | None = None
 
     def describe(self) -> str:
-        return sentence("Model thought", number(len(self.text or ""), "character"))
+        return sentence("Model wrote", number(len(self.text or ""), "character"), "of thinking")
 
 
 class ToolRequest(BaseModel):
-    """A tool call as an external runner reports it at the end of its turn."""
+    """A requested tool call, as reported by an external runner."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -91,9 +91,9 @@ class ToolRequest(BaseModel):
 
 @register(EventType.LLM_TURN_END)
 class LlmTurnEnd(Payload):
-    """The model's answer was stored, with its tokens and cost.
+    """A model call ended, and its response was stored with its tokens and cost.
 
-    `tool_calls` is a number if the engine executed the run, which has rows for them; external runners send the calls.
+    `tool_calls` is a number from the engine, and the list of calls from external runners.
     """
 
     attempt: Count | None = None
@@ -113,16 +113,16 @@ class LlmTurnEnd(Payload):
 
     def describe(self) -> str:
         calls = len(self.tool_calls) if isinstance(self.tool_calls, list) else self.tool_calls
-        asked = number(calls, "tool call") if calls else None
-        return sentence("Model answered", asked and f"with {asked}", seconds(self.duration_ms))
+        requested = number(calls, "tool call") if calls else None
+        return sentence("Model answered", requested and f"with {requested}", seconds(self.duration_ms))
 
 
 @register(EventType.LLM_TURN_ABANDONED)
 class LlmTurnAbandoned(Payload):
-    """A model call broke off; text that it streamed is no part of the conversation.
+    """A model call ended without a response. Its streamed text is not part of the conversation.
 
-    `usage` says what is known of the tokens that the provider bills for it: `partial` or `unknown`. It is absent if
-    the provider refused the call.
+    `usage` is `partial` or `unknown` if the provider bills tokens for the call. It is absent if the provider refused
+    the call.
     """
 
     attempt: Count | None = None
@@ -138,4 +138,4 @@ class LlmTurnAbandoned(Payload):
     duration_ms: Millis | None = None
 
     def describe(self) -> str:
-        return sentence("Model turn abandoned", because(self.reason))
+        return sentence("Model call abandoned", because(self.reason))

@@ -1,4 +1,4 @@
-"""Payload of a message that joined the conversation."""
+"""Payload of a message that was added to the conversation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SPEAKERS = {
 
 @register(EventType.MESSAGE_ADDED)
 class MessageAdded(Payload):
-    """A message joined the conversation.
+    """A message was added to the conversation.
 
-    The engine sends a preview of the message's row. External runners send the `content` that the row is made from.
+    The engine sends a `preview`; external runners send the full `content`.
     """
 
     role: Literal["system", "user", "assistant", "tool_result"]

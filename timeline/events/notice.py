@@ -1,4 +1,4 @@
-"""Payloads of notices: an error on the way, a budget running out, turns that left the context."""
+"""Payloads of notices: errors, budget warnings and a trimmed context."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.ERROR)
 class Error(Payload):
-    """An error. The run goes on, unless the next event says otherwise.
+    """An error. The run continues, unless the next event ends it.
 
-    `context` says where it happened: a word from the engine, any detail from external runners. `error` is for people,
-    `details` is what the vendor or its library said.
+    `context` is where it occurred: an identifier from the engine, any value from external runners. `error` is a
+    message for users, `details` the message of the provider or library.
     """
 
     error_type: str | None = None
@@ -24,12 +24,12 @@ class Error(Payload):
 
     def describe(self) -> str:
         known = [fact for fact in (self.error_type, self.error) if fact]
-        return ": ".join(known) or "An error without details"
+        return ": ".join(known) or "Error without details"
 
 
 @register(EventType.BUDGET_WARNING)
 class BudgetWarning(Payload):
-    """A budget is nearly used up. The numbers are texts: a budget counts steps, tokens, seconds or money."""
+    """A budget is nearly used up. `used` and `limit` are decimal strings in the unit of the budget."""
 
     budget: str | None = None
     used: Money | None = None
@@ -37,12 +37,12 @@ class BudgetWarning(Payload):
 
     def describe(self) -> str:
         used = f"{self.used} of {self.limit}" if self.used and self.limit else None
-        return sentence(f"Budget {self.budget or 'unnamed'} is running out", used and f"({used})")
+        return sentence(f"Budget {self.budget or 'unnamed'} is nearly used up", used and f"({used})")
 
 
 @register(EventType.CONTEXT_TRIMMED)
 class ContextTrimmed(Payload):
-    """The oldest turns left the request to fit the model's window; `tokens` estimates what remains."""
+    """The oldest turns were removed from the request to fit the context window. `tokens` estimates the rest."""
 
     turns: Count | None = None
     messages: Count | None = None
@@ -50,4 +50,4 @@ class ContextTrimmed(Payload):
 
     def describe(self) -> str:
         what = number(self.turns, "turn") or number(self.messages, "message") or "Old turns"
-        return sentence(what, "left the request to fit the model's window")
+        return sentence(what, "removed from the request to fit the context window")

@@ -1,4 +1,4 @@
-"""Payload of a retry that will come."""
+"""Payload of a scheduled retry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _SUBJECTS = {"llm": "the model call", "tool": "the tool call"}
 class RetryScheduled(Payload):
     """A failed call will be retried.
 
-    `error` is for people, `details` is what the vendor or its library said. There is no last attempt before `until`.
+    `error` is a message for users, `details` the message of the provider or library. Retries continue at least until
+    `until`.
     """
 
     what: Literal["llm", "tool"] | None = None

@@ -1,4 +1,4 @@
-"""Payloads of the life of a run: created, moved from status to status, recovered, ended."""
+"""Payloads of the lifecycle of a run: creation, status changes, recovery, end."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from timeline.events.base import (
 )
 from timeline.events.vocabulary import EventType
 
-#: What a policy resumes a run after, by the reason of the wait for it.
+#: What the policy resumes the run after, by the reason of the wait.
 _RESUMED_AFTER = {"on_error": "an error", "on_dead": "the loss of its worker"}
-#: The reason of a run that its worker's death has put under suspicion.
+#: The status reason of a run that is retried without other runs because its worker died.
 RETRY_ALONE, _RETRIED_ALONE = "retry_alone", "to be retried alone after a worker died"
+#: What the run waits for, by the reason of the wait; other reasons are displayed unchanged.
+_WAITS = {"children": "child runs", "unknown_tool": "the outcome of a tool call", "input": "an answer"}
 
 
 @register(EventType.RUN_CREATED)
 class RunCreated(Payload):
-    """A run was created. `changed` names what a fork's agent has otherwise, such as `model` or `instructions`."""
+    """A run was created. `changed` names the agent fields that a fork changes, such as `model` or `instructions`."""
 
     agent: str | None = None
     agent_version: Count | None = None
@@ -37,7 +39,6 @@ class RunCreated(Payload):
     resumed_from: str | None = None
     forked_from: str | None = None
     forked_at_step: Count | None = None
-    #: What a fork's agent has otherwise: "model", "instructions" and the like.
     changed: list[Name] | None = None
     by: str | None = None
 
@@ -47,7 +48,7 @@ class RunCreated(Payload):
             origin = f"to resume {self.resumed_from}"
         elif self.forked_from:
             step = None if self.forked_at_step is None else f"after step {self.forked_at_step}"
-            other = f"with other {' and '.join(self.changed)}".replace("_", " ") if self.changed else None
+            other = f"with changed {' and '.join(self.changed)}".replace("_", " ") if self.changed else None
             origin = sentence(f"as a fork of {self.forked_from}", step, other)
         elif self.parent_run_id:
             origin = f"as a child of {self.parent_run_id}"
@@ -56,7 +57,7 @@ class RunCreated(Payload):
 
 @register(EventType.RUN_STARTED)
 class RunStarted(Payload):
-    """A worker started the run. An external runner says what it started, which opens the run here."""
+    """The run started. From an external runner, the first event, which creates the run."""
 
     worker: str | None = None
     epoch: Count | None = None
@@ -72,7 +73,7 @@ class RunStarted(Payload):
 
 @register(EventType.RUN_PHASE)
 class RunPhase(Payload):
-    """The status changed without an event type of its own, such as back to `queued` at the end of a slice."""
+    """The status changed to one without its own event type, such as `queued` at the end of a slice."""
 
     status: Name
     reason: str | None = None
@@ -85,7 +86,7 @@ class RunPhase(Payload):
 
 @register(EventType.RUN_WAITING)
 class RunWaiting(Payload):
-    """The run waits and holds no worker. `question` and `choices` are what its agent asks a person."""
+    """The run waits and occupies no worker. `question` and `choices` are the agent's question to a person."""
 
     reason: Name
     until: Moment | None = None
@@ -101,12 +102,12 @@ class RunWaiting(Payload):
             return sentence(f"Waiting to be resumed after {_RESUMED_AFTER[self.reason]}", until)
         if self.reason == RETRY_ALONE:
             return sentence(f"Waiting {_RETRIED_ALONE}", until)
-        return sentence(f"Waiting for {self.reason}", until)
+        return sentence(f"Waiting for {_WAITS.get(self.reason, self.reason)}", until)
 
 
 @register(EventType.RUN_PAUSED)
 class RunPaused(Payload):
-    """The run paused: a person, a program or a policy decides whether to resume it."""
+    """The run paused. It continues when a person, a program or a policy resumes it."""
 
     reason: Name
     by: str | None = None
@@ -119,19 +120,19 @@ class RunPaused(Payload):
 
 @register(EventType.RUN_RESUMED)
 class RunResumed(Payload):
-    """The run was resumed: run `run_id` continues it. `reason` is what made a policy resume it."""
+    """The run was resumed: run `run_id` continues it. `reason` is why a policy resumed it."""
 
     run_id: Name
     by: str | None = None
     reason: str | None = None
 
     def describe(self) -> str:
-        return sentence(f"Went on as run {self.run_id}", self.by and f"(resumed by {self.by})")
+        return sentence(f"Continued by run {self.run_id}", self.by and f"(resumed by {self.by})")
 
 
 @register(EventType.RUN_RECOVERED)
 class RunRecovered(Payload):
-    """Another worker took over a run whose worker had stopped renewing its lease."""
+    """Another worker took over the run because its worker stopped renewing the lease."""
 
     cause: Name
     epoch: Count | None = None
@@ -144,7 +145,7 @@ class RunRecovered(Payload):
 
 @register(EventType.RUN_ROLLED_BACK)
 class RunRolledBack(Payload):
-    """Messages of a step that cannot be completed left the conversation; they stay in the log."""
+    """Messages of an incomplete step were removed from the conversation. They remain in the log."""
 
     reason: str | None = None
     positions: list[Count] | None = None
@@ -156,7 +157,7 @@ class RunRolledBack(Payload):
 
 @register(EventType.RUN_COMPLETED)
 class RunCompleted(Payload):
-    """The run ended well. External runners send the fields from `result` on: their runs have no other place."""
+    """The run completed. Only external runners send `result` and the fields after it."""
 
     summary: str | None = None
     steps: Count | None = None

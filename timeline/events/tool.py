@@ -1,4 +1,4 @@
-"""Payloads of a tool call: its start, its output while it works, its end."""
+"""Payloads of tool calls: start, output, end, and the resolution of an unknown outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timeline.events.vocabulary import EventType
 
 @register(EventType.TOOL_START)
 class ToolStart(Payload):
-    """A tool call started. `arguments` is a preview from the engine, and the whole arguments from external runners."""
+    """A tool call started. `arguments` is a preview from the engine, and complete from external runners."""
 
     call_id: Name
     tool_name: Name
@@ -24,7 +24,7 @@ class ToolStart(Payload):
 
 @register(EventType.TOOL_OUTPUT)
 class ToolOutput(Payload):
-    """Output of a tool that is still running. `late`: another worker had taken over the run, so it is no result."""
+    """Output of a running tool. If `late` is set, another worker has taken over the run and the output is discarded."""
 
     call_id: str | None = None
     stream: str | None = None
@@ -39,7 +39,7 @@ class ToolOutput(Payload):
 class ToolEnd(Payload):
     """A tool call ended.
 
-    The engine sends a preview of the call's row. External runners send the `output` that the row is made from.
+    The engine sends a `preview` of the output; external runners send the full `output`.
     """
 
     call_id: Name
@@ -57,12 +57,12 @@ class ToolEnd(Payload):
         return sentence(self.tool_name or "Tool", outcome, seconds(self.duration_ms))
 
 
-_DECLARED = {"done": "reported done", "failed": "reported failed", "retry": "to be run again"}
+_RESOLUTIONS = {"done": "marked as done", "failed": "marked as failed", "retry": "scheduled to run again"}
 
 
 @register(EventType.TOOL_OUTCOME_RESOLVED)
 class ToolOutcomeResolved(Payload):
-    """Somebody resolved a call whose outcome was unknown: `done`, `failed`, or `retry` to run it again."""
+    """A user or a program resolved the unknown outcome of a call: `done`, `failed`, or `retry` to run it again."""
 
     call_id: Name
     tool_name: str | None = None
@@ -71,6 +71,6 @@ class ToolOutcomeResolved(Payload):
     at: Moment | None = None
 
     def describe(self) -> str:
-        declared = _DECLARED.get(self.decision, self.decision)
-        seen = None if self.decision == "retry" else ", not observed"
-        return f"{sentence(self.tool_name or 'Tool call', declared, by(self.by))}{seen or ''}"
+        resolution = _RESOLUTIONS.get(self.decision, self.decision)
+        note = "" if self.decision == "retry" else ", not observed"
+        return f"{sentence(self.tool_name or 'Tool call', resolution, by(self.by))}{note}"

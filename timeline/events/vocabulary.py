@@ -1,4 +1,4 @@
-"""The closed list of words a log may speak: every event type, and the sets the rest of the code asks about."""
+"""All event types, and sets of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class EventType(StrEnum):
+    """The type of an event. Senders may also use custom types, see `is_custom`."""
+
     RUN_CREATED = "run.created"
     RUN_STARTED = "run.started"
     RUN_PHASE = "run.phase"
@@ -61,12 +63,12 @@ class EventType(StrEnum):
 
 EVENT_TYPES: frozenset[str] = frozenset(member.value for member in EventType)
 
-# After one of these a log takes only late events, and a live stream ends.
+# Types that end a log: afterwards only late events are accepted, and live streams end.
 TERMINAL_TYPES: frozenset[str] = frozenset(
     {EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED, EventType.RUN_RESUMED}
 )
 
-# Only this program may say these: a runner that could send them could forge its own history.
+# Types that external runners must not send, because they record decisions of this server.
 RESERVED_TYPES: frozenset[str] = frozenset(
     {
         EventType.RUN_RECOVERED,
@@ -83,5 +85,5 @@ _CUSTOM = re.compile(r"x(?:\.[a-z][a-z0-9_]*)+", re.ASCII)
 
 
 def is_custom(type_: str) -> bool:
-    """`x.` names are the senders' own: any object is a valid payload for them."""
+    """Return whether a type is custom: its name begins with `x.`, and its payload may be any object."""
     return len(type_) <= MAX_TYPE_LENGTH and _CUSTOM.fullmatch(type_) is not None

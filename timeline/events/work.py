@@ -1,4 +1,4 @@
-"""Payloads of the work an agent does on the world: files, commits, deployments."""
+"""Payloads of an agent's changes: files, commits, deployments."""
 
 from __future__ import annotations
 

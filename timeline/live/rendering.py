@@ -1,4 +1,4 @@
-"""What an event looks like on the wire: a rendering turns events into pieces, and pieces into SSE text."""
+"""Render events for a live stream: events to pieces, and pieces to SSE messages."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from timeline import events, log, outgoing
 from timeline.live.cursor import StreamCursor
 from timeline.models import Event
 
-#: SSE event name → data. An empty one shows nothing, and only moves the reader's cursor.
+#: SSE event name → data. An empty piece only moves the reader's cursor.
 Piece = Mapping[str, str]
-#: Enough for one frame: a connection of 5 kB/s takes it in time.
+#: Maximum size of a frame: a connection with 5 kB/s receives it before the timeout.
 FRAME_BYTES = 1 << 16
-#: In a merged batch the texts under this name are joined; of any other name the last one counts.
+#: In a merged batch, texts with this name are joined; for other names the last one is used.
 ROWS = "rows"
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """One way to show a log. Everyone who reads a log in the same rendering shares the same bytes."""
+    """A format of a log's stream. All readers of a log in the same format receive the same bytes."""
 
     name: str
-    #: Exactly one piece per event, in order. Runs on a database thread.
+    #: Returns exactly one piece per event, in order. Runs on a database thread.
     render: Callable[[UUID, Sequence[Event]], Sequence[Piece]]
-    #: Whether the pieces that travel together become one message per name.
+    #: Whether the pieces of a frame are merged into one message per name.
     merged: bool = False
-    #: A reader further behind than this is told to load anew instead of being sent everything.
+    #: A reader that is further behind is told to reload instead.
     max_behind: int | None = None
 
-    def items(self, log_id: UUID, found: Sequence[Event], incarnation: int = 0) -> list[Item]:
-        """The events as they are kept for sending; what can be encoded once for all readers is encoded here."""
-        made = []
-        for event, piece in zip(found, self.render(log_id, found), strict=True):
+    def items(self, log_id: UUID, batch: Sequence[Event], incarnation: int = 0) -> list[Item]:
+        """Return the events ready for sending, encoded once for all readers where possible."""
+        items = []
+        for event, piece in zip(batch, self.render(log_id, batch), strict=True):
             cursor = str(StreamCursor(event.seq, incarnation))
             frame = b"" if self.merged else _encoded(piece, cursor)
-            made.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))
-        return made
+            items.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))
+        return items
 
     def frame(self, items: Sequence[Item]) -> tuple[bytes, int]:
-        """What a reader is sent next of `items`, which follow its cursor, and how many of them that was.
+        """Return the next frame of `items`, which follow the reader's cursor, and the number of items in it.
 
-        Not everything at once: a slow reader is judged by whether it takes a frame in time, and one that was cut
-        off in the middle of a merged frame begins with the same frame again.
+        Frames are limited: a reader that does not receive a frame in time is disconnected, and then starts with the
+        same frame again.
         """
         size = count = 0
         while count < len(items) and size < FRAME_BYTES:
@@ -61,10 +61,10 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An event, ready to be sent."""
+    """An event that is ready for sending."""
 
     seq: int
-    #: Of a reader who has it: the `id` on the wire.
+    #: The cursor after this event: the `id` of the SSE message.
     cursor: str
     piece: Piece
     frame: bytes
@@ -72,6 +72,7 @@ class Item:
 
     @property
     def size(self) -> int:
+        """Return the approximate size in bytes."""
         return len(self.frame) + sum(map(len, self.piece.values()))
 
 
@@ -79,8 +80,10 @@ _TERMINAL = events.TERMINAL_TYPES
 
 
 def _encoded(piece: Piece, cursor: str) -> bytes:
-    """The id comes with the last message: a connection cut before it lets none of them be skipped. An empty piece is
-    only an id, which a browser remembers and no listener hears."""
+    """Encode a piece as SSE. Only its last message has the id, so that a lost connection skips none of them.
+
+    An empty piece is encoded as an id without data, which browsers store without firing an event.
+    """
     if not piece:
         return f"id: {cursor}\n\n".encode()
     last = len(piece) - 1
@@ -92,19 +95,19 @@ def _encoded(piece: Piece, cursor: str) -> bytes:
 
 
 def _joined(pieces: Sequence[Piece]) -> Piece:
-    """Rows come last, with the id: a page drops rows that it has by the id they bring."""
+    """Merge pieces. Rows come last, with the id by which a page skips rows that it already has."""
     merged = {name: data for piece in pieces for name, data in piece.items() if name != ROWS}
     rows = "".join([piece[ROWS] for piece in pieces if ROWS in piece])
     return merged | {ROWS: rows} if rows else merged
 
 
-def _as_json(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
-    return [{"message": _dumps(log.wire(event))} for event in outgoing.masked(found)]
+def _as_json(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
+    return [{"message": _dumps(log.wire(event))} for event in outgoing.masked(batch)]
 
 
 def _dumps(value: object) -> str:
     return json.dumps(value, cls=DjangoJSONEncoder, separators=(",", ":"), ensure_ascii=False)
 
 
-#: The events' wire form, one message each.
+#: The JSON form of the API, one message per event.
 JSON = Rendering("json", _as_json)

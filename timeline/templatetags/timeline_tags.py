@@ -1,4 +1,4 @@
-"""How the templates of a timeline write times and numbers; static/js/time.js goes on from there."""
+"""Template tags and filters for times and numbers. static/js/time.js updates the times in the browser."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ register = template.Library()
 
 @register.simple_tag
 def clock(at: datetime | None) -> str | SafeString:
-    """A moment by its time of day, in UTC until the page's script knows better."""
+    """Render a time of day, in UTC; the page's script converts it to the selected zone."""
     return _time(at, "%H:%M:%S")
 
 
 @register.simple_tag
 def day(at: datetime | None) -> str | SafeString:
-    """A moment with its day."""
+    """Render a date and time, in UTC; the page's script converts it to the selected zone."""
     return _time(at, "%Y-%m-%d %H:%M:%S")
 
 
@@ -39,14 +39,14 @@ def _time(at: datetime | None, shape: str) -> str | SafeString:
 
 @register.simple_tag
 def tick(since: datetime) -> SafeString:
-    """How long ago something began, counting up."""
+    """Render the time since `since`, counting up."""
     seconds = (timezone.now() - since).total_seconds()
     return format_html('<span class="tick" data-since="{}">{}</span>', since.isoformat(), shown.lasting(seconds))
 
 
 @register.simple_tag
 def countdown(until: datetime) -> SafeString:
-    """How long until something comes, counting down."""
+    """Render the time until `until`, counting down."""
     left = math.ceil((until - timezone.now()).total_seconds())
     text = f"in {shown.lasting(left)}" if left > 0 else "now"
     return format_html('<span class="tick" data-until="{}">{}</span>', until.isoformat(), text)
@@ -54,24 +54,26 @@ def countdown(until: datetime) -> SafeString:
 
 @register.filter
 def took(ms: Any) -> str:
-    """Milliseconds in words; nothing where nobody measured."""
+    """Format a duration in milliseconds; empty without one."""
     return shown.took(ms) if isinstance(ms, int | float) else ""
 
 
 @register.filter
 def lasting(seconds: Any) -> str:
+    """Format a duration in seconds; empty without one."""
     return shown.lasting(seconds) if isinstance(seconds, int | float) else ""
 
 
 @register.filter
 def thousands(number: Any) -> str:
+    """Format an integer with thousands separators; empty without one."""
     return f"{number:,}" if isinstance(number, int) else ""
 
 
 @register.filter
 def usage(end: Mapping[str, Any]) -> str:
-    """All the tokens of a model call, as the event of its end counts them."""
+    """Format all token counts of an `llm.turn.end` payload."""
     kinds = ("input", "output", "cache_read", "cache_write", "reasoning")
-    sent, said, read, written, thought = (thousands(end.get(f"{kind}_tokens")) for kind in kinds)
-    cache = f"{read} read from the cache, {written} written to it"
-    return f"{sent} tokens in, {said} out; {cache}, {thought} for reasoning"
+    sent, received, read, written, reasoning = (thousands(end.get(f"{kind}_tokens")) for kind in kinds)
+    cache = f"{read} read from the cache, {written} written to the cache"
+    return f"{sent} input tokens, {received} output tokens; {cache}; {reasoning} reasoning tokens"

@@ -1,4 +1,4 @@
-"""Projects, members, keys, notifications and the audit trail in the Django administration."""
+"""Django administration of projects, members, API keys, notifications, users and the audit log."""
 
 from agentops.projects.admin import audit_admin, key_admin, member_admin, notification_admin, project_admin, user_admin
 

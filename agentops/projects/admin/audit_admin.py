@@ -1,4 +1,4 @@
-"""The audit trail in the administration: looked at, never touched."""
+"""Administration of the audit log, read-only."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from django.http import HttpRequest
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import BoundedFilter, ProjectFilter
-from agentops.admin_base.lists import Anchored, Found
+from agentops.admin_base.lists import Anchored, SearchResult
 from agentops.admin_base.pages import RecordAdmin
 from agentops.projects.models import AuditEntry
 
 
 class AboutFilter(BoundedFilter):
-    """Of one object, as `runs.agentrun:<id>`; set by the links of objects' pages."""
+    """Filter by object, as `runs.agentrun:<id>`. Links of objects' pages set it."""
 
-    title = "about"
+    title = "object"
     parameter_name = "about"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        given = self.used_parameters.get("about")
-        if given is None:
+        selected = self.used_parameters.get("about")
+        if selected is None:
             return []
-        kind, _, key = given.partition(":")
-        if not kind or not key or len(given) > 200 or "\0" in given:
+        kind, _, key = selected.partition(":")
+        if not kind or not key or len(selected) > 200 or "\0" in selected:
             raise IncorrectLookupParameters
-        return [(given, cells.line(given))]
+        return [(selected, cells.line(selected))]
 
     def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         kind, _, key = value.partition(":")
@@ -38,21 +38,23 @@ class AboutFilter(BoundedFilter):
 
 @admin.register(AuditEntry)
 class AuditEntryAdmin(RecordAdmin):
+    """Audit entries."""
+
     names = ("audit entry", "audit entries")
     text_fields = ("action", "actor", "object_id")
     loaded = ("created_at", "actor", "action", "object_type", "object_id", "ip", "project_id", "project__slug")
     list_display = (
-        cells.moment("created_at", "when"),
+        cells.moment("created_at", "time"),
         cells.words("actor"),
         cells.words("action"),
-        cells.words("object_type", "about"),
-        cells.words("object_id", "its id"),
+        cells.words("object_type", "object type"),
+        cells.words("object_id", "object ID"),
         cells.link("project_id", "projects_project", "project", text="project__slug"),
-        cells.words("ip", "address"),
+        cells.words("ip", "IP address"),
     )
     list_filter = (ProjectFilter, AboutFilter)
-    search_help_text = "An entry's id, or a part of an action (run.stopped), of who did it, or of an object's id."
-    facts = ((None, (*list_display, cells.payload("before"), cells.payload("after"), cells.plain("id"))),)
+    search_help_text = "Search by entry ID or prefix, or by part of an action (run.stopped), actor or object ID."
+    facts = ((None, (*list_display, cells.payload("before"), cells.payload("after"), cells.plain("id", "ID"))),)
 
     def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         return super().for_list(rows.select_related("project"))
@@ -60,8 +62,8 @@ class AuditEntryAdmin(RecordAdmin):
     def name_of(self, obj: AuditEntry) -> str:
         return cells.line(f"{obj.action} by {obj.actor}")
 
-    def anchored(self, request: HttpRequest, found: Found, chosen: dict[str, str]) -> Anchored:
-        """A project's trail has an index by time; over all projects the ids have the same order."""
-        anchored = super().anchored(request, found, chosen)
-        by_time = "project" in chosen and not found.by_id
+    def anchored(self, request: HttpRequest, result: SearchResult, selected: dict[str, str]) -> Anchored:
+        """Order by time within a project, which has an index for it; otherwise by ID, which has the same order."""
+        anchored = super().anchored(request, result, selected)
+        by_time = "project" in selected and not result.by_id
         return Anchored(anchored.rows, ("created_at", "id") if by_time else ("id",))

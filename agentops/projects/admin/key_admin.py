@@ -1,4 +1,4 @@
-"""API keys in the administration: made (and shown once), looked at, revoked."""
+"""Administration of API keys: create (the key is displayed once), view and revoke."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from agentops.projects.models import ApiKey, Scope
 
 
 class KeyForm(ReauthenticatedForm):
+    """The form that creates an API key."""
+
     scopes = forms.MultipleChoiceField(
-        choices=Scope.choices, widget=forms.CheckboxSelectMultiple, help_text="Write does not include ingest."
+        choices=Scope.choices,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="Scopes are independent: write does not include ingest.",
     )
     expires_at = forms.DateTimeField(
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
-        help_text="In UTC; empty never expires.",
+        help_text="In UTC. Leave empty for a key that does not expire.",
     )
     fields_of: ClassVar[dict[str, str]] = {
         "invalid_name": "name",
@@ -47,22 +51,24 @@ class KeyForm(ReauthenticatedForm):
             field: Any = self.fields["project"]
             field.queryset = self.scope.where(Action.MANAGE)
 
-    def act(self, given: dict[str, Any]) -> ApiKey:
-        project = project_for(self.principal, given["project"].pk, Action.MANAGE)
-        made = keys.create_key(
+    def act(self, data: dict[str, Any]) -> ApiKey:
+        """Create the key. Its plain text is set on the row for the response, and is not stored."""
+        project = project_for(self.principal, data["project"].pk, Action.MANAGE)
+        new = keys.create_key(
             project,
-            name=given["name"],
-            scopes=given["scopes"],
-            expires_at=given["expires_at"],
+            name=data["name"],
+            scopes=data["scopes"],
+            expires_at=data["expires_at"],
             actor=self.principal,
         )
-        # Handed to the one answer that shows it, by the row's object: it is stored nowhere.
-        made.key.__dict__["plain"] = made.plain
-        return made.key
+        new.key.__dict__["plain"] = new.plain
+        return new.key
 
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ScopedAdmin):
+    """API keys."""
+
     names = ("API key", "API keys")
     form = KeyForm
     text_fields = ("prefix", "name")
@@ -74,15 +80,15 @@ class ApiKeyAdmin(ScopedAdmin):
         cells.words("prefix"),
         cells.words("name"),
         cells.link("project_id", "projects_project", "project", text="project__slug"),
-        cells.made("scopes", "scopes", lambda key: ", ".join(key.scopes)),
-        cells.made("state", "state", lambda key: key.state(timezone.now()).value),
+        cells.computed("scopes", "scopes", lambda key: ", ".join(key.scopes)),
+        cells.computed("state", "state", lambda key: key.state(timezone.now()).value),
         cells.moment("last_used_at", "last used"),
         cells.moment("expires_at", "expires"),
         cells.moment("created_at", "created"),
     )
     list_filter = (ProjectFilter, yes_filter("revoked", "revoked_at"))
-    search_help_text = "An id or its beginning, or a part of the key's prefix or name."
-    facts = ((None, (*list_display, cells.plain("id"), cells.moment("revoked_at", "revoked"))),)
+    search_help_text = "Search by ID or prefix of it, or by part of the key's prefix or name."
+    facts = ((None, (*list_display, cells.plain("id", "ID"), cells.moment("revoked_at", "revoked"))),)
     add_fields = ("project", "name", "scopes", "expires_at", "password")
     change_action = Action.MANAGE
     audited = True
@@ -92,36 +98,37 @@ class ApiKeyAdmin(ScopedAdmin):
         return super().for_list(rows.select_related("project"))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """A key is what it was made as; it can be revoked."""
+        """Return False: keys cannot be changed, only revoked."""
         return False
 
     def name_of(self, obj: ApiKey) -> str:
         return f"{cells.line(obj.prefix)} {cells.line(obj.name)}"
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
-        """Shown by this one answer, and by no other ever again."""
+        """Display the key. Only this response contains it."""
         context = {
             **self.admin_site.each_context(request),
-            "title": "The new key",
+            "title": "API key created",
             "opts": self.opts,
             "key": obj,
             "plain": obj.plain,
-            "shown_name": self.name_of(obj),
+            "display_name": self.name_of(obj),
         }
-        return TemplateResponse(request, "admin/projects/apikey/made.html", context)
+        return TemplateResponse(request, "admin/projects/apikey/created.html", context)
 
-    @admin.action(description="Revoke")
+    @admin.action(description="Revoke selected API keys")
     def revoke(self, request: HttpRequest, rows: QuerySet[ApiKey]) -> None:
+        """Revoke the selected keys."""
         principal = scope_of(request).principal
-        done = 0
+        count = 0
         for key in rows.select_related("project"):
             try:
                 project_for(principal, key.project_id, Action.MANAGE)
                 if key.revoked_at is not None:
-                    messages.warning(request, f"Skipped {key.prefix}: it is revoked already.")
+                    messages.warning(request, f"Skipped {key.prefix}: already revoked.")
                     continue
                 keys.revoke(key, actor=principal)
-                done += 1
+                count += 1
             except AccessError as refusal:
                 messages.warning(request, f"Skipped {key.prefix}: {refusal}.")
-        messages.success(request, f"Revoked: {done}.")
+        messages.success(request, f"API keys revoked: {count}.")

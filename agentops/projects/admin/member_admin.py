@@ -1,4 +1,4 @@
-"""Members of projects in the administration: the rules are those of agentops.projects.memberships."""
+"""Administration of project members, with the checks of agentops.projects.memberships."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from agentops.projects.models import Membership, Project, Role
 
 
 class MemberForm(ActingForm):
-    #: Typed, not chosen: whoever manages one project need not see the names of everyone.
-    user_name = forms.CharField(max_length=150)
+    """The form that adds a member or changes a role."""
+
+    #: A text field without choices: project admins must not see the names of all users.
+    user_name = forms.CharField(label="Username", max_length=150)
     fields_of: ClassVar[dict[str, str]] = {
         "already_member": "user_name",
         "member_not_found": "user_name",
@@ -43,19 +45,22 @@ class MemberForm(ActingForm):
             field: Any = self.fields["project"]
             field.queryset = self.scope.where(Action.MANAGE)
 
-    def act(self, given: dict[str, Any]) -> Membership:
+    def act(self, data: dict[str, Any]) -> Membership:
+        """Add the member or change the role."""
         if not self.instance._state.adding:
             project = project_for(self.principal, self.instance.project_id, Action.MANAGE)
-            return memberships.change_role(project, self.instance.user, given["role"], actor=self.principal)
-        project = project_for(self.principal, given["project"].pk, Action.MANAGE)
-        user = get_user_model().objects.filter(username=given["user_name"]).first()
+            return memberships.change_role(project, self.instance.user, data["role"], actor=self.principal)
+        project = project_for(self.principal, data["project"].pk, Action.MANAGE)
+        user = get_user_model().objects.filter(username=data["user_name"]).first()
         if user is None:
-            raise MemberNotFound("nobody has this user name")
-        return memberships.add_member(project, user, given["role"], actor=self.principal)
+            raise MemberNotFound(f"there is no user {data['user_name']!r}")
+        return memberships.add_member(project, user, data["role"], actor=self.principal)
 
 
 @admin.register(Membership)
 class MembershipAdmin(ScopedAdmin):
+    """Project members."""
+
     form = MemberForm
     id_fields = ()
     text_fields = ("user__username",)
@@ -67,7 +72,7 @@ class MembershipAdmin(ScopedAdmin):
         cells.moment("created_at", "since"),
     )
     list_filter = (ProjectFilter, choice_filter("role", Role.values))
-    search_help_text = "A part of the user name."
+    search_help_text = "Search by part of the username."
     facts = ((None, list_display),)
     add_fields = ("project", "user_name", "role")
     edit_fields = ("role",)
@@ -85,13 +90,15 @@ class MembershipAdmin(ScopedAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        """Remove the member; a refusal becomes an error message."""
         try:
             return super().delete_view(request, object_id, extra_context)
         except Conflict as refusal:
             messages.error(request, f"Not removed: {refusal}.")
-            return HttpResponseRedirect(self.address({}))
+            return HttpResponseRedirect(self.list_url({}))
 
     def delete_model(self, request: HttpRequest, obj: Membership) -> None:
+        """Remove the member. Raise Conflict for the last admin."""
         principal = scope_of(request).principal
         project: Project = project_for(principal, obj.project_id, Action.MANAGE)
         memberships.remove_member(project, obj.user, actor=principal)

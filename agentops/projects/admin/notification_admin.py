@@ -1,4 +1,4 @@
-"""Notifications in the administration: what was told, and whom it reached; looked at, never touched."""
+"""Administration of notifications and their receipts, read-only."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from agentops.projects.models import Notification, NotificationReceipt
 
 @admin.register(Notification)
 class NotificationAdmin(RecordAdmin):
+    """Notifications."""
+
     text_fields = ("title", "email_error")
     loaded = (
         *("title", "kind", "run_id", "created_at", "emailed_at", "email_due_at", "email_attempts", "email_error"),
@@ -25,20 +27,27 @@ class NotificationAdmin(RecordAdmin):
     list_display = (
         cells.words("title"),
         cells.plain("kind"),
-        cells.moment("created_at", "told"),
+        cells.moment("created_at", "created"),
         cells.link("project_id", "projects_project", "project", text="project__slug"),
-        cells.moment("emailed_at", "mailed"),
-        cells.words("email_error", "why it was not mailed"),
+        cells.moment("emailed_at", "e-mailed"),
+        cells.words("email_error", "e-mail error"),
     )
     list_filter = (
         ProjectFilter,
         choice_filter("kind", Notification.Kind.values),
-        yes_filter("mailed", "emailed_at"),
+        yes_filter("mailed", "emailed_at", title="e-mailed"),
     )
-    search_help_text = "An id or its beginning, or a part of the title or of a mail server's refusal."
+    search_help_text = "Search by ID or prefix of it, or by part of the title or the e-mail error."
     facts = (
-        (None, (*list_display[:4], cells.payload("text"), cells.words("run_id", "run"), cells.plain("id"))),
-        ("E-mail", (*list_display[4:], cells.plain("email_attempts", "attempts"), cells.moment("email_due_at", "due"))),
+        (None, (*list_display[:4], cells.payload("text"), cells.words("run_id", "run"), cells.plain("id", "ID"))),
+        (
+            "E-mail",
+            (
+                *list_display[4:],
+                cells.plain("email_attempts", "attempts"),
+                cells.moment("email_due_at", "next attempt"),
+            ),
+        ),
     )
 
     def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
@@ -54,16 +63,18 @@ class NotificationAdmin(RecordAdmin):
 
 @admin.register(NotificationReceipt)
 class NotificationReceiptAdmin(RecordAdmin):
+    """Receipts: who has read or been e-mailed a notification."""
+
     id_fields = ("notification_id",)
     loaded = ("project_id", "notification__title", "user__username", "read_at", "emailed_at")
     list_display = (
-        cells.link("user_id", "auth_user", "person", text="user__username"),
+        cells.link("user_id", "auth_user", "user", text="user__username"),
         cells.link("notification_id", "projects_notification", "notification", text="notification__title"),
         cells.moment("read_at", "read"),
-        cells.moment("emailed_at", "mailed"),
+        cells.moment("emailed_at", "e-mailed"),
     )
     list_filter = (ProjectFilter, id_filter("notification", field="notification"))
-    search_help_text = "A notification's id or its beginning."
+    search_help_text = "Search by notification ID or prefix of it."
     facts = ((None, list_display),)
 
     def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:

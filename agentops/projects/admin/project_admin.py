@@ -1,4 +1,4 @@
-"""Projects in the administration: superusers make them, their admins change them, nobody deletes them here."""
+"""Administration of projects: superusers create them, project admins change them. They cannot be deleted here."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from agentops.projects.models import ApiKey, IdempotencyKey, Incarnation, Member
 
 
 class ProjectForm(ActingForm):
+    """The form that creates or changes a project."""
+
     fields_of: ClassVar[dict[str, str]] = {
         "slug_taken": "slug",
         "invalid_slug": "slug",
@@ -33,22 +35,25 @@ class ProjectForm(ActingForm):
         model = Project
         fields = ("slug", "name", "retention_days")
         help_texts = {
-            "slug": "Stands in addresses and is never changed: lower-case letters, digits and dashes.",
-            "retention_days": "Days that a finished run is kept; empty keeps it for ever.",
+            "slug": "Used in URLs, cannot be changed. Lower-case letters, digits and dashes (max. 63).",
+            "retention_days": "Number of days after which ended runs are deleted. Leave empty to keep them forever.",
         }
 
-    def act(self, given: dict[str, Any]) -> Project:
+    def act(self, data: dict[str, Any]) -> Project:
+        """Create or change the project. Raise RoleRequired unless a superuser creates it."""
         if not self.instance._state.adding:
             project = project_for(self.principal, self.instance.pk, Action.MANAGE)
-            days = given["retention_days"]
-            return memberships.change_project(project, name=given["name"], retention_days=days, actor=self.principal)
+            days = data["retention_days"]
+            return memberships.change_project(project, name=data["name"], retention_days=days, actor=self.principal)
         if not self.scope.sees_all:
-            raise RoleRequired("only a superuser may make a project")
-        return memberships.create_project(given["slug"], given["name"], actor=self.principal)
+            raise RoleRequired("only a superuser may create a project")
+        return memberships.create_project(data["slug"], data["name"], actor=self.principal)
 
 
 @admin.register(Project)
 class ProjectAdmin(ScopedAdmin):
+    """Projects."""
+
     project_path = "pk"
     loaded = ("slug", "name", "retention_days", "created_at")
     text_fields = ("slug", "name")
@@ -56,14 +61,19 @@ class ProjectAdmin(ScopedAdmin):
     list_display = (
         cells.words("slug"),
         cells.words("name"),
-        cells.plain("retention_days", "days kept"),
+        cells.plain("retention_days", "retention (days)"),
         cells.moment("created_at", "created"),
     )
-    search_help_text = "An id or its beginning, or words of the slug or the name."
+    search_help_text = "Search by ID or prefix of it, or by part of the slug or the name."
     facts = (
         (
             "Facts",
-            (cells.plain("id"), cells.words("slug"), cells.words("name"), cells.plain("retention_days", "days kept")),
+            (
+                cells.plain("id", "ID"),
+                cells.words("slug"),
+                cells.words("name"),
+                cells.plain("retention_days", "retention (days)"),
+            ),
         ),
         ("More", (cells.payload("settings"), cells.moment("created_at", "created"))),
     )
@@ -87,15 +97,15 @@ class ProjectAdmin(ScopedAdmin):
         ]
 
     def history(self, request: HttpRequest, obj: Project) -> Iterator[Table | None]:
-        chosen = {"project": obj.pk}
+        filters = {"project": obj.pk}
         for model in (Membership, ApiKey):
             rows: Any = model._default_manager.filter(project=obj).order_by("-pk")
-            yield self.table(request, model, rows, chosen, without="project_id")
+            yield self.table(request, model, rows, filters, without="project_id")
 
 
 @admin.register(IdempotencyKey)
 class IdempotencyKeyAdmin(RecordAdmin):
-    """Never with the answer itself: that of a request for an API key is the key."""
+    """Stored responses of requests with an Idempotency-Key. The bodies are not displayed: they may contain API keys."""
 
     loaded = ("project_id", "caller", "key", "status", "created_at")
     text_fields = ("key", "caller")
@@ -110,23 +120,25 @@ class IdempotencyKeyAdmin(RecordAdmin):
         ProjectFilter,
         choice_filter("status", ("200", "201", "202", "204", "400", "404", "409", "422")),
     )
-    search_help_text = "An id or its beginning, or a part of the key or of who sent it."
-    facts = ((None, (*list_display, cells.made("size", "size", lambda row: f"{len(row.body):,} characters"))),)
+    search_help_text = "Search by ID or prefix of it, or by part of the key or the caller."
+    facts = (
+        (None, (*list_display, cells.computed("size", "response size", lambda row: f"{len(row.body):,} characters"))),
+    )
 
 
 @admin.register(Incarnation)
 class IncarnationAdmin(RecordAdmin):
-    """Of the whole installation, so for superusers."""
+    """Restores of the database. For superusers only."""
 
     key = ("number",)
     id_fields = ()
     text_fields = ("made_by",)
-    search_help_text = "A part of who made it."
+    search_help_text = "Search by part of who restored the database."
     list_display = (
         cells.plain("number"),
-        cells.words("made_by", "by"),
-        cells.moment("begun_at", "begun"),
-        cells.moment("finished_at", "all runs fenced"),
+        cells.words("made_by", "restored by"),
+        cells.moment("begun_at", "started"),
+        cells.moment("finished_at", "finished"),
     )
     facts = ((None, list_display),)
 

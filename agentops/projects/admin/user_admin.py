@@ -1,4 +1,4 @@
-"""People and groups: Django's own pages, with every change in our audit trail, and an end for sessions."""
+"""Administration of users and groups: Django's pages with audit entries, and an action that ends sessions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ else:
 
 
 class SuperusersOnly:
-    """Whoever may change people or groups may make themselves anything: Django's right alone is not enough."""
+    """Require a superuser for changes: whoever may change users or groups could make themselves a superuser."""
 
-    #: What the trail calls a row that was made, changed, deleted.
+    #: The audit actions of creating, changing and deleting.
     names: tuple[AuditAction, AuditAction, AuditAction]
     list_per_page = PAGE_SIZE
     show_facets = admin.ShowFacets.NEVER
@@ -54,38 +54,43 @@ class SuperusersOnly:
         return super().log_deletions(request, queryset)  # type: ignore[misc]
 
     def _record(self, request: HttpRequest, action: AuditAction, obj: Any, message: Any) -> None:
-        """With the names of the fields, never with what stands in them."""
+        """Write an audit entry with the names of the changed fields, without their values."""
         after = {"name": str(obj)[:200], "fields": _fields_of(message)}
         record(scope_of(request).principal, action, project=None, obj=obj, after=after)
 
 
 class PersonAdmin(SuperusersOnly, _UserAdmin):
+    """Users."""
+
     names = (AuditAction.USER_CREATED, AuditAction.USER_CHANGED, AuditAction.USER_DELETED)
     list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "last_login")
     list_filter = ("is_active", "is_staff", "is_superuser")
     actions = ("end_sessions",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """Whoever is no superuser sees the people of their own projects."""
+        """Return all users for superusers, and the members of their own projects for others."""
         people, scope = super().get_queryset(request), scope_of(request)
         if scope.sees_all:
             return people
-        mine = projects_for(scope.principal).values("pk")
-        return people.filter(pk__in=User.objects.filter(memberships__project__in=mine).values("pk"))
+        visible = projects_for(scope.principal).values("pk")
+        return people.filter(pk__in=User.objects.filter(memberships__project__in=visible).values("pk"))
 
     def get_actions(self, request: HttpRequest) -> Any:
-        found = super().get_actions(request)
-        return {name: action for name, action in found.items() if name == "end_sessions"}
+        actions = super().get_actions(request)
+        return {name: action for name, action in actions.items() if name == "end_sessions"}
 
-    @admin.action(description="End their sessions", permissions=["change"])
+    @admin.action(description="End sessions of selected users", permissions=["change"])
     def end_sessions(self, request: HttpRequest, rows: QuerySet[User]) -> None:
+        """End all sessions of the selected users."""
         principal = scope_of(request).principal
         people = list(rows.order_by("pk")[:PAGE_SIZE])
         ended = sum(end_sessions(person, actor=principal) for person in people)
-        messages.success(request, f"Sessions ended: {ended}, of {len(people)} people.")
+        messages.success(request, f"Sessions ended: {ended}, of {len(people)} users.")
 
 
-class OurGroupAdmin(SuperusersOnly, GroupAdmin):
+class AuditedGroupAdmin(SuperusersOnly, GroupAdmin):
+    """Groups."""
+
     names = (AuditAction.GROUP_CREATED, AuditAction.GROUP_CHANGED, AuditAction.GROUP_DELETED)
 
     def get_actions(self, request: HttpRequest) -> Any:
@@ -100,4 +105,4 @@ def _fields_of(message: Any) -> list[str]:
 admin.site.unregister(User)
 admin.site.register(User, PersonAdmin)
 admin.site.unregister(Group)
-admin.site.register(Group, OurGroupAdmin)
+admin.site.register(Group, AuditedGroupAdmin)

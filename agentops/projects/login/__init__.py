@@ -1,1 +1,1 @@
-"""Signing in: the form, its throttle, known browsers and sessions."""
+"""Login: form, throttling, known browsers and sessions."""

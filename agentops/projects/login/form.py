@@ -1,4 +1,4 @@
-"""The login form: Django's, with a limit on failures that tells nobody anything."""
+"""The login form: Django's form with a limit on failed attempts."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from agentops.projects.login.known_browsers import known_browser
 from agentops.projects.login.throttle import Slowdown, Throttle
 from agentops.projects.requests import address_of
 
-#: Longer ones are refused before anything is computed from them.
+#: Longer passwords are rejected before they are hashed.
 MAX_PASSWORD = 1024
-#: By user name and address, or user name and known browser.
+#: Per username and network, or per username and known browser.
 FAILURES = Throttle("login", limit=5, seconds=15 * 60)
-#: By user name over all addresses: guesses from many of them come down to one in five minutes. Browsers in which the
-#: user has signed in before are not counted here, so that guessing locks nobody out of their own account.
+#: Per username over all addresses: slows distributed guessing down to one attempt in 5 minutes. Known browsers of the
+#: user are not affected, so that attackers cannot lock users out.
 ACCOUNT_FAILURES = Slowdown("login-account", free=20, seconds=24 * 3600, longest_pause=5 * 60)
-#: One text for a wrong password, an unknown name, a person switched off and too many tries.
-REFUSED = "Wrong user name or password, or too many tries: after five failures wait 15 minutes."
+#: The same message for a wrong password, an unknown username, an inactive user and too many attempts.
+REFUSED = "Wrong username or password, or too many attempts. After 5 failed attempts, wait 15 minutes."
 
 
 class LoginForm(AuthenticationForm):
+    """The login form."""
+
     error_messages = {"invalid_login": REFUSED, "inactive": REFUSED}
     password = forms.CharField(
         max_length=MAX_PASSWORD,
@@ -35,13 +37,14 @@ class LoginForm(AuthenticationForm):
     )
 
     def clean(self) -> dict[str, Any]:
+        """Authenticate the user. Raise ValidationError for wrong credentials and after too many attempts."""
         name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if name is None or not password:
             return self.cleaned_data
         assert self.request is not None
         tries = _Tries(self.request, name.casefold())
         if tries.are_spent():
-            # As slow as a try that counts: the right password must not answer otherwise than a wrong one.
+            # Hash as well, so that the response time is the same as for a counted attempt.
             get_user_model()().set_password(password)
             raise self.get_invalid_login_error()
         try:
@@ -54,7 +57,7 @@ class LoginForm(AuthenticationForm):
 
 
 class _Tries:
-    """The tries that one request counts among."""
+    """The counters of failed attempts that apply to a request."""
 
     def __init__(self, request: HttpRequest, name: str) -> None:
         self._name = name
@@ -62,7 +65,7 @@ class _Tries:
         self._browser = known_browser(request, name)
 
     def are_spent(self) -> bool:
-        """Count this try; return whether it is one too many."""
+        """Count this attempt and return whether it exceeds a limit."""
         if FAILURES.spent(self._name, self._origin):
             return True
         if self._browser is None:
@@ -78,7 +81,9 @@ class _Tries:
 
 
 def _note_failure(name: str, address: str) -> None:
-    """Written for unknown names too, so that both take the same time; but what was typed may be a password."""
+    """Write an audit entry, also for unknown usernames, to take the same time. Those are not stored: they may be
+    passwords.
+    """
     account = get_user_model().objects.filter(username=name).first()
     actor = f"user:{name}" if account else "anonymous"
     record(actor, AuditAction.LOGIN_FAILED, project=None, obj=account, ip=address)

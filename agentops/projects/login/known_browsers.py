@@ -1,6 +1,6 @@
-"""Browsers in which a user has signed in before, known by a signed cookie.
+"""Browsers in which a user has logged in before, recognized by a signed cookie.
 
-A cookie proves nothing but that: it signs nobody in, and tries in a known browser are counted.
+The cookie does not authenticate; login attempts from known browsers are counted separately.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ KNOWN_FOR_S = 180 * 24 * 3600
 
 
 def cookie_name() -> str:
+    """Return the name of the cookie."""
     return "__Host-browser" if settings.AGENTOPS_HTTPS else "browser"
 
 
 def known_browser(request: HttpRequest, name: str) -> str | None:
-    """Return the id of the browser if the user of this name (case-folded) has signed in with it."""
+    """Return the ID of the browser if the user with this case-folded name has logged in with it, otherwise None."""
     try:
         known = signing.loads(request.COOKIES.get(cookie_name(), ""), salt=SALT, max_age=KNOWN_FOR_S)
     except signing.BadSignature:
@@ -29,7 +30,7 @@ def known_browser(request: HttpRequest, name: str) -> str | None:
 
 
 def remember_browser(response: HttpResponse, name: str) -> None:
-    """Set the cookie, after the user has signed in. Each sign-in makes a new id."""
+    """Set the cookie after a login, with a new ID."""
     value = signing.dumps({"name": name, "id": secrets.token_urlsafe(16)}, salt=SALT)
     response.set_cookie(
         cookie_name(), value, max_age=KNOWN_FOR_S, secure=settings.AGENTOPS_HTTPS, httponly=True, samesite="Lax"

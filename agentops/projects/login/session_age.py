@@ -1,4 +1,4 @@
-"""The middleware that ends sessions when their time is over."""
+"""The middleware that ends expired sessions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agentops.projects.login import sessions
 
 
 class SessionAge:
-    """Ends sessions that are over; notes those that are used. A stream that is open is no use of one.
+    """End expired sessions, and store the time of the last request. Streams do not extend a session.
 
-    When somebody asks who it is, and not before: most answers to nobody need no query.
+    Evaluated lazily with request.user, so that requests without authentication need no query.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -35,10 +35,10 @@ def _person(request: HttpRequest, user: Any) -> Any:
     if request.session.session_key is None or not user.is_authenticated:
         return user
     if sessions.is_over(request.session):
-        request.user = user  # which it asks for: not us again
+        request.user = user  # logout() reads it: avoid recursion
         logout(request)
         return AnonymousUser()
     if not request.path_info.endswith("/stream"):
-        with suppress(Error):  # a database that is read-only can still be read from
+        with suppress(Error):  # a read-only database must not fail the request
             sessions.note(request.session)
     return user

@@ -1,6 +1,6 @@
-"""How long somebody stays signed in: twelve hours after their last request, seven days at most, or until it is ended.
+"""Session lifetime: 12 hours after the last request, at most 7 days, or until it is ended.
 
-Both times stand in the session itself; Django's own expiry is the longest.
+Both times are stored in the session.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from agentops.projects.audit import Actor, AuditAction, record
 BEGAN, SEEN = "began", "seen"
 IDLE_S = 12 * 3600
 LONGEST_S = 7 * 24 * 3600
-#: A request is noted so often only: each note is a write.
+#: Minimum interval between updates of the last request, each of which is a write.
 NOTED_EVERY_S = 10 * 60
-#: Rows that are read, and deleted, at a time.
+#: Sessions per query.
 CHUNK = 500
 
 
 def is_over(session: SessionBase | dict[str, Any]) -> bool:
+    """Return whether the session has expired."""
     now = time.time()
     began = session.get(BEGAN, now)
     return bool(now - began > LONGEST_S or now - session.get(SEEN, began) > IDLE_S)
 
 
 def signed_in_by(session_keys: Collection[str]) -> dict[str, int]:
-    """Of these sessions, those that are good for another request, with the id of whose they are.
+    """Return the valid sessions with the IDs of their users.
 
-    What Django asks at each request (the session is there, the person is active, the password is still the same) and
-    `is_over`, for all of them in two queries a chunk.
+    Checks what Django checks for each request (session exists, user is active, password unchanged) and `is_over`. Two
+    queries per 500 sessions.
     """
     return {key: user_id for some in _chunks(sorted(session_keys)) for key, user_id in _signed_in(some)}
 
@@ -68,8 +69,10 @@ def _chunks(values: list[str]) -> Iterator[list[str]]:
 
 
 def note(session: SessionBase) -> None:
-    """Somebody is there. Written apart from the request's own session, and under the row's lock: what another request
-    writes into it at the same time stays."""
+    """Store the time of the last request, at most every 10 minutes.
+
+    Uses a separate session object and locks its row, to keep concurrent changes of other requests.
+    """
     now = int(time.time())
     if now - session.get(SEEN, 0) < NOTED_EVERY_S:
         return
@@ -83,19 +86,21 @@ def note(session: SessionBase) -> None:
 
 
 def end_sessions(user: AbstractBaseUser, *, actor: Actor) -> int:
-    """End all of a person's sessions; how many there were. Pages refuse their next request, open streams end at
-    once (agentops.projects.revocation). One look through the open sessions: a row does not say whose it is."""
+    """End all sessions of a user and return their number. Open streams end at once (agentops.projects.revocation).
+
+    Scans all sessions, because their rows do not contain the user.
+    """
     open_now = Session.objects.filter(expire_date__gt=timezone.now())
     with transaction.atomic():
-        theirs = [
+        session_keys = [
             session.session_key
             for session in open_now.iterator(chunk_size=CHUNK)
             if session.get_decoded().get(SESSION_KEY) == str(user.pk)
         ]
-        for some in _chunks(theirs):
+        for some in _chunks(session_keys):
             Session.objects.filter(session_key__in=some).delete()
-        record(actor, AuditAction.SESSIONS_ENDED, project=None, obj=user, after={"ended": len(theirs)})
-    return len(theirs)
+        record(actor, AuditAction.SESSIONS_ENDED, project=None, obj=user, after={"ended": len(session_keys)})
+    return len(session_keys)
 
 
 def _begin(sender: object, request: HttpRequest, **_: Any) -> None:

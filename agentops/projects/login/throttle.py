@@ -1,4 +1,4 @@
-"""How often something may be tried: counted in Django's cache, where all processes see it."""
+"""Limits on attempts, counted in Django's cache, which all processes share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Throttle:
-    """At most `limit` tries within `seconds` of the first one, for each combination of parts."""
+    """At most `limit` attempts within `seconds` of the first one, for each combination of parts."""
 
     def __init__(self, name: str, *, limit: int, seconds: int) -> None:
         self.name = name
@@ -20,10 +20,10 @@ class Throttle:
         self.seconds = seconds
 
     def spent(self, *parts: str) -> bool:
-        """Count this try; whether it is one too many.
+        """Count this attempt and return whether it exceeds the limit.
 
-        Counted before the outcome is known: of many tries at once no more than `limit` get through. A cache that
-        does not answer lets everyone pass: it must not be a way to lock people out.
+        Counted before the result is known, so that concurrent attempts cannot exceed the limit. Returns False if the
+        cache is not available, so that an outage does not lock users out.
         """
         key = self._key(parts)
         try:
@@ -36,7 +36,7 @@ class Throttle:
             return False
 
     def forget(self, *parts: str) -> None:
-        """It went well: the next try is a first one."""
+        """Reset the counter after a success."""
         try:
             cache.delete(self._key(parts))
         except (redis.RedisError, OSError) as error:
@@ -47,9 +47,9 @@ class Throttle:
 
 
 class Slowdown:
-    """Free tries, then one at a time with growing pauses: nobody is shut out for longer than the longest pause.
+    """Free attempts, then single attempts with growing pauses, up to `longest_pause` seconds.
 
-    For what everybody shares, where a plain limit would let strangers lock its owner out.
+    For shared counters, where a fixed limit would let attackers lock the owner out.
     """
 
     def __init__(self, name: str, *, free: int, seconds: int, longest_pause: int) -> None:
@@ -59,7 +59,7 @@ class Slowdown:
         self.longest_pause = longest_pause
 
     def spent(self, *parts: str) -> bool:
-        """Count this try; return whether it comes within a pause. Such a try is not counted and prolongs nothing."""
+        """Count this attempt and return whether it is within a pause. Such an attempt is not counted."""
         key = _key(self.name, parts)
         try:
             cache.add(key, 0, self.seconds)
@@ -78,11 +78,11 @@ class Slowdown:
         return False
 
     def pause(self, beyond: int) -> int:
-        """Seconds after the try number `free + beyond`: 1, 2, 4 and so on."""
+        """Return the pause in seconds after attempt `free + beyond`: 1, 2, 4 and so on."""
         return min(1 << min(beyond, 30), self.longest_pause)
 
     def forget_one(self, *parts: str) -> None:
-        """The try that was counted last was none of those that are to be slowed down."""
+        """Subtract the last counted attempt after a success."""
         try:
             cache.decr(_key(self.name, parts))
         except ValueError:
@@ -92,6 +92,6 @@ class Slowdown:
 
 
 def _key(name: str, parts: tuple[str, ...]) -> str:
-    # Hashed: the parts are of any length and script, and the cache need not know them.
+    # Hashed: the parts can be long, and are personal data.
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
     return f"throttle:{name}:{digest}"

@@ -1,4 +1,4 @@
-"""What our management commands share: subcommands, output for people and programs, exit codes."""
+"""The base class of management commands: subcommands, output formats and exit codes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OurCommand(BaseCommand):
     _at_command_line = False
 
     def subcommands(self, add: AddSubcommand) -> None:
-        """Call `add(name, handler, help=…)` for each, and `add_argument` on the parser it gives back."""
+        """Call `add(name, handler, help=…)` for each subcommand, and `add_argument` on the parser it returns."""
         raise NotImplementedError
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -94,19 +94,19 @@ class OurCommand(BaseCommand):
     def run_from_argv(self, argv: list[str]) -> None:
         self._at_command_line = True
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # A name that the terminal's encoding lacks is shown escaped, as stderr does, instead of ending us.
+            # Escape characters that the terminal's encoding lacks, as stderr does.
             sys.stdout.reconfigure(errors="backslashreplace")
         super().run_from_argv(argv)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Django's, but known errors become an exit code; from Python (`call_command`) a CommandError with it."""
+        """Execute the command. Expected errors become an exit code, or a CommandError if called with `call_command`."""
         try:
             output = super().execute(*args, **options)
             self.stdout.flush()
         except BrokenPipeError:
             if not self._at_command_line:
                 raise
-            # The reader (head, less) has left. Python flushes once more at its end: let that go nowhere.
+            # The reader (head, less) has closed the pipe. Redirect Python's final flush to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise SystemExit(EXIT_PIPE) from None
         except Exception as error:
@@ -120,10 +120,11 @@ class OurCommand(BaseCommand):
         return output
 
     def write_json(self, value: object) -> None:
+        """Write a value as JSON, indented on a terminal."""
         self.stdout.write(json.dumps(value, cls=DjangoJSONEncoder, indent=2 if self.stdout.isatty() else None))
 
     def write_table(self, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Aligned under headers on a terminal; elsewhere bare rows, parted by tabs, for cut and awk."""
+        """Write an aligned table with headers to a terminal, and tab-separated rows without headers elsewhere."""
         lines = [[printable(cell) for cell in row] for row in rows]
         if not self.stdout.isatty():
             for line in lines:
@@ -137,7 +138,7 @@ class OurCommand(BaseCommand):
 
 
 def failure_of(error: Exception) -> CommandError | None:
-    """What a command ends with for this error; none for a mistake in the code, which shows its traceback."""
+    """Return the CommandError for an expected error; None for a bug, which shows its traceback."""
     if isinstance(error, SystemCheckError):
         return None
     if isinstance(error, CommandError):
@@ -160,6 +161,6 @@ def failure_of(error: Exception) -> CommandError | None:
 
 
 def printable(value: object) -> str:
-    """As text of one line: what an agent wrote must not steer the terminal."""
+    """Return `value` as a single line without control characters."""
     text = "" if value is None else str(value)
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", text))

@@ -1,4 +1,4 @@
-"""What `agentops --help` prints. It needs neither settings nor a database, so that it answers at once."""
+"""The output of `agentops --help`. It needs neither settings nor a database, so it is fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import django
 from django.core.management import find_commands
 
-#: Commands of this project, in the order in which a newcomer needs them, and what each is for.
+#: Commands of this project, in the order in which new users need them, with their purpose.
 COMMANDS = {
     "up": "Serve the site and execute its runs in one process on SQLite, until Ctrl-C",
     "agent": "Define agents, start runs, watch and control them",
@@ -31,6 +31,7 @@ WIDTH = 100
 
 
 def text() -> str:
+    """Return the help text."""
     width = max(map(len, COMMANDS)) + 2
     return "\n".join(
         [
@@ -50,11 +51,13 @@ def text() -> str:
 
 
 def django_commands() -> set[str]:
+    """Return the names of Django's commands that work here."""
     root = Path(django.__path__[0])
     return {name for package in DJANGO for name in find_commands(str(root / package / "management"))}
 
 
 def version_line() -> str:
+    """Return the versions of agentops and Django."""
     return f"agentops {version('agentops')} (Django {django.get_version()})"
 
 

@@ -26,11 +26,11 @@ class Migration(migrations.Migration):
                         unique=True,
                         validators=[
                             RegexValidator(
-                                "\\A[a-z0-9][a-z0-9-]{0,62}\\Z", "Lower-case letters, digits and dashes, at most 63."
+                                "\\A[a-z0-9][a-z0-9-]{0,62}\\Z", "Use at most 63 lower-case letters, digits and dashes."
                             ),
                             RegexValidator(
                                 "\\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\\Z",
-                                "Not in the form of a UUID.",
+                                "A slug must not be a UUID.",
                                 inverse_match=True,
                             ),
                         ],

@@ -1,6 +1,6 @@
-"""Counts requests in windows of a minute, each of which begins with its holder's first request.
+"""Count requests in fixed windows of a minute, which start with the first request of a holder.
 
-With Redis all processes count together, without it each by itself.
+With Redis, all processes share the counts; without it, each process counts separately.
 """
 
 from __future__ import annotations
@@ -22,34 +22,33 @@ from agentops.projects.rate_limits.limits import Standing
 
 log = logging.getLogger(__name__)
 PREFIX = "agentops:rate"
-#: A process tells the store of this part of a limit at a time, so that most requests cost next to nothing. All
-#: processes together let through so much more than the limit at most, once for each thread that is about to tell it;
-#: of small limits nothing more.
+#: A process reports requests to the store in batches of this fraction of the limit. The limit can be exceeded by one
+#: batch per reporting thread; small limits are exact.
 BATCH = 0.01
-#: It also asks again after this long.
+#: Seconds after which the store is queried again.
 FRESH_S = 1.0
-#: After Redis has failed, each process counts by itself for this long.
+#: Seconds that each process counts separately after Redis has failed.
 DOWN_S = 5.0
 TIMEOUT_S = 0.3
-#: Windows that a process remembers: when there are more, those that are over are forgotten.
+#: Number of windows in memory above which expired ones are removed.
 MANY = 10_000
 
 
 @dataclass(slots=True)
 class _Window:
-    """What this process knows of a holder's window."""
+    """The state of a holder's window in this process."""
 
     remaining: int = 0
     ends_at: float = 0.0
-    asked_at: float = 0.0
-    #: Requests that the store was not told of yet.
+    queried_at: float = 0.0
+    #: Requests not reported to the store yet.
     pending: int = 0
-    #: Those that it is being told of, by some other thread.
-    telling: int = 0
+    #: Requests being reported by other threads.
+    reporting: int = 0
 
 
 class Counter:
-    """Counts some requests at a time: in Redis, and while that does not answer, or without it, in this process."""
+    """Count requests in batches in Redis; without Redis, or while it is not available, in this process."""
 
     def __init__(self, url: str = "") -> None:
         self._limiter = FixedWindowRateLimiter(_store(url))
@@ -60,6 +59,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def take(self, limit: int, holder: str) -> Standing:
+        """Count a request and return the standing of the holder."""
         if time.time() < self._down_until:
             return self._alone.take(limit, holder)
         item, window = _per_minute(limit), self._window(holder)
@@ -67,22 +67,25 @@ class Counter:
             standing = _known(item, window)
             if standing is not None:
                 return standing
-            told, window.pending = window.pending, 0
-            window.telling += told
+            batch, window.pending = window.pending, 0
+            window.reporting += batch
         try:
-            standing = _counted(self._limiter, item, holder, told)
+            standing = _counted(self._limiter, item, holder, batch)
         except StorageError as error:
-            log.warning("rates: Redis does not answer (%s); each process counts alone", type(error.__cause__).__name__)
+            log.warning(
+                "rate limits: Redis is not available (%s); each process counts separately",
+                type(error.__cause__).__name__,
+            )
             self._down_until = time.time() + DOWN_S
             standing = None
         with self._lock:
-            window.telling -= told
+            window.reporting -= batch
             if standing is not None:
                 now = time.time()
-                # Of two answers that overtake each other the later one counts, which is the lower one.
+                # Responses may arrive out of order: use the lower one.
                 earlier = window.remaining if now < window.ends_at else standing.remaining
                 window.remaining = min(earlier, standing.remaining)
-                window.ends_at, window.asked_at = now + standing.reset_s, now
+                window.ends_at, window.queried_at = now + standing.reset_s, now
         return self._alone.take(limit, holder) if standing is None else standing
 
     def _window(self, holder: str) -> _Window:
@@ -95,12 +98,12 @@ class Counter:
 
 
 def _known(item: RateLimitItem, window: _Window) -> Standing | None:
-    """Note a request; where its holder stands, as far as that is known here. None: the store has to be asked."""
+    """Count a request and return the standing from local state; None if the store must be queried."""
     now = time.time()
-    # What a window that is over has not told is of no more interest.
+    # Unreported requests of an expired window are dropped.
     window.pending = window.pending + 1 if now < window.ends_at else 1
-    left = window.remaining - window.telling - window.pending
-    fresh = now < min(window.ends_at, window.asked_at + FRESH_S)
+    left = window.remaining - window.reporting - window.pending
+    fresh = now < min(window.ends_at, window.queried_at + FRESH_S)
     if fresh and window.pending <= int(item.amount * BATCH) < left:
         return Standing(item.amount, left, ceil(window.ends_at - now))
     return None
@@ -110,9 +113,9 @@ def _store(url: str) -> Storage:
     if not url:
         return MemoryStorage()
     options: dict[str, Any] = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
-    found = storage_from_string(url, wrap_exceptions=True, key_prefix=PREFIX, **options)
-    assert isinstance(found, Storage)  # the other kind is asynchronous
-    return found
+    storage = storage_from_string(url, wrap_exceptions=True, key_prefix=PREFIX, **options)
+    assert isinstance(storage, Storage)  # not the asynchronous kind
+    return storage
 
 
 def _counted(limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int) -> Standing:

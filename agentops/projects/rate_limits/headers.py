@@ -1,4 +1,4 @@
-"""The middleware that states the remaining rate limit in every answer of the API."""
+"""The middleware that adds RateLimit headers to API responses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from agentops.projects.rate_limits import limits
 
 
 class RateLimitHeaders:
+    """Add RateLimit headers to responses."""
+
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 

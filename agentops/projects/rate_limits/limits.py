@@ -1,6 +1,6 @@
-"""How often the API may be asked: limits for an API key, a person and an address, and what an answer says of them.
+"""Rate limits of the API per API key, user and IP address, and their response headers.
 
-The counting itself is in request_counter.
+The requests are counted in rate_limits.counter.
 """
 
 from __future__ import annotations
@@ -21,51 +21,55 @@ if TYPE_CHECKING:
     from agentops.projects.rate_limits.counter import Counter
 
 LIMIT, REMAINING, RESET = "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"
-#: One customer's network has so many addresses: they count as one.
+#: Prefix length of IPv6 networks that count as one address.
 IPV6_NETWORK = 64
 
 
 class RateLimited(AccessError):
+    """The rate limit is exceeded."""
+
     code = "rate_limited"
     status = 429
 
     def __init__(self, standing: Standing) -> None:
         super().__init__(
-            f"more than {standing.limit:,} requests in a minute: wait {standing.reset_s} seconds, then go on"
+            f"rate limit of {standing.limit:,} requests per minute exceeded: retry after {standing.reset_s} seconds"
         )
         self.headers = {"Retry-After": str(standing.reset_s)}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where somebody stands after a request."""
+    """The state of a rate limit after a request."""
 
     limit: int
-    #: Requests that they have left in this window.
+    #: Remaining requests in this window.
     remaining: int
-    #: Until the window ends.
+    #: Seconds until the window ends.
     reset_s: int
-    #: This request was one too many.
+    #: Whether this request exceeds the limit.
     exceeded: bool = False
 
 
 def count(request: HttpRequest, kind: str, holder: str, limit: int) -> None:
-    """Count a request of `holder` (unlimited where `limit` is 0); raises RateLimited where it is one too many."""
+    """Count a request of `holder`. Raise RateLimited if it exceeds `limit` requests per minute; 0 is unlimited."""
     if not limit:
         return
     standing = counter_of(settings.REDIS_URL).take(limit, f"{kind}:{holder}")
-    said: Standing | None = getattr(request, "rate_standing", None)
-    if said is None or standing.remaining <= said.remaining:
+    lowest: Standing | None = getattr(request, "rate_standing", None)
+    if lowest is None or standing.remaining <= lowest.remaining:
         request.rate_standing = standing  # type: ignore[attr-defined]
     if standing.exceeded:
         raise RateLimited(standing)
 
 
 def count_address(request: HttpRequest) -> None:
+    """Count a request of its IP address. Raise RateLimited."""
     count(request, "address", network_of(request.META.get("REMOTE_ADDR") or ""), settings.AGENTOPS_RATE_ADDRESS)
 
 
 def count_principal(request: HttpRequest, principal: Principal) -> None:
+    """Count a request of an API key or a user. Raise RateLimited."""
     if principal.key_id is not None:
         count(request, "key", principal.key_id.hex, settings.AGENTOPS_RATE_KEY)
     elif principal.user_id is not None:
@@ -73,7 +77,7 @@ def count_principal(request: HttpRequest, principal: Principal) -> None:
 
 
 def describe(request: HttpRequest, response: HttpResponseBase) -> None:
-    """Put the limit that is nearest to being used up into the headers of an answer."""
+    """Add headers with the limit that has the fewest remaining requests."""
     standing: Standing | None = getattr(request, "rate_standing", None)
     if standing is not None:
         response.headers[LIMIT] = str(standing.limit)
@@ -83,22 +87,22 @@ def describe(request: HttpRequest, response: HttpResponseBase) -> None:
 
 @lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
-    """The address as it is counted; of IPv6 its network."""
+    """Return the IPv4 address, or the /64 network of an IPv6 address."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
+    if isinstance(parsed, ipaddress.IPv4Address):
         return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, IPV6_NETWORK), strict=False))
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))
 
 
 @lru_cache(maxsize=8)
 def counter_of(url: str) -> Counter:
-    """Return the counter of this process for the Redis at `url`; '' counts in this process alone."""
-    # Only now: the library takes a tenth of a second to load, and commands count nothing.
+    """Return the counter of this process for the Redis at `url`; without a URL, it counts in memory."""
+    # Imported here because the library takes 0.1 seconds to load, and commands do not need it.
     from agentops.projects.rate_limits.counter import Counter
 
     return Counter(url)

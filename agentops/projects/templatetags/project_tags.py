@@ -1,4 +1,4 @@
-"""What the frame of every page says of its project: the bell."""
+"""Template tags for the top bar: the notification bell."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ register = template.Library()
 
 @register.inclusion_tag("projects/_bell.html", takes_context=True)
 def bell(context: template.Context, *, swap: bool = False) -> dict[str, Any]:
-    """How many notifications of the page's project its reader has not read; one query. `swap`: sent to a page that is
-    open, to replace the bell that it has."""
+    """Render the number of unread notifications of the page's project. One query. `swap` replaces the bell of an open
+    page.
+    """
     unread = unread_count(context["project"].pk, context["user"].pk)
     return {
         "project": context["project"],

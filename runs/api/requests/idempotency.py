@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from agentops.projects.access import Principal
-from agentops.projects.idempotency_keys import KEPT_FOR, forget_old_keys
+from agentops.projects.idempotency_keys import RETENTION, forget_old_keys
 from agentops.projects.models import IdempotencyKey, Project
 from runs.api.problems import Fault, Problem
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -57,7 +57,7 @@ def once(
     with _alone_here(scope), transaction.atomic():
         _alone_everywhere(scope)
         earlier = IdempotencyKey.objects.filter(**mine).first()
-        if earlier is not None and earlier.created_at > timezone.now() - KEPT_FOR:
+        if earlier is not None and earlier.created_at > timezone.now() - RETENTION:
             return _again(earlier, asked)
         response = act()
         kept = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}

@@ -1,4 +1,4 @@
-"""Two runs side by side: their facts, their steps aligned, and where they begin to differ."""
+"""The page that compares two runs: key facts, aligned steps and the first difference."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.models import AgentRun
 from runs.pages.compare import conversations
-from runs.pages.compare.conversations import ConversationSide, StepPlace, StepTexts, shown
+from runs.pages.compare.conversations import ConversationSide, StepPlace, StepTexts, display_text
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.compare.lcs import Pair, align
-from runs.pages.run.facts import Loaded, facts_of, loaded, with_facts
+from runs.pages.run.facts import RunData, facts_of, run_data_of, with_facts
 from runs.statuses import ToolStatus
 from timeline import log
 from timeline.events import EventType
 from timeline.shown import clean, lasting
 
-#: Pairs of steps on one page.
+#: Number of step pairs on a page.
 PAGE = 20
-#: Pairs that are looked through for the first difference of their texts, where all calls are the same.
+#: Number of pairs with identical tool calls whose texts are searched for the first difference.
 SCAN = 400
-#: Calls of one step that are compared.
+#: Number of tool calls of a step that are compared.
 MAX_CALLS = 20
 MAX_CHOICES = 200
 NO_CALL = ("", "", "", "")
@@ -41,19 +41,21 @@ NAMES = {"system": "Instructions", "user": "User", "assistant": "Answer"}
 
 @dataclass(frozen=True)
 class Side:
+    """One of the two runs: the run, its title and its key facts by name."""
+
     run: AgentRun
     title: str
     facts: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A pair of steps as the page shows it."""
+class StepComparison:
+    """A pair of steps with the differences between their texts."""
 
     number: int
     a: StepPlace | None
     b: StepPlace | None
-    #: Where each begins in its run's timeline.
+    #: URLs of the steps in the timelines of their runs; empty if the step has no model call.
     href_a: str
     href_b: str
     differences: Sequence[TextDifference]
@@ -61,38 +63,41 @@ class Beside:
 
     @property
     def same(self) -> bool:
+        """Return whether both runs have the step and all its texts are equal."""
         return self.a is not None and self.b is not None and all(one.same for one in self.differences)
 
 
 class Comparison:
-    """The steps of two conversations that are not the same rows, in pairs."""
+    """The aligned steps of two conversations, without the steps whose rows they share."""
 
     def __init__(self, a: ConversationSide, b: ConversationSide) -> None:
         self.a, self.b = a, b
         pairs = align(a.keys, b.keys)
-        #: How many steps both share: a fork refers to those before it, and a resumed run goes on after them.
-        self.shared = next((at for at, pair in enumerate(pairs) if not self._is_shared(pair)), len(pairs))
-        self.pairs = pairs[self.shared :]
+        #: Number of shared steps: forked and resumed runs refer to the rows of the steps before them.
+        self.shared_count = next((at for at, pair in enumerate(pairs) if not self._is_shared(pair)), len(pairs))
+        self.pairs = pairs[self.shared_count :]
 
     def _is_shared(self, pair: Pair) -> bool:
         return pair.same and self.places(pair)[0] == self.places(pair)[1]
 
     def places(self, pair: Pair) -> tuple[StepPlace | None, StepPlace | None]:
+        """Return the steps of `pair` in the two conversations; None where one has no step."""
         return (
             None if pair.a is None else self.a.places[pair.a],
             None if pair.b is None else self.b.places[pair.b],
         )
 
     def texts(self, pairs: Sequence[Pair]) -> Iterator[tuple[StepTexts, StepTexts]]:
-        """What both sides of each pair say."""
-        wanted = [place for pair in pairs for place in self.places(pair) if place is not None]
-        found = conversations.texts_of(wanted)
+        """Yield the texts of both steps of each pair. Two queries per run."""
+        places = [place for pair in pairs for place in self.places(pair) if place is not None]
+        texts = conversations.texts_of(places)
         for pair in pairs:
             one, other = self.places(pair)
-            yield (found[one] if one else StepTexts()), (found[other] if other else StepTexts())
+            yield (texts[one] if one else StepTexts()), (texts[other] if other else StepTexts())
 
     def first_difference(self) -> int | None:
-        """The first pair that differs; texts are looked at only where the calls say nothing."""
+        """Return the index of the first pair that differs, or None. Texts are compared only up to the first pair with
+        different tool calls, and in at most SCAN pairs."""
         by_calls = next((at for at, pair in enumerate(self.pairs) if not pair.same), None)
         before = self.pairs[: min(SCAN, len(self.pairs) if by_calls is None else by_calls)]
         for start in range(0, len(before), PAGE):
@@ -104,43 +109,46 @@ class Comparison:
 
 @require_safe
 def compare(request: HttpRequest) -> HttpResponse:
-    """`a` and `b` are runs; with one of them alone it is compared with the run that it goes back to."""
+    """Compare the runs with the IDs `a` and `b`. With one ID, compare that run with the run it continues or forks.
+
+    Without a run to compare with, or with an invalid ID, show a form.
+    """
     principal = principal_of(request)
     if principal == ANONYMOUS:
         raise AuthRequired
-    asked = {name: request.GET.get(name, "").strip() for name in ("a", "b")}
-    ids = {name: _id(text) for name, text in asked.items()}
-    wrong = [name for name, text in asked.items() if text and ids[name] is None]
-    two = None if wrong else _two(principal, ids["a"], ids["b"])
-    if two is None:
-        context = {"asked": asked, "wrong": wrong, "alone": bool(ids["a"] or ids["b"])}
-        return render(request, "runs/compare_form.html", context, status=400 if wrong else 200)
-    return render(request, "runs/compare.html", _context(principal, *two, page=request.GET.get("page", "")))
+    values = {name: request.GET.get(name, "").strip() for name in ("a", "b")}
+    ids = {name: _parse_id(text) for name, text in values.items()}
+    invalid = [text for name, text in values.items() if text and ids[name] is None]
+    runs = None if invalid else _load_both(principal, ids["a"], ids["b"])
+    if runs is None:
+        context = {"values": values, "invalid": invalid, "has_one_run": bool(ids["a"] or ids["b"])}
+        return render(request, "runs/compare_form.html", context, status=400 if invalid else 200)
+    return render(request, "runs/compare.html", _context(principal, *runs, page=request.GET.get("page", "")))
 
 
-def _id(text: str) -> UUID | None:
+def _parse_id(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
         return None
 
 
-def _two(principal: Principal, a: UUID | None, b: UUID | None) -> tuple[Loaded, Loaded] | None:
+def _load_both(principal: Principal, a: UUID | None, b: UUID | None) -> tuple[RunData, RunData] | None:
     if a is None and b is None:
         return None
     if a is not None and b is not None:
-        return _found(principal, a), _found(principal, b)
-    later = _found(principal, a or b)
+        return _load(principal, a), _load(principal, b)
+    later = _load(principal, a or b)
     origin = later.run.resumed_from_id or later.run.forked_from_id
-    return None if origin is None else (_found(principal, origin), later)
+    return None if origin is None else (_load(principal, origin), later)
 
 
-def _found(principal: Principal, run_id: UUID | None) -> Loaded:
+def _load(principal: Principal, run_id: UUID | None) -> RunData:
     assert run_id is not None
-    return loaded(run_for(principal, run_id, among=with_facts(AgentRun.objects.all())))
+    return run_data_of(run_for(principal, run_id, among=with_facts(AgentRun.objects.all())))
 
 
-def _context(principal: Principal, a: Loaded, b: Loaded, *, page: str) -> dict[str, Any]:
+def _context(principal: Principal, a: RunData, b: RunData, *, page: str) -> dict[str, Any]:
     comparison = Comparison(conversations.read(a.run), conversations.read(b.run))
     first = comparison.first_difference()
     last_page = max((len(comparison.pairs) - 1) // PAGE, 0)
@@ -152,9 +160,9 @@ def _context(principal: Principal, a: Loaded, b: Loaded, *, page: str) -> dict[s
         "sides": sides,
         "facts": [(name, text, sides[1].facts[name]) for name, text in sides[0].facts.items()],
         "agents": _agents(a.run, b.run),
-        "shared": comparison.shared,
+        "shared": comparison.shared_count,
         "count": len(comparison.pairs),
-        "pairs": list(_shown(comparison, number, first)),
+        "pairs": list(_step_comparisons(comparison, number, first)),
         "first": first,
         "first_page": None if first is None else first // PAGE,
         "page": number,
@@ -163,13 +171,13 @@ def _context(principal: Principal, a: Loaded, b: Loaded, *, page: str) -> dict[s
     }
 
 
-def _side(found: Loaded) -> Side:
-    facts, run = facts_of(found), found.run
-    told = {
+def _side(data: RunData) -> Side:
+    facts, run = facts_of(data), data.run
+    fact_texts = {
         "Status": f"{run.status} ({clean(run.status_reason)})" if run.status_reason else run.status,
-        "Agent": f"{found.agent['agent_id']} v{found.agent['version']}",
-        "Model": f"{found.agent['provider']} {found.agent['model']}",
-        "Steps": f"{run.step_count}, {facts.steps} of them by this run",
+        "Agent": f"{data.agent['agent_id']} v{data.agent['version']}",
+        "Model": f"{data.agent['provider']} {data.agent['model']}",
+        "Steps": f"{run.step_count} ({facts.steps} in this run)",
         "Step budget": str(run.max_steps),
         "Tool calls": str(facts.all_calls),
         "Input tokens": f"{run.input_tokens:,}",
@@ -177,57 +185,57 @@ def _side(found: Loaded) -> Side:
         "Cost": facts.cost or "unpriced",
         "Duration": "–" if facts.duration is None else lasting(facts.duration),
     }
-    return Side(run, clean(run.title) or "(without a title)", told)
+    return Side(run, clean(run.title) or "(untitled)", fact_texts)
 
 
 def _agents(a: AgentRun, b: AgentRun) -> list[TextDifference]:
-    """What the agents of the two say differently, whole as they were frozen."""
-    names = {"instructions": "Instructions of the agent", "settings": "Settings of the agent"}
+    """Return the differences between the instructions and settings with which the two runs were created."""
+    names = {"instructions": "Agent instructions", "settings": "Agent settings"}
     columns = {f"has_{name}": KT(f"agent_config__{name}") for name in names}
     rows = AgentRun.objects.filter(pk__in=[a.pk, b.pk]).annotate(**columns)
-    said = {run_id: texts for run_id, *texts in rows.values_list("pk", *columns)}
-    pairs = zip(names.values(), said[a.pk], said[b.pk], strict=True)
-    found = [difference(name, shown(one or ""), shown(other or "")) for name, one, other in pairs]
-    return [one for one in found if not one.same]
+    texts_by_run = {run_id: texts for run_id, *texts in rows.values_list("pk", *columns)}
+    pairs = zip(names.values(), texts_by_run[a.pk], texts_by_run[b.pk], strict=True)
+    differences = [difference(name, display_text(one or ""), display_text(other or "")) for name, one, other in pairs]
+    return [one for one in differences if not one.same]
 
 
-def _shown(comparison: Comparison, page: int, first: int | None) -> Iterator[Beside]:
+def _step_comparisons(comparison: Comparison, page: int, first: int | None) -> Iterator[StepComparison]:
     start = page * PAGE
     pairs = comparison.pairs[start : start + PAGE]
     hrefs = _hrefs(place for pair in pairs for place in comparison.places(pair) if place is not None)
     for number, (pair, texts) in enumerate(zip(pairs, comparison.texts(pairs), strict=True), start):
         a, b = comparison.places(pair)
         addresses = (hrefs.get(a, "") if a else "", hrefs.get(b, "") if b else "")
-        yield Beside(number, a, b, *addresses, list(_differences(*texts)), is_first=number == first)
+        yield StepComparison(number, a, b, *addresses, list(_differences(*texts)), is_first=number == first)
 
 
 def _hrefs(places: Iterable[StepPlace]) -> dict[StepPlace, str]:
-    """The addresses of the steps' first model calls. One query for each run."""
+    """Return the URLs of the steps' first model calls. One query per run."""
     steps: dict[UUID, set[int]] = {}
     for place in places:
         steps.setdefault(place.run_id, set()).add(place.step)
-    found: dict[StepPlace, str] = {}
+    hrefs: dict[StepPlace, str] = {}
     for run_id, numbers in steps.items():
         page = reverse("runs:detail", args=[run_id])
-        begun = log.events_of(run_id).filter(type=EventType.LLM_TURN_START, step__in=numbers).order_by("-seq")
-        for step, seq in begun.values_list("step", "seq"):
-            found[StepPlace(run_id, step or 0)] = f"{page}?event={seq}#target"
-    return found
+        turn_starts = log.events_of(run_id).filter(type=EventType.LLM_TURN_START, step__in=numbers).order_by("-seq")
+        for step, seq in turn_starts.values_list("step", "seq"):
+            hrefs[StepPlace(run_id, step or 0)] = f"{page}?event={seq}#target"
+    return hrefs
 
 
 def _differences(a: StepTexts, b: StepTexts) -> Iterator[TextDifference]:
     for role, name in NAMES.items():
-        if role in a.said or role in b.said:
-            yield difference(name, shown(a.said.get(role, "")), shown(b.said.get(role, "")))
+        if role in a.messages or role in b.messages:
+            yield difference(name, display_text(a.messages.get(role, "")), display_text(b.messages.get(role, "")))
     for pair in align([call[:2] for call in a.calls], [call[:2] for call in b.calls])[:MAX_CALLS]:
         one = NO_CALL if pair.a is None else a.calls[pair.a]
         other = NO_CALL if pair.b is None else b.calls[pair.b]
         name = clean(" / ".join(dict.fromkeys(filter(None, [one[0], other[0]]))))
-        yield difference(f"{name}: arguments", shown(one[1]), shown(other[1]))
+        yield difference(f"{name}: arguments", display_text(one[1]), display_text(other[1]))
         yield difference(f"{name}: output", _outcome(*one[2:]), _outcome(*other[2:]))
 
 
 def _outcome(output: str, status: str) -> str:
-    """An output; how the call ended, where that is not as it should be."""
-    text = shown(output)
+    """Return the output of a call, with its status unless it completed."""
+    text = display_text(output)
     return text if status in ("", ToolStatus.COMPLETED) else f"{text}\n({status})".strip()

@@ -1,7 +1,7 @@
-"""Two conversations side by side: their steps by what was called, and the texts of some of them.
+"""The steps of a conversation as keys for the alignment, and the texts of selected steps.
 
-Of whole conversations no text is read but the arguments of calls, one row after the other; texts are read for as many
-steps as are looked at, and cut.
+For a whole conversation only the arguments of tool calls are read. Texts are read for selected steps only, and
+truncated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from runs.providers.messages import canonical
 from timeline.shown import clip, pretty
 
 Role = AgentRunMessage.Role
-#: Bytes of one text that are compared.
+#: Number of bytes of a text that are compared.
 CAP = 8192
-#: Characters of a text that the database gives.
+#: Number of characters of a text that are read from the database.
 HEAD = 2 * CAP
 
 
 class StepPlace(NamedTuple):
-    """A step, and the run whose rows it is."""
+    """A step and the run that its rows belong to."""
 
     run_id: UUID
     step: int
@@ -38,28 +38,32 @@ class StepPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class ConversationSide:
+    """The steps of a conversation and a comparison key for each of them."""
+
     places: list[StepPlace]
-    #: Of each step: who spoke, and which tools were called with what.
+    #: For each step: the roles of its messages, and the names and argument hashes of its tool calls.
     keys: list[tuple[Any, ...]]
 
 
 @dataclass
 class StepTexts:
-    """What a step says, as far as it is compared; not cleaned yet."""
+    """The compared texts of a step, not cleaned of secrets yet."""
 
-    said: dict[str, str] = field(default_factory=dict)
-    #: Name, arguments (as canonical JSON), output and status of each call, in its order.
+    #: Message texts by role.
+    messages: dict[str, str] = field(default_factory=dict)
+    #: Name, arguments (as canonical JSON), output and status of each tool call, in order.
     calls: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
 def read(run: AgentRun) -> ConversationSide:
+    """Return the steps of the conversation of `run`, including those of the runs it continues or forks."""
     segments = ancestry.segments_of(run)
     order = {segment.run_id: number for number, segment in enumerate(segments)}
     called: dict[StepPlace, list[tuple[str, bytes]]] = defaultdict(list)
     calls = AgentRunToolCall.objects.filter(ancestry.within(segments, of="message__"), message__rolled_back_at=None)
     columns = ("run", "step_number", "tool_name", "input")
-    for run_id, step, name, given in calls.order_by("step_number", "pk").values_list(*columns).iterator(500):
-        called[StepPlace(run_id, step)].append((name, hashlib.sha256(canonical(given).encode()).digest()[:16]))
+    for run_id, step, name, arguments in calls.order_by("step_number", "pk").values_list(*columns).iterator(500):
+        called[StepPlace(run_id, step)].append((name, hashlib.sha256(canonical(arguments).encode()).digest()[:16]))
     roles: dict[StepPlace, list[str]] = defaultdict(list)
     rows = AgentRunMessage.objects.filter(ancestry.within(segments), rolled_back_at=None)
     rows = rows.exclude(role=Role.TOOL_RESULT)
@@ -73,8 +77,8 @@ def read(run: AgentRun) -> ConversationSide:
 
 
 def texts_of(places: Iterable[StepPlace]) -> Mapping[StepPlace, StepTexts]:
-    """What these steps say; two queries for each run that they are of."""
-    found: dict[StepPlace, StepTexts] = defaultdict(StepTexts)
+    """Return the texts of the steps. Two queries per run."""
+    texts: dict[StepPlace, StepTexts] = defaultdict(StepTexts)
     steps: dict[UUID, set[int]] = defaultdict(set)
     for place in places:
         steps[place.run_id].add(place.step)
@@ -84,23 +88,23 @@ def texts_of(places: Iterable[StepPlace]) -> Mapping[StepPlace, StepTexts]:
             if row["role"] == Role.TOOL_RESULT:
                 outputs[row["pk"]] = row["head"] or ""
             else:
-                said = found[StepPlace(run_id, row["step_number"])].said
+                messages = texts[StepPlace(run_id, row["step_number"])].messages
                 text = _answer(row["answer"]) if row["role"] == Role.ASSISTANT else row["head"] or ""
-                said[row["role"]] = "\n\n".join(filter(None, [said.get(row["role"]), text]))[:HEAD]
+                messages[row["role"]] = "\n\n".join(filter(None, [messages.get(row["role"]), text]))[:HEAD]
         for call in _calls(run_id, numbers):
             output = outputs.get(call["result_message"], "")
-            told = (call["tool_name"], canonical(call["input"])[:HEAD], output, call["status"])
-            found[StepPlace(run_id, call["step_number"])].calls.append(told)
-    return found
+            entry = (call["tool_name"], canonical(call["input"])[:HEAD], output, call["status"])
+            texts[StepPlace(run_id, call["step_number"])].calls.append(entry)
+    return texts
 
 
-def shown(text: str) -> str:
-    """As a page shows it: JSON indented, legible, without secrets, cut."""
+def display_text(text: str) -> str:
+    """Return `text` for a page: JSON indented, without control characters and secrets, truncated to CAP bytes."""
     return clip(pretty(text), CAP).text
 
 
 def _messages(run_id: UUID, steps: Iterable[int]) -> Iterable[Mapping[str, Any]]:
-    """Answers whole, because their parts are many; of the rest the beginning, which the database cuts."""
+    """Return assistant messages in full, because they have many parts, and the beginning of all others."""
     part = KeyTransform("0", KeyTransform("parts", "content"))
     answer = Q(role=Role.ASSISTANT)
     rows = AgentRunMessage.objects.filter(run=run_id, step_number__in=list(steps), rolled_back_at=None).annotate(

@@ -1,4 +1,4 @@
-"""How two texts differ: lines beside each other, and within two lines the words. Templates escape what comes out."""
+"""Diffs of two texts by lines, and by words within lines. The result is not escaped; templates do that."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from typing import NamedTuple
 
 from runs.pages.compare.lcs import Pair, align
 
-#: Of one text; what follows is not compared.
+#: Maximum lines of a text that are compared.
 MAX_LINES = 400
-#: Lines around a difference that are the same.
+#: Number of identical context lines around a difference.
 AROUND = 2
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")
-#: Of a line, beyond which its words are not looked at.
+#: Lines with more characters are not compared by words.
 MAX_LINE = 2000
 
 
 class Piece(NamedTuple):
+    """A part of a line and whether it differs from the other text."""
+
     text: str
     differs: bool
 
 
 @dataclass(frozen=True)
 class DiffLine:
-    #: same, only-a, only-b, or gap: that many lines which are the same.
+    """A line of a diff."""
+
+    #: "same", "only-a", "only-b", or "gap" for `hidden` identical lines.
     kind: str
     pieces: Sequence[Piece] = ()
     hidden: int = 0
@@ -33,7 +37,7 @@ class DiffLine:
 
 @dataclass(frozen=True)
 class TextDifference:
-    """One text of a step, or one fact, on both sides."""
+    """The diff of a text in both runs."""
 
     title: str
     same: bool
@@ -41,6 +45,7 @@ class TextDifference:
 
 
 def difference(title: str, a: str, b: str) -> TextDifference:
+    """Return the diff of `a` and `b`; for equal texts, the text as a single line."""
     if a == b:
         return TextDifference(title, True, [DiffLine("same", [Piece(a, False)])] if a else [])
     return TextDifference(title, False, list(_lines(a, b)))
@@ -63,7 +68,7 @@ def _lines(a: str, b: str) -> Iterator[DiffLine]:
         if hidden and number in near:
             yield DiffLine("gap", hidden=hidden)
             hidden = 0
-        # What went stands before what came, a block at a time, as people know it.
+        # Removed lines come before added ones in each block, as in unified diffs.
         yield from removed
         yield from added
         removed, added = [], []
@@ -76,7 +81,7 @@ def _lines(a: str, b: str) -> Iterator[DiffLine]:
 
 
 def _near(pairs: Sequence[Pair]) -> set[int]:
-    """The places of the lines that are shown: those that differ, and a few around them."""
+    """Return the indices of visible lines: those that differ and AROUND lines of context."""
     near: set[int] = set()
     for number, pair in enumerate(pairs):
         if not pair.same:
@@ -89,7 +94,7 @@ def _at(lines: Sequence[str], place: int | None) -> str:
 
 
 def _words(a: str, b: str) -> tuple[list[Piece], list[Piece]]:
-    """The pieces of two lines; without a counterpart, or where it is too long, a line is one piece."""
+    """Return the pieces of two lines. A line without a counterpart, or that is too long, is a single piece."""
     if not a or not b or max(len(a), len(b)) > MAX_LINE:
         return [Piece(a, bool(a and b))], [Piece(b, bool(a and b))]
     left, right = WORDS.findall(a), WORDS.findall(b)

@@ -1,7 +1,7 @@
-"""Which steps of two conversations are the same ones: a longest common subsequence of their keys.
+"""Align two sequences by their longest common subsequence.
 
-Memory grows with the length of the two and not with its product (Hirschberg),
-and a row of the table is one whole number (bit-parallel), so thousands of steps are quick.
+Memory is linear in the length of the sequences (Hirschberg's algorithm), and a table row is a single integer
+(bit-parallel), so that thousands of steps take milliseconds.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-#: Steps of each side that are aligned; those after them are paired one by one.
+#: Number of items of each sequence that are aligned; the rest is paired by position.
 MAX_ALIGNED = 10_000
 
 
 class Pair(NamedTuple):
-    """The places of two steps beside each other; None where one side has none there."""
+    """The indices of two paired items; None where one sequence has no counterpart."""
 
     a: int | None
     b: int | None
-    #: Their keys are the same.
+    #: Whether the items are equal.
     same: bool
 
 
 def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Pair]:
-    """Every place of both, in order. Between what both have in common, the first stands beside the first and so on."""
+    """Return pairs that cover every index of both sequences, in order. Items between common ones are paired by
+    position."""
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1
@@ -46,7 +47,7 @@ def _beside(places_a: range, places_b: range, a: Sequence[Hashable], b: Sequence
 
 
 def _common(a: Sequence[Hashable], b: Sequence[Hashable], at_a: int, at_b: int) -> Iterator[tuple[int, int]]:
-    """Places of a longest common subsequence, in order; `at_a` and `at_b` are where the two begin."""
+    """Yield the indices of a longest common subsequence, in order; `at_a` and `at_b` are offsets."""
     if not a or not b:
         return
     if len(a) == 1:
@@ -62,7 +63,7 @@ def _common(a: Sequence[Hashable], b: Sequence[Hashable], at_a: int, at_b: int) 
 
 
 def _lengths(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[int]:
-    """How long the longest common subsequence of `a` and the first n of `b` is, for each n.
+    """Return the length of the longest common subsequence of `a` and `b[:n]` for each n.
 
     Bit n of `row` is 0 where the length grows with b[n]; see Crochemore et al., 2001.
     """

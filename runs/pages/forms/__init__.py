@@ -1,1 +1,1 @@
-"""Forms that start and fork runs."""
+"""The forms that start and fork runs."""

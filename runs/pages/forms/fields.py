@@ -1,4 +1,4 @@
-"""What people type into forms, as the rest of the code wants it."""
+"""Parsing of text that users type into forms."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import re
 from agentops.projects.management.base import printable
 from timeline.redaction.redact import BARE
 
-WHOLE = re.compile(r"-?[0-9]{1,10}", re.ASCII)
+INTEGER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 
 
-def text(typed: str) -> str:
-    """Text with the line ends that programs use (forms send CRLF), without what no database can store."""
-    return BARE.clean_text(typed.replace("\r\n", "\n").replace("\r", "\n"))[0]
+def text(value: str) -> str:
+    """Return the text with LF line ends (forms send CRLF), without characters that databases cannot store."""
+    return BARE.clean_text(value.replace("\r\n", "\n").replace("\r", "\n"))[0]
 
 
-def line(typed: str) -> str:
-    """One line of it."""
-    return printable(text(typed)).strip()
+def line(value: str) -> str:
+    """Return the text as a single line without control characters."""
+    return printable(text(value)).strip()
 
 
-def whole(typed: str) -> int | None:
-    """A whole number; None for nothing typed. Raises ValueError for anything else.
+def integer(value: str) -> int | None:
+    """Return the text as an integer of at most 10 digits, or None if it is empty.
 
-    int() alone also takes "1_000" and other scripts' digits. What is too small or too large is not ours to say.
+    Raise ValueError for any other text. Unlike int(), this rejects "1_000" and non-ASCII digits. The caller checks
+    the range.
     """
-    digits = typed.strip()
+    digits = value.strip()
     if not digits:
         return None
-    if not WHOLE.fullmatch(digits):
-        raise ValueError(f"{digits[:64]!r} is no whole number")
+    if not INTEGER.fullmatch(digits):
+        raise ValueError(f"{digits[:64]!r} is not a whole number")
     return int(digits)

@@ -1,4 +1,4 @@
-"""The form that forks a run: at which step, with which words, and what its agent has otherwise."""
+"""The form that forks a run: checkpoint, message and changes to the agent."""
 
 from __future__ import annotations
 
@@ -31,31 +31,37 @@ from runs.pages.forms.start import CountField, OneLineField, TextField
 from timeline.shown import clean
 
 MAX_CHOICES = 200
-#: Steps that the form offers, the newest ones; the API and the command line take any.
+#: Number of newest checkpoints in the form; the API and the command line accept any.
 MAX_STEPS = 1000
 
 
 class ObjectField(forms.CharField):
-    """A JSON object, or nothing."""
+    """A JSON object. Returns None for an empty value."""
 
     def clean(self, value: Any) -> dict[str, Any] | None:
         text = fields.text(super().clean(value)).strip()
         if not text:
             return None
         try:
-            found = strict_json.parse(text)
+            value = strict_json.parse(text)
         except ValueError as error:
-            raise forms.ValidationError(f"This is no JSON: {error}.") from None
-        if not isinstance(found, dict):
-            raise forms.ValidationError("The settings are a JSON object.")
-        return found
+            raise forms.ValidationError(f"Not valid JSON: {error}.") from None
+        if not isinstance(value, dict):
+            raise forms.ValidationError("Enter a JSON object.")
+        return value
 
 
 class ForkForm(forms.Form):
+    """The fields of a fork. `steps` are the checkpoints to choose from."""
+
     step = forms.TypedChoiceField(
-        coerce=int, error_messages={"required": "Choose a step.", "invalid_choice": "There is no such checkpoint."}
+        coerce=int,
+        error_messages={
+            "required": "Choose a checkpoint.",
+            "invalid_choice": "This checkpoint does not exist. Choose another.",
+        },
     )
-    # Not stripped: what the agent is told is what was typed.
+    # Not stripped: the message is sent to the agent unchanged.
     message = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
     model = OneLineField(required=False, max_length=200)
     instructions = TextField(required=False, strip=False, max_length=MAX_TEXT)
@@ -68,38 +74,41 @@ class ForkForm(forms.Form):
         self.frozen = run.agent_config
         choice = self.fields["step"]
         assert isinstance(choice, forms.TypedChoiceField)
-        choice.choices = [(step, f"after step {step}") for step in steps]
+        choice.choices = [(step, f"After step {step}") for step in steps]
 
     @property
-    def instructions_shown(self) -> str:
-        """As the box has them at first; sent back like this, they are unchanged."""
+    def initial_instructions(self) -> str:
+        """Return the instructions as the field displays them; a submission with this value changes nothing."""
         return fields.text(clean(str(self.frozen.get("instructions") or "")))
 
     def changes(self) -> dict[str, Any]:
-        """What is otherwise than before. A box that was left empty changes nothing, but for the instructions."""
-        sent = self.cleaned_data
-        found = {name: sent[name] for name in ("model", "max_steps", "settings") if sent[name] not in (None, "")}
-        if found.get("model") == self.frozen.get("model"):
-            del found["model"]
-        if sent["instructions"] != self.instructions_shown and "instructions" in self.data:
-            found["instructions"] = sent["instructions"]
-        return found
+        """Return the changed agent fields. Empty fields change nothing, except the instructions."""
+        cleaned = self.cleaned_data
+        changes = {
+            name: cleaned[name] for name in ("model", "max_steps", "settings") if cleaned[name] not in (None, "")
+        }
+        if changes.get("model") == self.frozen.get("model"):
+            del changes["model"]
+        if cleaned["instructions"] != self.initial_instructions and "instructions" in self.data:
+            changes["instructions"] = cleaned["instructions"]
+        return changes
 
-    def refuse(self, refusal: RunRefusal) -> None:
-        """Say a refusal of the domain at the field that it is about."""
+    def add_refusal(self, refusal: RunRefusal) -> None:
+        """Add the message of `refusal` to the field that it refers to, or to `step`."""
         pointer = str(refusal.data.get("pointer", "")).removeprefix("/agent").removeprefix("/").partition("/")[0]
         self.add_error(pointer if pointer in self.fields else "step", f"{refusal}.")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def fork(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Show the fork form, or fork the run and redirect to the new one. Status 422 for an invalid form."""
     principal = principal_of(request)
     among = AgentRun.objects.select_related("project").defer("prompt", "result", "summary", "structured_output")
     run = run_for(principal, run_id, Action.OPERATE, among=among)
     steps = ancestry.steps_of(run, MAX_STEPS)
     if request.method != "POST":
         form = ForkForm(run, steps, initial=_initial(request, run, steps))
-        return _shown(request, principal, run, form, token=uuid7())
+        return _render(request, principal, run, form, token=uuid7())
     form = ForkForm(run, steps, request.POST)
     if form.is_valid():
         try:
@@ -107,38 +116,38 @@ def fork(request: HttpRequest, run_id: UUID) -> HttpResponse:
         except RunRefusal as refusal:
             if refusal.status not in {409, 422}:
                 raise
-            form.refuse(refusal)
+            form.add_refusal(refusal)
         else:
-            messages.success(request, "Forked. This is the new run; the other one stays as it is.")
+            messages.success(request, "Run forked. Showing the new run.")
             return redirect("runs:detail", new)
-    # It keeps its token: it has forked nothing yet.
-    return _shown(request, principal, run, form, token=form.cleaned_data.get("token") or uuid7(), status=422)
+    # Keep the token: it has not been used.
+    return _render(request, principal, run, form, token=form.cleaned_data.get("token") or uuid7(), status=422)
 
 
 def _fork(principal: Principal, run: AgentRun, form: ForkForm) -> AgentRun:
-    sent, changes = form.cleaned_data, form.changes()
+    cleaned, changes = form.cleaned_data, form.changes()
     require_edits(principal, run, changes)
-    message = sent["message"] if sent["message"].strip() else None
-    return run_actions.fork(principal, run, step=sent["step"], message=message, agent=changes)
+    message = cleaned["message"] if cleaned["message"].strip() else None
+    return run_actions.fork(principal, run, step=cleaned["step"], message=message, agent=changes)
 
 
 def _initial(request: HttpRequest, run: AgentRun, steps: Sequence[int]) -> dict[str, Any]:
-    """The step that a link names, or the newest one."""
-    asked = request.GET.get("step", "")
-    chosen = next((step for step in steps if str(step) == asked), steps[0] if steps else "")
+    """Return the initial values: the checkpoint in the query parameter `step`, or the newest one."""
+    requested = request.GET.get("step", "")
+    chosen = next((step for step in steps if str(step) == requested), steps[0] if steps else "")
     return {"step": chosen, "model": clean(str(run.agent_config.get("model") or ""))}
 
 
-def _shown(
+def _render(
     request: HttpRequest, principal: Principal, run: AgentRun, form: ForkForm, *, token: UUID, status: int = 200
 ) -> HttpResponse:
     context = {
         "project": run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
         "run": run,
-        "run_title": clean(run.title) or "(without a title)",
+        "run_title": clean(run.title) or "(untitled)",
         "form": form,
-        "instructions": form.data.get("instructions", form.instructions_shown),
+        "instructions": form.data.get("instructions", form.initial_instructions),
         "offers_settings": may(principal, Action.CONFIGURE, run.project_id),
         "token": token,
         "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,

@@ -1,4 +1,4 @@
-"""One form, one run: a double click, or going back and sending the form again, leads to the run that it has started."""
+"""Single-use forms: submitting a form again, by double click or after going back, returns the run it created."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from agentops.projects.errors import AuthRequired
 from runs.models import AgentRun
 
 STARTED = "started"
-#: How many forms a session remembers. Each has a token of its own, so this is how far one can go back.
-KEPT = 20
+#: Number of submitted forms that a session remembers, by their tokens.
+MAX_REMEMBERED = 20
 
 
 def once(request: HttpRequest, token: UUID, make: Callable[[], AgentRun]) -> UUID:
-    """The run that the form with this token has started; `make` is called for the first of its submissions only.
+    """Return the ID of the run created by the form with `token`; call `make` only for its first submission.
 
-    The token's run is written into the session by the transaction that makes the run. Submissions at the same time
-    wait for each other at the session's row, and all but one find it there.
+    The transaction that creates the run also stores its ID in the session. Concurrent submissions wait for the lock
+    on the session's row and then find the ID there. Raise AuthRequired if the session has ended.
     """
     key = request.session.session_key
     with transaction.atomic():
         if Session.objects.select_for_update().filter(pk=key).first() is None:
             raise AuthRequired  # logged out meanwhile
-        # Read after the lock, and apart from the request's own session, which was read before it.
+        # Read again after taking the lock: the request's own session was read before it.
         session = type(request.session)(key)
-        earlier = _started_by(session, token)
-        if earlier is not None:
-            return earlier
+        existing_run = _started_by(session, token)
+        if existing_run is not None:
+            return existing_run
         run = make()
-        session[STARTED] = [*session.get(STARTED, []), [str(token), str(run.pk)]][-KEPT:]
+        session[STARTED] = [*session.get(STARTED, []), [str(token), str(run.pk)]][-MAX_REMEMBERED:]
         session.save()
     run_id: UUID = run.pk
     return run_id
 
 
 def started_by(request: HttpRequest, token: UUID) -> UUID | None:
-    """The run that the form with this token has started already."""
+    """Return the ID of the run created by the form with `token`, or None."""
     return _started_by(request.session, token)
 
 
 def _started_by(session: SessionBase, token: UUID) -> UUID | None:
     started: list[list[str]] = session.get(STARTED, [])
-    return next((UUID(run_id) for known, run_id in started if known == str(token)), None)
+    return next((UUID(run_id) for used_token, run_id in started if used_token == str(token)), None)

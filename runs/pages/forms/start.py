@@ -31,102 +31,105 @@ MAX_CHOICES = 200
 
 
 class TextField(forms.CharField):
-    """A text of any lines."""
+    """A multi-line text with LF line ends."""
 
     def to_python(self, value: Any) -> str:
         return fields.text(super().to_python(value) or "")
 
 
 class OneLineField(forms.CharField):
-    """A text of one line."""
+    """A single-line text without control characters."""
 
     def to_python(self, value: Any) -> str:
         return fields.line(super().to_python(value) or "")
 
 
 class LabelsField(OneLineField):
-    """A comma list; each label once."""
+    """Labels separated by commas. Returns a list without duplicates."""
 
     def clean(self, value: Any) -> list[str]:
         labels = list(dict.fromkeys(filter(None, (label.strip() for label in super().clean(value).split(",")))))
         if len(labels) > MAX_LABELS:
-            raise forms.ValidationError(f"A run has at most {MAX_LABELS} labels.")
+            raise forms.ValidationError(f"Enter at most {MAX_LABELS} labels.")
         if any(len(label) > MAX_LABEL for label in labels):
-            raise forms.ValidationError(f"A label has at most {MAX_LABEL} characters.")
+            raise forms.ValidationError(f"Labels can have at most {MAX_LABEL} characters.")
         return labels
 
 
 class CountField(forms.CharField):
-    """A whole number, or nothing. Its bounds are the domain's to say."""
+    """A whole number. Returns None for an empty value. The action checks the range."""
 
     def clean(self, value: Any) -> int | None:
         try:
-            return fields.whole(super().clean(value))
+            return fields.integer(super().clean(value))
         except ValueError as error:
-            raise forms.ValidationError(f"{error}.") from None
+            raise forms.ValidationError(f"{error}. Enter a number such as 20.") from None
 
 
 class StartForm(forms.Form):
+    """The fields of a new run. `agents` are the agents to choose from."""
+
     agent = forms.ChoiceField(error_messages={"required": "Choose an agent."})
-    # Not stripped: what the agent is told is what was typed.
+    # Not stripped: the prompt is sent to the agent unchanged.
     prompt = TextField(required=False, strip=False, max_length=inbox.MAX_MESSAGE)
     title = OneLineField(required=False, max_length=MAX_TITLE)
     labels = LabelsField(required=False)
     max_steps = CountField(required=False)
     token = forms.UUIDField()
 
-    def __init__(self, known: Sequence[Agent], *args: Any, **options: Any) -> None:
+    def __init__(self, agents: Sequence[Agent], *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.known = known
+        self.agents = agents
         choice = self.fields["agent"]
         assert isinstance(choice, forms.ChoiceField)
-        choice.choices = [(agent.slug, agent.slug) for agent in known]
-        choice.error_messages["invalid_choice"] = "There is no such agent any more: choose another."
+        choice.choices = [(agent.slug, agent.slug) for agent in agents]
+        choice.error_messages["invalid_choice"] = "This agent no longer exists. Choose another one."
 
-    def refuse(self, refusal: InvalidInput) -> None:
-        """Say a refusal of the domain at the field that it is about. Without one it is the agent that will not do."""
+    def add_refusal(self, refusal: InvalidInput) -> None:
+        """Add the message of `refusal` to the field that it refers to, or to `agent`."""
         pointer = str(refusal.data.get("pointer", "")).removeprefix("/")
         self.add_error(pointer if pointer in {"prompt", "max_steps"} else "agent", f"{refusal}.")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def start(request: HttpRequest, project: str) -> HttpResponse:
+    """Show the start form, or create a run and redirect to it. Status 422 for an invalid form."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.OPERATE)
-    # Without the instructions, which may be as long as they like.
+    # Without the instructions, which can be long.
     columns = ("slug", "provider", "model", "tools", "max_steps")
-    known = list(Agent.objects.filter(project=owner).only(*columns).order_by("slug")[:MAX_CHOICES])
+    agents = list(Agent.objects.filter(project=owner).only(*columns).order_by("slug")[:MAX_CHOICES])
     context = {"project": owner, "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES]}
     if request.method == "POST":
-        return _sent(request, StartForm(known, request.POST), partial(_begin, principal, owner), context)
-    token = _token(request.GET.get("form", ""))
+        return _submit(request, StartForm(agents, request.POST), partial(_create_run, principal, owner), context)
+    token = _parse_token(request.GET.get("form", ""))
     if token is None:
-        return redirect(_address(request, uuid7()))
-    form = StartForm(known, initial={"agent": _chosen(request, known)})
-    return _shown(request, form, token, {**context, "earlier": started_by(request, token)})
+        return redirect(_url_with_token(request, uuid7()))
+    form = StartForm(agents, initial={"agent": _initial_agent(request, agents)})
+    return _render(request, form, token, {**context, "existing_run": started_by(request, token)})
 
 
-def _sent(
-    request: HttpRequest, form: StartForm, begin: Callable[[dict[str, Any]], AgentRun], context: dict[str, Any]
+def _submit(
+    request: HttpRequest, form: StartForm, create_run: Callable[[dict[str, Any]], AgentRun], context: dict[str, Any]
 ) -> HttpResponse:
-    """To the run that the form starts, or back to the form with what is wrong and all that was typed."""
+    """Create the run and redirect to it, or show the form again with its errors."""
     if form.is_valid():
         try:
-            run_id = once(request, form.cleaned_data["token"], partial(begin, form.cleaned_data))
+            run_id = once(request, form.cleaned_data["token"], partial(create_run, form.cleaned_data))
             return redirect("runs:detail", run_id)
         except InvalidInput as refusal:
-            form.refuse(refusal)
-    # It keeps its token: it has started nothing yet.
-    return _shown(request, form, form.cleaned_data.get("token") or uuid7(), context, status=422)
+            form.add_refusal(refusal)
+    # Keep the token: it has not been used.
+    return _render(request, form, form.cleaned_data.get("token") or uuid7(), context, status=422)
 
 
-def _shown(
+def _render(
     request: HttpRequest, form: StartForm, token: UUID, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
     context |= {
         "form": form,
         "token": token,
-        "agents": [_choice(agent) for agent in form.known],
+        "agents": [_choice(agent) for agent in form.agents],
         "commands": commands.first_run(context["project"])[:1],
         "recordings": agent_definitions.RECORDINGS,
         "cap": settings.AGENTOPS_MAX_TOTAL_STEPS,
@@ -135,7 +138,7 @@ def _shown(
 
 
 def _choice(agent: Agent) -> dict[str, Any]:
-    """An agent as the form offers it: what its definition says, without secrets."""
+    """Return the parts of an agent's definition that the form displays, without secrets."""
     return {
         "slug": agent.slug,
         "provider": clean(agent.provider),
@@ -145,32 +148,32 @@ def _choice(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _token(text: str) -> UUID | None:
+def _parse_token(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
         return None
 
 
-def _address(request: HttpRequest, token: UUID) -> str:
-    """The form's own address. Pages are not stored, so going back asks for it again: the address knows the token."""
-    asked = request.GET.copy()
-    asked["form"] = str(token)
-    return f"{request.path}?{asked.urlencode()}"
+def _url_with_token(request: HttpRequest, token: UUID) -> str:
+    """Return the form's URL with its token: pages are not cached, so going back requests the same form again."""
+    query = request.GET.copy()
+    query["form"] = str(token)
+    return f"{request.path}?{query.urlencode()}"
 
 
-def _chosen(request: HttpRequest, known: Sequence[Agent]) -> str:
-    """The agent that a link names, or the only one that there is."""
-    return request.GET.get("agent") or (known[0].slug if len(known) == 1 else "")
+def _initial_agent(request: HttpRequest, agents: Sequence[Agent]) -> str:
+    """Return the agent in the query parameter `agent`, or the only agent of the project."""
+    return request.GET.get("agent") or (agents[0].slug if len(agents) == 1 else "")
 
 
-def _begin(principal: Principal, project: Project, wanted: dict[str, Any]) -> AgentRun:
+def _create_run(principal: Principal, project: Project, values: dict[str, Any]) -> AgentRun:
     return run_actions.create(
         principal,
         project,
-        agent_definitions.find(project, wanted["agent"]),
-        wanted["prompt"] if wanted["prompt"].strip() else None,
-        title=wanted["title"],
-        labels=wanted["labels"],
-        max_steps=wanted["max_steps"],
+        agent_definitions.find(project, values["agent"]),
+        values["prompt"] if values["prompt"].strip() else None,
+        title=values["title"],
+        labels=values["labels"],
+        max_steps=values["max_steps"],
     )

@@ -1,4 +1,4 @@
-"""What people do to a run: resume, pause, stop, send, say what came of a call. Each is one call; the page shows it."""
+"""The views behind the buttons of a run page: resume, pause, stop, send, answer, resolve. Each calls one action."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from runs.statuses import RunStatus
 KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
 
 
-#: Does it to a run, and to what else the address names; tells the reader, and says which run's page to show.
+#: Performs an action, adds a message for the user, and returns the run whose page is shown next.
 Act = Callable[..., AgentRun]
 
 
-def _action(refused: str) -> Callable[[Act], Callable[..., HttpResponse]]:
-    """The view around an act: who may, and what becomes of a refusal (a banner that begins with `refused`)."""
+def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
+    """Make a POST view of an action: check the permission, and show refusals in a banner that begins with `failure`."""
 
     def decorated(act: Act) -> Callable[..., HttpResponse]:
         @require_POST
         @wraps(act)
-        def view(request: HttpRequest, run_id: UUID, **named: UUID) -> HttpResponse:
+        def view(request: HttpRequest, run_id: UUID, **url_args: UUID) -> HttpResponse:
             principal = principal_of(request)
             run = run_for(principal, run_id, Action.OPERATE)
             try:
-                shown = act(request, principal, run, **named)
+                next_run = act(request, principal, run, **url_args)
             except RunRefusal as refusal:
                 if refusal.status not in {409, 422}:
                     raise
-                messages.error(request, f"{refused}: {refusal}.")
-                shown = run
-            return _see(request, shown)
+                messages.error(request, f"{failure}: {refusal}.")
+                next_run = run
+            return _redirect_to(request, next_run)
 
         return view
 
@@ -58,36 +58,39 @@ def _action(refused: str) -> Callable[[Act], Callable[..., HttpResponse]]:
 
 @_action("Not resumed")
 def resume(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    # An empty box says nothing, which is "continue"; spaces are an empty message.
+    """Resume the run and return the run that continues it."""
+    # An empty field means "continue"; only spaces are an empty message.
     message = fields.text(request.POST.get("message", "")) or None
     replace = bool(request.POST.get("replace"))
     if replace and message is None:
-        raise MessageEmpty("to begin anew, a message is needed to begin with", pointer="/message")
+        raise MessageEmpty("starting over requires a message", pointer="/message")
     max_steps = _max_steps(request.POST.get("max_steps", ""))
-    done = run_actions.resume(principal, run, message=message, append=not replace, max_steps=max_steps)
-    if done.already:
-        messages.info(request, "It was resumed already. This is the run that it went on as.")
+    result = run_actions.resume(principal, run, message=message, append=not replace, max_steps=max_steps)
+    if result.already:
+        messages.info(request, "Already resumed. Showing the run that continues it.")
     else:
-        messages.success(request, "Resumed. This is the run that goes on.")
-    return done.run
+        messages.success(request, "Run resumed. Showing the run that continues it.")
+    return result.run
 
 
 @_action("Not paused")
 def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = run_actions.pause(principal, run).run
-    if now.state is RunStatus.PAUSED:
-        messages.success(request, "Paused.")
+    """Pause the run, or request it from its worker."""
+    updated = run_actions.pause(principal, run).run
+    if updated.state is RunStatus.PAUSED:
+        messages.success(request, "Run paused.")
     else:
-        # No more: the run may have paused before this is read. Until then a banner says when it will.
+        # No details: the run may have paused before the page is shown. Until then a banner explains when it pauses.
         messages.info(request, "Pause requested.")
     return run
 
 
 @_action("Not stopped")
 def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = run_actions.stop(principal, run).run
-    if now.state is RunStatus.STOPPED:
-        messages.success(request, "Stopped.")
+    """Stop the run, or request it from its worker."""
+    updated = run_actions.stop(principal, run).run
+    if updated.state is RunStatus.STOPPED:
+        messages.success(request, "Run stopped.")
     else:
         messages.info(request, "Stop requested.")
     return run
@@ -95,41 +98,44 @@ def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 
 @_action("Not sent")
 def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    now = run_actions.send(principal, run, fields.text(request.POST.get("message", "")), key=_key(request)).run
-    heard = "when the run is resumed" if now.state is RunStatus.PAUSED else "before its next model call"
-    messages.success(request, f"Sent. The agent hears it {heard}.")
+    """Send a message to the agent."""
+    updated = run_actions.send(principal, run, fields.text(request.POST.get("message", "")), key=_key(request)).run
+    when = "after the run is resumed" if updated.state is RunStatus.PAUSED else "before its next model call"
+    messages.success(request, f"Message sent. The agent receives it {when}.")
     return run
 
 
 @_action("Not answered")
 def answer(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
-    """What the agent asks. Where somebody was faster, it is a message like any other."""
+    """Answer the agent's question. If it has been answered already, the text is sent as a message."""
     waited = questions.waits(run)
-    now = run_actions.reply(principal, run, fields.text(request.POST.get("message", "")), key=_key(request)).run
-    if waited and now.status_reason == questions.REASON:
-        messages.success(request, "Answered. The run goes on with that.")
+    updated = run_actions.reply(principal, run, fields.text(request.POST.get("message", "")), key=_key(request)).run
+    if waited and updated.status_reason == questions.REASON:
+        messages.success(request, "Answer sent. The run continues.")
     else:
-        messages.info(request, "It did not ask any more: the agent hears it as a message, before its next model call.")
+        messages.info(
+            request,
+            "The question was already answered. The agent receives your answer as a message.",
+        )
     return run
 
 
-@_action("Not said")
+@_action("Outcome not saved")
 def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: UUID) -> AgentRun:
-    """Of a call whose outcome is unknown."""
-    word = request.POST.get("choice", "")
-    if word not in tuple(OutcomeChoice):
-        raise InvalidInput(f"the choice is one of {', '.join(OutcomeChoice)}", pointer="/choice")
-    choice = OutcomeChoice(word)
-    # An empty box says nothing more than the choice does.
+    """Resolve the outcome of a tool call whose outcome is unknown."""
+    value = request.POST.get("choice", "")
+    if value not in tuple(OutcomeChoice):
+        raise InvalidInput(f"choice must be one of {', '.join(OutcomeChoice)}", pointer="/choice")
+    choice = OutcomeChoice(value)
     text = None if choice is OutcomeChoice.RETRY else fields.text(request.POST.get("text", "")).strip() or None
-    done = run_actions.resolve_call(principal, run, call_id, choice, text=text)
-    told = "Said. The call runs again." if choice is OutcomeChoice.RETRY else "Said. The run goes on with that."
-    messages.success(request, told if done.new else "You have said so already.")
+    result = run_actions.resolve_call(principal, run, call_id, choice, text=text)
+    effect = "The tool call runs again." if choice is OutcomeChoice.RETRY else "The run continues."
+    messages.success(request, f"Outcome recorded. {effect}" if result.new else "Outcome already recorded.")
     return run
 
 
-def _see(request: HttpRequest, run: AgentRun) -> HttpResponse:
-    """To the page of a run, by GET."""
+def _redirect_to(request: HttpRequest, run: AgentRun) -> HttpResponse:
+    """Redirect to the page of a run, with GET."""
     url = resolve_url("runs:detail", run.pk)
     if HtmxDetails(request):
         return HttpResponseClientRedirect(url)
@@ -138,17 +144,17 @@ def _see(request: HttpRequest, run: AgentRun) -> HttpResponse:
 
 def _max_steps(text: str) -> int | None:
     try:
-        return fields.whole(text)
+        return fields.integer(text)
     except ValueError:
         problem = f"max_steps must be a whole number from 1 to {settings.AGENTOPS_MAX_TOTAL_STEPS}"
         raise InvalidMaxSteps(problem, pointer="/max_steps") from None
 
 
 def _key(request: HttpRequest) -> str | None:
-    """Of the form, so that a double click says it once."""
+    """Return the form's idempotency key: a double click sends a message once."""
     key = request.POST.get("key")
     if not key:
         return None
     if not KEY.fullmatch(key):
-        raise InvalidInput("the form's key is none: load the page again", pointer="/key")
+        raise InvalidInput("this form has expired. Reload the page", pointer="/key")
     return f"page:{key}"

@@ -1,4 +1,4 @@
-"""A banner: something a reader of a run should know before anything else; and what all kinds of banners read."""
+"""The banner of a run page, and helpers to build banners from events."""
 
 from __future__ import annotations
 
@@ -18,76 +18,80 @@ from timeline.shown import clean
 
 @dataclass(frozen=True)
 class OpenCall:
-    """A call that somebody has to say something about."""
+    """A tool call with an unknown outcome that a user has to resolve."""
 
     id: UUID
     name: str
     step: int
-    #: Its arguments in a line.
+    #: The arguments in one line.
     summary: str
-    #: Whether to run it again may do twice what may be done once.
-    once: bool
+    #: Whether the tool is not safe to repeat.
+    at_most_once: bool
 
 
 @dataclass(frozen=True)
-class AskedPerson:
-    """A question of the agent's, and the answers that it offers."""
+class AgentQuestion:
+    """A question of the agent with its suggested answers."""
 
     text: str
-    #: Each as it is sent, and as it is shown.
+    #: Pairs of the value to send and its label.
     choices: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Banner:
+    """A notice at the top of a run page."""
+
     level: str  # info, warn, error
     icon: str
     head: str
     text: str = ""
-    #: When it happened, since when it lasts, until when.
+    #: When it happened, when it began and when it ends.
     at: datetime | None = None
     since: datetime | None = None
     until: datetime | None = None
     until_word: str = "until"
-    #: Where to go, and what that is called.
+    #: A link and its label.
     href: str = ""
     label: str = ""
-    #: A command that helps.
+    #: A shell command to copy.
     command: str = ""
-    #: Somebody else's words.
+    #: Untrusted text, such as an error message.
     quote: str = ""
-    #: What it asks about.
+    #: Tool calls to resolve.
     calls: Sequence[OpenCall] = ()
-    #: What the agent asks.
-    question: AskedPerson | None = None
+    #: The agent's question to answer.
+    question: AgentQuestion | None = None
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
-def last(run_id: UUID, *types: EventType) -> Event | None:
-    """The newest event of these types: such as say how the run stands are near the end of its log, and found from
-    there."""
+def newest_event(run_id: UUID, *types: EventType) -> Event | None:
+    """Return the newest event of these types, or None. Reads the log from its end."""
     return log.events_of(run_id).filter(type__in=types).order_by("-seq").first()
 
 
-def place_of(event: Event) -> str:
+def href_of(event: Event) -> str:
+    """Return the URL of the event in the timeline."""
     return f"{reverse('runs:detail', args=[event.log_id])}?event={event.seq}#target"
 
 
-def moment(text: Any) -> datetime | None:
+def parse_time(text: Any) -> datetime | None:
+    """Return the ISO 8601 time in `text`, or None if it is not one."""
     try:
         return datetime.fromisoformat(str(text))
     except ValueError:
         return None
 
 
-def words(machine_word: str) -> str:
-    return clean(machine_word.replace("_", " "))
+def label_of(identifier: str) -> str:
+    """Return an identifier such as `unknown_tool` with spaces instead of underscores."""
+    return clean(identifier.replace("_", " "))
 
 
-def who(by: Any) -> str:
-    """Somebody in words: a policy acts by itself."""
+def actor_label(by: Any) -> str:
+    """Return the name of an actor for display: a user, an API key or a policy."""
     name = clean(str(by or ""))
     trigger = name.removeprefix("policy:")
-    return f"its policy ({trigger.replace('_', ' ')})" if trigger != name else name
+    return f"policy {trigger}" if trigger != name else name

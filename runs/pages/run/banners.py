@@ -1,6 +1,6 @@
-"""What a reader of a run should know before anything else: why it stands still, who has to act, what was lost.
+"""The banners of a run page: why the run does not progress, who has to act, and what was lost.
 
-At most four queries, of which each status needs one, a wait up to three, and a model call that is tried again two.
+At most four queries: one for each status, up to three for a waiting run, two for a model call that is retried.
 """
 
 from __future__ import annotations
@@ -14,149 +14,160 @@ from django.utils import timezone
 from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages.run import waits
-from runs.pages.run.banner import Banner, last, moment, place_of, who, words
-from runs.pages.run.facts import Loaded, unresolved
+from runs.pages.run.banner import Banner, actor_label, href_of, label_of, newest_event, parse_time
+from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
 from timeline.event_rows import payload_of
 from timeline.events import EventType
 from timeline.shown import clean, clip
 
-#: A worker that sweeps takes a queued run within a few seconds.
+#: Seconds in the queue after which a missing worker is reported; workers claim a queued run within a few seconds.
 WORKER_EXPECTED_S = 15
+#: Seconds without an event after which a running run is reported as silent.
 SILENT_S = 30
-#: Of an error's text; the run's last row has more.
+#: Maximum bytes of an error message in a banner; the run's last event has more.
 ERROR_BYTES = 2048
 
 
-def banners_of(found: Loaded, lineage: Lineage, wishes: list[RunCommand]) -> list[Banner]:
-    """`wishes`: the unread commands of the run's inbox."""
-    run = found.run
+def banners_of(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> list[Banner]:
+    """Return the banners of a run. `pending` are the commands in its inbox that are not applied yet."""
+    run = data.run
     of_status = _OF_STATUS.get(run.state)
-    banners = of_status(found, lineage) if of_status is not None else []
-    banners += [_wish(wish) for wish in wishes if wish.type in _WISHES]
-    sent = sum(wish.type in (inbox.Type.SEND, inbox.Type.REPLY) for wish in wishes)
-    if sent:
-        heard = "when the run is resumed" if run.state is RunStatus.PAUSED else "before the next model call"
-        said, what = ("A message waits", "it") if sent == 1 else (f"{sent} messages wait", "them")
-        banners.append(Banner(level="info", icon="send", head=said, text=f"The agent reads {what} {heard}."))
-    if unresolved(found) and run.status_reason != WaitReason.UNKNOWN_TOOL:
-        banners.append(_unknown_calls(found))
+    banners = of_status(data, lineage) if of_status is not None else []
+    banners += [_requested(command) for command in pending if command.type in _REQUESTS]
+    count = sum(command.type in (inbox.Type.SEND, inbox.Type.REPLY) for command in pending)
+    if count:
+        when = "after the run is resumed" if run.state is RunStatus.PAUSED else "before its next model call"
+        head = "1 undelivered message" if count == 1 else f"{count} undelivered messages"
+        text = f"The agent receives {'it' if count == 1 else 'them'} {when}."
+        banners.append(Banner(level="info", icon="send", head=head, text=text))
+    if unknown_call_count(data) and run.status_reason != WaitReason.UNKNOWN_TOOL:
+        banners.append(_unknown_calls(data))
     return banners
 
 
-def wishes_of(run: AgentRun) -> list[RunCommand]:
+def pending_commands(run: AgentRun) -> list[RunCommand]:
+    """Return the commands in the run's inbox that are not applied yet; none for a run that has ended."""
     return [] if run.state.terminal else inbox.pending(run.pk)
 
 
 # --- One for each status ----------------------------------------------------------------------------------------------
 
 
-def _queued(found: Loaded, lineage: Lineage) -> list[Banner]:
-    run = found.run
-    # Of its own project alone: what others have queued is nobody's business here.
-    waiting = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
-    ahead = waiting.count()
-    place = f"{ahead} of this project's runs {'is' if ahead == 1 else 'are'} queued before it." if ahead else ""
+def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
+    run = data.run
+    # Only the runs of its own project: other projects are not visible here.
+    earlier = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
+    ahead = earlier.count()
+    place = (
+        f"{ahead} run{'' if ahead == 1 else 's'} of this project {'is' if ahead == 1 else 'are'} ahead in the queue."
+        if ahead
+        else ""
+    )
     if run.status_reason == WaitReason.RETRY_ALONE:
         head, text = waits.RETRIED_ALONE
-        return [Banner(level="warn", icon="retry", head=head, text=text, since=found.run.log.last_event_at)]
-    why = f"Handed back: {words(run.status_reason)}. " if run.status_reason else ""
+        return [Banner(level="warn", icon="retry", head=head, text=text, since=data.run.log.last_event_at)]
+    why = f"Requeued: {label_of(run.status_reason)}. " if run.status_reason else ""
     if timezone.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
         return [Banner(level="info", icon="queued", head="Queued", text=why + place, since=run.queued_at)]
-    text = f"{why}{place or 'Nothing of this project is queued before it'}: is a worker running?"
-    head = "No worker has taken this run yet"
+    text = f"{why}{place or 'No run of this project is ahead in the queue.'} Check that a worker is running."
+    head = "No worker has claimed this run yet"
     return [Banner(level="warn", icon="queued", head=head, text=text, since=run.queued_at, command="agentops worker")]
 
 
-def _running(found: Loaded, lineage: Lineage) -> list[Banner]:
-    run, now = found.run, timezone.now()
-    seen = run.log.last_event_at
+def _running(data: RunData, lineage: Lineage) -> list[Banner]:
+    run, now = data.run, timezone.now()
+    last_event_at = run.log.last_event_at
     if run.lease_expires_at is not None and run.lease_expires_at < now:
-        text = "Another worker goes on with the run as soon as it finds it."
-        return [Banner(level="warn", icon="retry", head="Worker lost", text=text, at=seen, since=run.lease_expires_at)]
-    banners = [*(_recovered(found) if found.recoveries else []), *waits.retrying(found)]
-    if found.budgeted:
-        banners += _running_out(found)
-    if seen is not None and now - seen > timedelta(seconds=SILENT_S):
-        text = "Its worker is alive: the model or a tool is taking its time."
-        banners.append(Banner(level="info", icon="clock", head="No event", text=text, since=seen))
+        text = "The worker's lease has expired. Another worker will continue the run."
+        return [
+            Banner(
+                level="warn", icon="retry", head="Worker lost", text=text, at=last_event_at, since=run.lease_expires_at
+            )
+        ]
+    banners = [*(_recovered(data) if data.recoveries else []), *waits.retrying(data)]
+    if data.has_budgets:
+        banners += _budget_warning(data)
+    if last_event_at is not None and now - last_event_at > timedelta(seconds=SILENT_S):
+        text = "The worker is alive. A model call or a tool call is still running."
+        banners.append(Banner(level="info", icon="clock", head="No events", text=text, since=last_event_at))
     return banners
 
 
-def _recovered(found: Loaded) -> list[Banner]:
-    """While the worker that took it over holds it; afterwards the row in the timeline says so."""
-    lost = Attempt.objects.filter(run=found.run, epoch=found.run.lease_epoch - 1, end_reason__in=LOST).exists()
-    event = last(found.run.pk, EventType.RUN_RECOVERED) if lost else None
+def _recovered(data: RunData) -> list[Banner]:
+    """Return a banner while the worker that recovered the run still holds it."""
+    lost = Attempt.objects.filter(run=data.run, epoch=data.run.lease_epoch - 1, end_reason__in=LOST).exists()
+    event = newest_event(data.run.pk, EventType.RUN_RECOVERED) if lost else None
     if event is None:
         return []
-    seen = moment(payload_of(event).get("last_event_at"))
-    text = f"Continued by another worker (recovery {found.recoveries})."
-    href = place_of(event)
-    return [Banner(level="info", icon="retry", head="Worker lost", text=text, at=seen, href=href, label="Show where")]
+    last_event_at = parse_time(payload_of(event).get("last_event_at"))
+    text = f"Another worker continues the run (recovery {data.recoveries})."
+    href, label = href_of(event), "Show in timeline"
+    return [Banner(level="info", icon="retry", head="Worker lost", text=text, at=last_event_at, href=href, label=label)]
 
 
-def _running_out(found: Loaded) -> list[Banner]:
-    event = last(found.run.pk, EventType.BUDGET_WARNING)
+def _budget_warning(data: RunData) -> list[Banner]:
+    event = newest_event(data.run.pk, EventType.BUDGET_WARNING)
     if event is None:
         return []
     text = clean(str(payload_of(event).get("message") or ""))
-    head = "A budget runs out" if payload_of(event).get("used") else "A budget without prices"
-    href = place_of(event)
-    return [Banner(level="warn", icon="clock", head=head, text=text, at=event.ts, href=href, label="Show where")]
+    head = "Budget nearly used up" if payload_of(event).get("used") else "Budget not enforced: no price for the model"
+    href, label = href_of(event), "Show in timeline"
+    return [Banner(level="warn", icon="clock", head=head, text=text, at=event.ts, href=href, label=label)]
 
 
-def _paused(found: Loaded, lineage: Lineage) -> list[Banner]:
-    run, event = found.run, last(found.run.pk, EventType.RUN_PAUSED)
+def _paused(data: RunData, lineage: Lineage) -> list[Banner]:
+    run, event = data.run, newest_event(data.run.pk, EventType.RUN_PAUSED)
     payload = payload_of(event) if event is not None else {}
-    by = who(payload.get("by"))
+    by = actor_label(payload.get("by"))
     text = _PAUSES.get(run.status_reason, "")
     if run.status_reason == PauseReason.MAX_STEPS:
-        made = run.step_count - run.step_base
-        text = f"It has used its budget: {made} of {run.max_steps} steps, {run.step_count} in the lineage."
+        steps = run.step_count - run.step_base
+        text = f"Step budget used up: {steps} of {run.max_steps} steps, {run.step_count} in the lineage."
     detail = "" if run.status_reason == PauseReason.MAX_STEPS else clean(str(payload.get("detail") or ""))
     head = f"Paused by {by}" if by else "Paused"
     if run.status_reason == PauseReason.ERROR and run.error_type:
-        head = f"Paused after an error: {words(run.error_type)}"
+        head = f"Paused after an error: {label_of(run.error_type)}"
     if run.status_reason == PauseReason.ESCALATED:
         head = f"Escalated by {by}" if by else "Escalated"
     at = event.ts if event is not None else None
     return [Banner(level="warn", icon="paused", head=head, text=text, at=at, quote=detail)]
 
 
-def _resumed(found: Loaded, lineage: Lineage) -> list[Banner]:
-    event = last(found.run.pk, EventType.RUN_RESUMED)
-    by = who(payload_of(event).get("by")) if event is not None else ""
+def _resumed(data: RunData, lineage: Lineage) -> list[Banner]:
+    event = newest_event(data.run.pk, EventType.RUN_RESUMED)
+    by = actor_label(payload_of(event).get("by")) if event is not None else ""
     href = reverse("runs:detail", args=[lineage.resumed_as]) if lineage.resumed_as else ""
     head = f"Resumed by {by}" if by else "Resumed"
-    text = "This run is over; it goes on as another one."
+    text = "This run has ended. Another run continues it."
     return [
         Banner(
-            level="info", icon="resumed", head=head, text=text, at=found.run.completed_at, href=href,
-            label="Go to that run",
+            level="info", icon="resumed", head=head, text=text, at=data.run.completed_at, href=href,
+            label="View the run that continues it",
         )
     ]  # fmt: skip
 
 
-def _failed(found: Loaded, lineage: Lineage) -> list[Banner]:
-    run = found.run
-    head = f"Failed: {words(run.error_type)}" if run.error_type else "Failed"
+def _failed(data: RunData, lineage: Lineage) -> list[Banner]:
+    run = data.run
+    head = f"Failed: {label_of(run.error_type)}" if run.error_type else "Failed"
     quote = clip(run.error_message, ERROR_BYTES).text
     return [Banner(level="error", icon="failed", head=head, at=run.completed_at, quote=quote)]
 
 
-def _stopped(found: Loaded, lineage: Lineage) -> list[Banner]:
-    event = last(found.run.pk, EventType.RUN_STOPPED)
+def _stopped(data: RunData, lineage: Lineage) -> list[Banner]:
+    event = newest_event(data.run.pk, EventType.RUN_STOPPED)
     payload = payload_of(event) if event is not None else {}
-    by = who(payload.get("by"))
+    by = actor_label(payload.get("by"))
     head = f"Stopped by {by}" if by else "Stopped"
-    reason = found.run.status_reason
-    text = "" if reason in ("", "operator") else f"{words(reason).capitalize()}."
+    reason = data.run.status_reason
+    text = "" if reason in ("", "operator") else f"{label_of(reason).capitalize()}."
     quote = clean(str(payload.get("message") or "")) if reason == "repeated_calls" else ""
-    return [Banner(level="info", icon="stopped", head=head, text=text, at=found.run.completed_at, quote=quote)]
+    return [Banner(level="info", icon="stopped", head=head, text=text, at=data.run.completed_at, quote=quote)]
 
 
-_OF_STATUS: dict[RunStatus, Callable[[Loaded, Lineage], list[Banner]]] = {
+_OF_STATUS: dict[RunStatus, Callable[[RunData, Lineage], list[Banner]]] = {
     RunStatus.QUEUED: _queued,
     RunStatus.RUNNING: _running,
     RunStatus.WAITING: waits.waiting,
@@ -166,31 +177,31 @@ _OF_STATUS: dict[RunStatus, Callable[[Loaded, Lineage], list[Banner]]] = {
     RunStatus.STOPPED: _stopped,
 }
 _PAUSES: dict[str, str] = {
-    PauseReason.OPERATOR: "It stays so until somebody resumes or stops it.",
-    PauseReason.ESCALATED: "Somebody has to decide: resume it, with a message perhaps, or stop it.",
-    PauseReason.LOG_LIMIT: "Its log has reached the limit of events.",
-    PauseReason.BUDGET: "A budget is used up. Resumed, the run goes on with the same budget, counted from zero; what a "
-    "project may use in a day is counted over all its runs.",
-    PauseReason.FIXTURE_EXHAUSTED: "Its recording has no more answers. To go on, fork it with another model.",
-    PauseReason.POISON_STEP: "Each time this step was tried alone, its process died. Check what its tools do, then "
-    "resume the run or stop it. A resumed run is tried alone again.",
-    PauseReason.ERROR: "This error does not pass by itself. Remove its cause, then resume the run; nothing is lost.",
+    PauseReason.OPERATOR: "Resume or stop the run to proceed.",
+    PauseReason.ESCALATED: "A decision is required: resume the run, optionally with a message, or stop it.",
+    PauseReason.LOG_LIMIT: "The log has reached its maximum number of events.",
+    PauseReason.BUDGET: "A budget is used up. A resumed run gets the same budget again. The daily budget of a project "
+    "applies to all its runs together.",
+    PauseReason.FIXTURE_EXHAUSTED: "The recording has no more responses. To continue, fork the run with another model.",
+    PauseReason.POISON_STEP: "The worker died each time this step ran alone. Check what its tools do, then "
+    "resume or stop the run. A resumed run is retried alone again.",
+    PauseReason.ERROR: "A retry does not fix this error. Remove its cause, then resume the run.",
 }
-_WISHES: dict[str, tuple[str, str]] = {
-    inbox.Type.STOP: ("Stop asked for", "The worker drops what it is doing as soon as it looks, within seconds."),
-    inbox.Type.PAUSE: ("Pause asked for", "The run pauses when the tools of its turn have ended."),
+_REQUESTS: dict[str, tuple[str, str]] = {
+    inbox.Type.STOP: ("Stop requested", "The worker stops the current step within a few seconds."),
+    inbox.Type.PAUSE: ("Pause requested", "The run pauses when the tool calls of the current step have ended."),
 }
 
 
-def _wish(wish: RunCommand) -> Banner:
-    head, text = _WISHES[wish.type]
-    by = clean(wish.created_by)
-    return Banner(level="warn", icon=wish.type, head=f"{head} by {by}", text=text, at=wish.received_at)
+def _requested(command: RunCommand) -> Banner:
+    head, text = _REQUESTS[command.type]
+    by = clean(command.created_by)
+    return Banner(level="warn", icon=command.type, head=f"{head} by {by}", text=text, at=command.received_at)
 
 
-def _unknown_calls(found: Loaded) -> Banner:
-    count = unresolved(found)
-    head = "A tool call has an unknown outcome" if count == 1 else f"{count} tool calls have an unknown outcome"
-    href = f"{reverse('runs:detail', args=[found.run.pk])}?show=errors"
-    text = "Nobody knows whether it took effect."
+def _unknown_calls(data: RunData) -> Banner:
+    count = unknown_call_count(data)
+    head = "1 tool call with an unknown outcome" if count == 1 else f"{count} tool calls with an unknown outcome"
+    href = f"{reverse('runs:detail', args=[data.run.pk])}?show=errors"
+    text = "The worker stopped, or the call timed out, before a result was saved. The call may have taken effect."
     return Banner(level="warn", icon="unknown", head=head, text=text, href=href, label="Show errors")

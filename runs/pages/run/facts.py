@@ -1,7 +1,7 @@
-"""The key facts of a run: what the list under the head of its page says, the same for every reader.
+"""The key facts of a run, below the header of its page; identical for all users.
 
-Three queries: the run with its log, its tool calls by status, and its model calls by what became of them; so they can
-be told anew with each batch of live rows.
+Three queries: the run with its log, its tool calls by status, and its model calls by outcome. Each batch of live rows
+includes them again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
 @dataclass(frozen=True)
-class Wasted:
-    """Model calls without a lasting answer, which the provider bills too."""
+class DiscardedCalls:
+    """Model calls whose response was discarded. The provider bills them, so they are part of the totals."""
 
     calls: int = 0
     tokens: int = 0
@@ -42,23 +42,25 @@ class Wasted:
 
     @property
     def dollars(self) -> str:
+        """Return the cost for display."""
         return dollars(self.cost)
 
 
 @dataclass(frozen=True)
 class Billing:
-    """What of a run's tokens and cost needs explaining; all of it is part of the totals."""
+    """Details of the tokens and the cost of a run. All of them are part of the totals."""
 
-    #: Attempts that failed or were stopped, and calls that were repeated after a crash.
-    abandoned: Wasted
-    repeated: Wasted
-    #: Calls of which the provider did not report all tokens.
+    #: Model calls that failed or were stopped.
+    abandoned: DiscardedCalls
+    #: Model calls that were repeated after a crash.
+    repeated: DiscardedCalls
+    #: Number of model calls for which the provider did not report all tokens.
     incomplete: int
     cache_saved: Decimal | None
 
     @property
     def cache_saving(self) -> str:
-        """In words: the first call of a run writes the cache, which costs more than it saves."""
+        """Return what the prompt cache saved or cost. Its first write costs more than it saves."""
         saved = self.cache_saved
         if not saved:
             return ""
@@ -66,31 +68,33 @@ class Billing:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A run, and what of other tables its page always says."""
+class RunData:
+    """A run with the data of other tables that its page always needs."""
 
     run: AgentRun
     #: Number of tool calls by status.
-    calls: Mapping[str, int]
+    calls_by_status: Mapping[str, int]
     recoveries: int
-    #: Whether any attempt of anything failed.
-    failures: bool
-    #: Of the agent, as the run froze it: agent_id, version, provider, model.
+    #: Whether any model call or tool call failed.
+    has_failures: bool
+    #: agent_id, version, provider and model of the agent when the run was created.
     agent: Mapping[str, str]
     billing: Billing
-    #: Whether anything but its steps is limited: by its agent's settings, or by its project's.
-    budgeted: bool
+    #: Whether the agent or the project sets a budget other than steps.
+    has_budgets: bool
 
 
 @dataclass(frozen=True)
 class RunFacts:
+    """The key facts of a run for its template."""
+
     run: AgentRun
-    #: From when the duration of a running run counts up.
+    #: Start of the running duration; None if the run is not running.
     counts_from: datetime | None
-    #: Seconds that workers had it; None where it has not started. The rest of its time it waited.
+    #: Seconds with a worker; None if the run has not started. `waited` are the seconds without one.
     duration: float | None
     waited: float
-    #: Since when it has been in the queue again.
+    #: When the run was queued again.
     requeued_at: datetime | None
     step_limit: int
     cap: int
@@ -105,26 +109,28 @@ class RunFacts:
 
     @property
     def ticks(self) -> bool:
+        """Return whether the duration counts up."""
         return self.counts_from is not None
 
     @property
     def steps(self) -> int:
-        """Of this run alone; its `step_count` counts over the lineage."""
+        """Return the number of steps of this run; `step_count` includes the runs before it in the lineage."""
         return self.run.step_count - self.run.step_base
 
     @property
     def all_calls(self) -> int:
+        """Return the number of tool calls."""
         return sum(count for _, count in self.calls)
 
     @property
     def priced(self) -> bool:
+        """Return whether the cost is known."""
         return bool(self.cost)
 
 
 def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
-    """Runs with all that `loaded` needs of their own row: not the texts, which may be large, and of the frozen agent
-    only its names."""
-    # Not by the epoch: a restore skips many.
+    """Annotate runs with the columns that `run_data_of` needs. Large columns are deferred."""
+    # Counted from attempts, not from the epoch: a restore skips epochs.
     taken = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
     lost = taken.filter(end_reason__in=LOST)
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
@@ -141,38 +147,39 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     )
 
 
-def load(run_id: UUID) -> Loaded | None:
+def load_run_data(run_id: UUID) -> RunData | None:
+    """Return the data of a run, or None if it does not exist. Three queries."""
     run = with_facts(AgentRun.objects.filter(pk=run_id)).first()
-    return None if run is None else loaded(run)
+    return None if run is None else run_data_of(run)
 
 
-def loaded(run: Any) -> Loaded:
-    """Of a run from `with_facts`."""
+def run_data_of(run: Any) -> RunData:
+    """Return the data of a run that was read with `with_facts`. Two queries."""
     by_status = AgentRunToolCall.objects.filter(run=run.pk).values_list("status").annotate(n=Count("pk"))
-    return Loaded(
+    return RunData(
         run=run,
-        calls=dict(by_status.order_by(F("n").desc(), "status")),
+        calls_by_status=dict(by_status.order_by(F("n").desc(), "status")),
         recoveries=run.recoveries,
-        failures=run.failures,
+        has_failures=run.failures,
         billing=_billing(run.pk),
         agent={name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
-        budgeted=bool(run.config_budgets or "budgets" in (run.project.settings or ())),
+        has_budgets=bool(run.config_budgets or "budgets" in (run.project.settings or ())),
     )
 
 
 def _billing(run_id: UUID) -> Billing:
     turns = TurnUsage.objects.filter(run=run_id)
-    found = turns.aggregate(
+    sums = turns.aggregate(
         **_sums("abandoned", Q(outcome=Outcome.ABANDONED)),
         **_sums("repeated", Q(outcome__in=[Outcome.LOST, Outcome.ROLLED_BACK])),
         incomplete=Count("pk", filter=Q(usage_complete=False)),
         cache_saved=Sum("cache_saved_usd"),
     )
     abandoned, repeated = (
-        Wasted(found[f"{name}_calls"], found[f"{name}_tokens"] or 0, found[f"{name}_cost"])
+        DiscardedCalls(sums[f"{name}_calls"], sums[f"{name}_tokens"] or 0, sums[f"{name}_cost"])
         for name in ("abandoned", "repeated")
     )
-    return Billing(abandoned, repeated, found["incomplete"], found["cache_saved"])
+    return Billing(abandoned, repeated, sums["incomplete"], sums["cache_saved"])
 
 
 def _sums(name: str, which: Q) -> dict[str, Any]:
@@ -183,8 +190,9 @@ def _sums(name: str, which: Q) -> dict[str, Any]:
     }
 
 
-def facts_of(found: Loaded) -> RunFacts:
-    run = found.run
+def facts_of(data: RunData) -> RunFacts:
+    """Return the key facts of a run. No queries."""
+    run = data.run
     times = times_of(run, timezone.now())
     queued_again = run.state is RunStatus.QUEUED and run.started_at is not None
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
@@ -196,23 +204,24 @@ def facts_of(found: Loaded) -> RunFacts:
         requeued_at=run.queued_at if queued_again else None,
         step_limit=run.step_limit(cap),
         cap=cap,
-        calls=list(found.calls.items()),
+        calls=list(data.calls_by_status.items()),
         tokens=[(name.replace("_", " "), getattr(run, f"{name}_tokens")) for name in _TOKENS],
         cost=dollars(run.cost_usd),
-        billing=found.billing,
-        model=found.agent["model"],
+        billing=data.billing,
+        model=data.agent["model"],
         worker=clean(run.lease_owner or ""),
         last_event_at=run.log.last_event_at,
-        recoveries=found.recoveries,
+        recoveries=data.recoveries,
     )
 
 
-def unresolved(found: Loaded) -> int:
-    """Calls of which nobody knows what came."""
-    return found.calls.get(ToolStatus.UNKNOWN, 0)
+def unknown_call_count(data: RunData) -> int:
+    """Return the number of tool calls with an unknown outcome."""
+    return data.calls_by_status.get(ToolStatus.UNKNOWN, 0)
 
 
-def has_errors(found: Loaded) -> bool:
+def has_errors(data: RunData) -> bool:
+    """Return whether the run, a model call or a tool call failed."""
     bad = (ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN)
-    failed = found.failures or any(found.calls.get(status) for status in bad)
-    return failed or found.run.state is RunStatus.FAILED
+    failed = data.has_failures or any(data.calls_by_status.get(status) for status in bad)
+    return failed or data.run.state is RunStatus.FAILED

@@ -1,4 +1,4 @@
-"""The head of a run's page as one reader sees it: what it is, what to know, what they may do to it."""
+"""The header of a run page for one user: title, banners and available actions."""
 
 from __future__ import annotations
 
@@ -15,147 +15,150 @@ from agentops.projects.access import Action, Principal, may
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.pages.run.banner import Banner
-from runs.pages.run.banners import banners_of, wishes_of
-from runs.pages.run.facts import Loaded, has_errors
+from runs.pages.run.banners import banners_of, pending_commands
+from runs.pages.run.facts import RunData, has_errors
 from runs.pages.run.lineage import Lineage, lineage_of
 from runs.statuses import LIVE, RunStatus, WaitReason
 from timeline.shown import clean, clip
 
-#: No event tells, because nobody is there to write one, that a worker is gone or that none comes.
-LOOK_S = 15
-#: Ours has at most 500 characters; a runner elsewhere may send more.
+#: Seconds between reloads of the header: a lost or missing worker writes no event.
+POLL_SECONDS = 15
+#: Maximum bytes of a summary: agents write at most 500 characters, external runners may send more.
 SUMMARY_BYTES = 2048
-NOT_ALLOWED = "This needs the role operator or admin."
-ELSEWHERE = "It is executed elsewhere; this is only its record."
+NOT_ALLOWED = "Requires the role operator or admin."
+EXTERNAL = "This run is executed by an external runner and cannot be controlled here."
 
 
 @dataclass(frozen=True)
 class ActionRefusals:
-    """Why each action cannot be done now; empty where it can."""
+    """Why each action is not available; empty if it is."""
 
     resume: str
     pause: str
     stop: str
     send: str
-    #: Say what came of a call.
+    #: Resolve the outcome of a tool call.
     resolve: str = ""
 
 
 @dataclass(frozen=True)
 class ResumeOffer:
-    """What a resume would do, said before the click."""
+    """What a resume will do, for display before the click."""
 
     step: int
     budget: int
     limit: int
     cap: int
-    #: Whether there is a conversation to go on in.
+    #: Whether there is a conversation to continue.
     has_session: bool
 
 
 @dataclass(frozen=True)
 class Head:
+    """The header of a run page for its template."""
+
     run: AgentRun
     title: str
     agent: Mapping[str, str]
     reason: str
-    #: Of what came of it, in a paragraph; empty while nothing has.
+    #: The summary of the result; empty if there is none yet.
     summary: str
     lineage: Lineage
     banners: Sequence[Banner]
-    no: ActionRefusals
-    offer: ResumeOffer | None
-    #: Why it cannot be forked; empty where it can.
-    no_fork: str
-    #: Makes a message that is sent twice by a double click arrive once.
+    refusals: ActionRefusals
+    resume_offer: ResumeOffer | None
+    #: Why the run cannot be forked; empty if it can.
+    fork_refusal: str
+    #: Idempotency key: a double click sends a message once.
     send_key: UUID
     has_errors: bool
-    #: How often to look again; None where nothing changes any more.
-    look_s: int | None
+    #: Seconds between reloads; None for a run that has ended.
+    poll_seconds: int | None
     commands: list[tuple[str, str]]
 
 
-def head_of(request: HttpRequest, principal: Principal, found: Loaded) -> Head:
-    run = found.run
-    wishes, lineage = wishes_of(run), lineage_of(run)
-    no = _refusals(run, wishes, allowed=may(principal, Action.OPERATE, run.project_id))
+def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
+    """Return the header of a run page as `principal` sees it."""
+    run = data.run
+    pending, lineage = pending_commands(run), lineage_of(run)
+    refusals = _refusals(run, pending, allowed=may(principal, Action.OPERATE, run.project_id))
     return Head(
         run=run,
-        title=clean(run.title) or "(without a title)",
-        agent=found.agent,
+        title=clean(run.title) or "(untitled)",
+        agent=data.agent,
         reason=clean(run.status_reason.replace("_", " ")),
         summary=clip(run.summary, SUMMARY_BYTES).text,
         lineage=lineage,
-        banners=banners_of(found, lineage, wishes),
-        no=no,
-        offer=None if no.resume else _offer(run),
-        no_fork=_why_not_fork(run, allowed=may(principal, Action.OPERATE, run.project_id)),
+        banners=banners_of(data, lineage, pending),
+        refusals=refusals,
+        resume_offer=None if refusals.resume else _resume_offer(run),
+        fork_refusal=_why_not_fork(run, allowed=may(principal, Action.OPERATE, run.project_id)),
         send_key=uuid7(),
-        has_errors=has_errors(found),
-        look_s=None if run.state.terminal else LOOK_S,
+        has_errors=has_errors(data),
+        poll_seconds=None if run.state.terminal else POLL_SECONDS,
         commands=_commands(request, run),
     )
 
 
-def _refusals(run: AgentRun, wishes: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
+def _refusals(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
     if not allowed or run.source != AgentRun.Source.NATIVE:
-        why = NOT_ALLOWED if not allowed else ELSEWHERE
+        why = NOT_ALLOWED if not allowed else EXTERNAL
         return ActionRefusals(why, why, why, why, why)
-    asked = {wish.type for wish in wishes}
-    over = f"This run is over: it is {run.status}." if run.state.terminal else ""
+    requested = {command.type for command in pending}
+    ended = f"The run has ended: it is {run.status}." if run.state.terminal else ""
     return ActionRefusals(
         resume=_why_not_resume(run),
-        pause=over or _why_not_pause(run, asked),
-        stop=over or ("It was asked to stop already." if inbox.Type.STOP in asked else ""),
-        send=over,
+        pause=ended or _why_not_pause(run, requested),
+        stop=ended or ("Stop already requested." if inbox.Type.STOP in requested else ""),
+        send=ended,
     )
 
 
 def _why_not_resume(run: AgentRun) -> str:
     if run.state is RunStatus.RESUMED:
-        return "It was resumed already."
+        return "This run was already resumed."
     if run.state is not RunStatus.PAUSED:
-        return f"Only a paused run can be resumed; this one is {run.status}."
+        return f"Only a paused run can be resumed. This run is {run.status}."
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
-    return f"All {cap} steps that a lineage may have are used up." if run.step_count >= cap else ""
+    return f"The lineage has used all of its {cap} steps." if run.step_count >= cap else ""
 
 
-def _why_not_pause(run: AgentRun, asked: set[str]) -> str:
+def _why_not_pause(run: AgentRun, requested: set[str]) -> str:
     if run.state not in LIVE:
-        return "It is paused."
-    return "It was asked to pause already." if inbox.Type.PAUSE in asked else ""
+        return "This run is already paused."
+    return "Pause already requested." if inbox.Type.PAUSE in requested else ""
 
 
 def _why_not_fork(run: AgentRun, *, allowed: bool) -> str:
     if not allowed:
         return NOT_ALLOWED
-    return "" if run.step_count else "It has made no step yet."
+    return "" if run.step_count else "This run has not completed a step yet."
 
 
-def _offer(run: AgentRun) -> ResumeOffer:
+def _resume_offer(run: AgentRun) -> ResumeOffer:
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
-    said = AgentRunMessage.objects.filter(run__root_run=run.root_run_id, rolled_back_at=None)
+    conversation = AgentRunMessage.objects.filter(run__root_run=run.root_run_id, rolled_back_at=None)
     forked = AgentRun.objects.filter(pk=run.root_run_id, forked_from__isnull=False)
     limit = min(run.step_count + run.max_steps, cap)
-    return ResumeOffer(run.step_count + 1, run.max_steps, limit, cap, said.exists() or forked.exists())
+    return ResumeOffer(run.step_count + 1, run.max_steps, limit, cap, conversation.exists() or forked.exists())
 
 
 def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
-    """The same on a command line: what can be copied from the page."""
+    """Return labels and shell commands that do the same as the page, to copy."""
     stream = reverse("api:events-stream", args=[run.project.slug, run.pk])
     url = request.build_absolute_uri(stream)
-    found = [("Show", f"agentops agent show {run.pk}"), ("Follow", f"agentops agent tail {run.pk}")]
+    commands = [("Show", f"agentops agent show {run.pk}"), ("Follow", f"agentops agent tail {run.pk}")]
     if run.state is RunStatus.PAUSED:
-        found.append(("Resume", f"agentops agent resume {run.pk}"))
+        commands.append(("Resume", f"agentops agent resume {run.pk}"))
     if run.step_count:
-        found.append(("Fork", f"agentops agent fork {run.pk} --step {run.step_count}"))
+        commands.append(("Fork", f"agentops agent fork {run.pk} --step {run.step_count}"))
     if run.status_reason == WaitReason.UNKNOWN_TOOL:
-        found.append(("Say what came of its call", f"agentops agent outcome {run.pk} CALL --done OUTPUT"))
+        commands.append(("Resolve outcome", f"agentops agent outcome {run.pk} CALL --done OUTPUT"))
     if run.state in LIVE:
-        found.append(("Pause", f"agentops agent pause {run.pk}"))
+        commands.append(("Pause", f"agentops agent pause {run.pk}"))
     if not run.state.terminal:
-        found += [
+        commands += [
             ("Stop", f"agentops agent stop {run.pk}"),
-            ("Send a message", f"agentops agent send {run.pk} MESSAGE"),
+            ("Send message", f"agentops agent send {run.pk} MESSAGE"),
         ]
-    return [*found, ("Its events with curl", f'curl -N -H "Authorization: Bearer $AGENTOPS_KEY" "{url}"')]
+    return [*commands, ("Stream events with curl", f'curl -N -H "Authorization: Bearer $AGENTOPS_KEY" "{url}"')]

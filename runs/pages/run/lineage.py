@@ -1,4 +1,4 @@
-"""Where a run stands among those that it continues, that continue it and that were forked from it."""
+"""The lineage of a run: the runs it continues, the runs that continue it, its parent and its forks."""
 
 from __future__ import annotations
 
@@ -8,48 +8,54 @@ from uuid import UUID
 
 from runs.models import AgentRun
 
-#: Forks that a run's page links to, the newest first.
+#: Number of newest forks that a run page links to.
 MAX_FORKS = 20
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """One conversation over several runs, oldest first."""
+    """The runs of one conversation, oldest first, and related runs."""
 
     chain: list[UUID]
-    #: From 1.
+    #: Position of the run in `chain`, from 1.
     place: int
     parent: UUID | None
     forked_from: UUID | None
     forked_at_step: int | None
-    #: Those that were forked from it: their ids, and the steps.
+    #: IDs of the forks of this run and the steps they were forked after, newest first.
     forks: Sequence[tuple[UUID, int | None]]
 
     @property
     def attempts(self) -> int:
+        """Return the number of runs in the chain."""
         return len(self.chain)
 
     @property
     def resumed_from(self) -> UUID | None:
+        """Return the run that this run continues."""
         return self.chain[self.place - 2] if self.place > 1 else None
 
     @property
     def resumed_as(self) -> UUID | None:
+        """Return the run that continues this run."""
         return self.chain[self.place] if self.place < len(self.chain) else None
 
     @property
     def root(self) -> UUID | None:
-        """The first run, where that is neither this one nor the one before it."""
+        """Return the first run of the chain, unless it is this run or the one before it."""
         return self.chain[0] if self.place > 2 else None
 
     @property
     def origin(self) -> UUID | None:
-        """What it can be compared with: the run that it continues or was forked from."""
+        """Return the run to compare with: the one that this run continues or was forked from."""
         return self.resumed_from or self.forked_from
 
 
 def lineage_of(run: AgentRun) -> Lineage:
-    """Two queries. A run is resumed at most once, so the runs of a root are a line; a fork has a root of its own."""
+    """Return the lineage of `run`. Two queries.
+
+    A run is resumed at most once, so the runs with the same root form a chain. A fork is a root of its own.
+    """
     earlier = dict(AgentRun.objects.filter(root_run=run.root_run_id).values_list("pk", "resumed_from"))
     later = {before: after for after, before in earlier.items() if before is not None}
     chain: list[UUID] = [run.pk]
@@ -59,5 +65,5 @@ def lineage_of(run: AgentRun) -> Lineage:
     while (after := later.get(chain[-1])) is not None:
         chain.append(after)
     forks = AgentRun.objects.filter(forked_from=run.pk).order_by("-pk").values_list("pk", "forked_at_step")
-    found = list(forks[:MAX_FORKS])
-    return Lineage(chain, place, run.parent_run_id, run.forked_from_id, run.forked_at_step, found)
+    newest = list(forks[:MAX_FORKS])
+    return Lineage(chain, place, run.parent_run_id, run.forked_from_id, run.forked_at_step, newest)

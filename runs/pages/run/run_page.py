@@ -1,4 +1,4 @@
-"""The page of a run, its parts that are fetched on their own, and its stream."""
+"""The page of a run, the fragments that it loads, and its event stream."""
 
 from __future__ import annotations
 
@@ -33,13 +33,17 @@ MAX_CHOICES = 200
 SHOWS = [(Show.ALL.value, "All"), (Show.MESSAGES.value, "Messages"), (Show.TOOLS.value, "Tools")]
 SHOWS += [(Show.ERRORS.value, "Errors")]
 FIRST_ERROR = "first-error"
-#: Of what a tombstone counts, what people know by name.
-REMOVED = [("Events", "agent_run_events"), ("Messages", "agent_run_messages"), ("Tool calls", "agent_run_tool_calls")]
+#: Labels of the row counts of a tombstone.
+DELETED_ROWS = [
+    ("Events", "agent_run_events"),
+    ("Messages", "agent_run_messages"),
+    ("Tool calls", "agent_run_tool_calls"),
+]
 SEQ = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 class InvalidRunQuery(RunRefusal):
-    """An address of a run's page that no link of ours has."""
+    """A URL of a run page with an invalid query parameter."""
 
     code = "invalid_query"
     status = 400
@@ -47,62 +51,66 @@ class InvalidRunQuery(RunRefusal):
 
 @require_safe
 def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Show a run, with the part of its timeline selected by `event`, `before` and `show`.
+
+    Status 410 with a summary for a run that was deleted by retention.
+    """
     principal = principal_of(request)
-    # Before the run: should the database be restored in between, the cursor is one of before.
+    # Read before the run: if the database is restored in between, the cursor must be an old one.
     incarnation = incarnations.current()
     try:
-        found = _found(principal, run_id)
-    except RunExpired as gone:
-        return _expired(request, principal, gone)
-    run, show = found.run, _show(request)
+        data = _load(principal, run_id)
+    except RunExpired as expired:
+        return _expired(request, principal, expired)
+    run, show = data.run, _show(request)
     page = reverse("runs:detail", args=[run.pk])
     if request.GET.get("event") == FIRST_ERROR:
         seq = window.first_error(run.pk)
-        # Without one there is nothing to jump to: the page's end is as good a place as any.
+        # Without an error, show the end of the timeline.
         return HttpResponseRedirect(page if seq is None else f"{page}?event={seq}#target")
-    shown, notice = _window(request, run, show)
+    timeline, notice = _window(request, run, show)
     context = {
         "project": run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "head": head_of(request, principal, found),
-        "facts": facts.facts_of(found),
-        "window": shown,
-        "cursor": StreamCursor(shown.last_seq, incarnation),
+        "head": head_of(request, principal, data),
+        "facts": facts.facts_of(data),
+        "window": timeline,
+        "cursor": StreamCursor(timeline.last_seq, incarnation),
         "notice": notice,
-        "live": shown.at_end and not run.state.terminal,
+        "live": timeline.at_end and not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,
         "back": _back(request, run),
-        **_places(run, show),
+        **_urls(run, show),
     }
     return render(request, "runs/detail.html", context)
 
 
 @require_safe
 def rows(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Older rows, to be put above those that begin with event `before`."""
-    run = _found(principal_of(request), run_id).run
+    """Return the rows before event `before`, as a fragment."""
+    run = _load(principal_of(request), run_id).run
     show, seq = _show(request), _seq(request, "before")
     if seq is None:
-        raise InvalidRunQuery("before must be the seq of an event")
+        raise InvalidRunQuery("before must be the sequence number of an event")
     older = window.before(run.pk, seq, run.log.last_seq, show, joins=True)
-    return render(request, "runs/_older_rows.html", {"window": older, **_places(run, show)})
+    return render(request, "runs/_older_rows.html", {"window": older, **_urls(run, show)})
 
 
 @require_safe
 def head(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """The inside of the page's head, as this reader may see it now."""
+    """Return the content of the page header, as a fragment."""
     principal = principal_of(request)
-    found = _found(principal, run_id)
-    context = {"project": found.run.project, "head": head_of(request, principal, found)}
+    data = _load(principal, run_id)
+    context = {"project": data.run.project, "head": head_of(request, principal, data)}
     return render(request, "runs/_head_changes.html", context)
 
 
-# Changes nothing, so it asks for no token; otherwise a POST would be told of the token and not of the method.
+# Exempt, so that a POST gets status 405 and not a CSRF error.
 @csrf_exempt
 @require_GET
 def stream(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """The rows that come after the page's last one, until the run has ended."""
+    """Stream the rows after the page's last one, until the run has ended."""
     refuse_foreign(request)
     principal = principal_of(request)
     run = run_for(principal, run_id, among=AgentRun.objects.select_related("log"))
@@ -110,39 +118,42 @@ def stream(request: HttpRequest, run_id: UUID) -> HttpResponse:
     return log_stream(run.log, cursor_of(request), HTML, permit, ended=run.state.terminal)
 
 
-def _found(principal: Principal, run_id: UUID) -> facts.Loaded:
-    return facts.loaded(run_for(principal, run_id, among=facts.with_facts(AgentRun.objects.all())))
+def _load(principal: Principal, run_id: UUID) -> facts.RunData:
+    return facts.run_data_of(run_for(principal, run_id, among=facts.with_facts(AgentRun.objects.all())))
 
 
-def _expired(request: HttpRequest, principal: Principal, gone: RunExpired) -> HttpResponse:
-    """What is left of a run that was removed."""
-    stone = gone.data["tombstone"]
+def _expired(request: HttpRequest, principal: Principal, expired: RunExpired) -> HttpResponse:
+    """Show the summary that is kept of a run deleted by retention."""
+    tombstone = expired.data["tombstone"]
     projects = projects_for(principal).order_by("name", "pk")
     context = {
-        "project": projects.filter(tombstones=stone["id"]).first(),
+        "project": projects.filter(tombstones=tombstone["id"]).first(),
         "projects": projects[:MAX_CHOICES],
-        "stone": stone,
-        "removed": [(name, stone["rows"].get(table, 0)) for name, table in REMOVED],
+        "tombstone": tombstone,
+        "deleted_rows": [(name, tombstone["rows"].get(table, 0)) for name, table in DELETED_ROWS],
     }
-    return render(request, "runs/expired.html", context, status=gone.status)
+    return render(request, "runs/expired.html", context, status=expired.status)
 
 
 def _window(request: HttpRequest, run: AgentRun, show: Show) -> tuple[Window, str]:
-    """The rows that were asked for, and what to say where they cannot be had. The log's last seq was read with the
-    run, before any row, so a stream that goes on from there misses nothing and repeats nothing."""
+    """Return the requested rows, and a notice if the requested event does not exist.
+
+    The log's last sequence number was read with the run, before any row, so that a stream from there neither misses
+    nor repeats an event.
+    """
     last_seq = run.log.last_seq
     event, before = _seq(request, "event"), _seq(request, "before")
     if event is not None and 1 <= event <= last_seq:
         return window.around(run.pk, event, last_seq, show), ""
     if event is not None:
-        notice = f"There is no event {event}: the log has {last_seq}. These are the newest."
+        notice = f"Event {event} does not exist: the last event is {last_seq}. Showing the newest events."
         return window.newest(run.pk, last_seq, show), notice
     if before is not None:
         return window.before(run.pk, before, last_seq, show), ""
     return window.newest(run.pk, last_seq, show), ""
 
 
-def _places(run: AgentRun, show: Show) -> dict[str, Any]:
+def _urls(run: AgentRun, show: Show) -> dict[str, Any]:
     return {
         "page": reverse("runs:detail", args=[run.pk]),
         "rows_url": reverse("runs:rows", args=[run.pk]),
@@ -158,22 +169,25 @@ def _show(request: HttpRequest) -> Show:
 
 
 def _seq(request: HttpRequest, name: str) -> int | None:
-    """A seq of the address; only as many digits as any database's number has."""
+    """Return the sequence number in a query parameter, or None. Raise InvalidRunQuery unless it has 1 to 18 digits."""
     text = request.GET.get(name)
     if not text:
         return None
     if not SEQ.fullmatch(text):
-        raise InvalidRunQuery(f"{name} must be the seq of an event")
+        raise InvalidRunQuery(f"{name} must be the sequence number of an event, not {text[:64]!r}")
     return int(text)
 
 
 def _back(request: HttpRequest, run: AgentRun) -> str:
-    """The list as the reader left it: named in the address, or where they come from; never another site."""
+    """Return the URL of the list with the user's filters: from the query parameter `back`, or from the referrer.
+
+    Never the URL of another site.
+    """
     runs = reverse("runs:list", args=[run.project.slug])
-    came_from = urlsplit(request.headers.get("Referer") or "")
-    asked = request.GET.get("back") or ""
-    if asked.startswith("/") and url_has_allowed_host_and_scheme(asked, allowed_hosts=None):
-        return asked
-    if came_from.netloc == request.get_host() and came_from.path == runs and came_from.query:
-        return f"{runs}?{came_from.query}"
+    referrer = urlsplit(request.headers.get("Referer") or "")
+    back = request.GET.get("back") or ""
+    if back.startswith("/") and url_has_allowed_host_and_scheme(back, allowed_hosts=None):
+        return back
+    if referrer.netloc == request.get_host() and referrer.path == runs and referrer.query:
+        return f"{runs}?{referrer.query}"
     return runs

@@ -1,6 +1,6 @@
-"""What a run waits for, and when it goes on: an answer, a word about a call, its policy's time, the next try.
+"""The banner of a waiting run: what it waits for and when it continues.
 
-Two or three queries for each.
+Two or three queries.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import datetime
 from runs.actions import unknown_calls
 from runs.lifecycle import questions
 from runs.models import AgentRun
-from runs.pages.run.banner import AskedPerson, Banner, OpenCall, last, moment, place_of, words
-from runs.pages.run.facts import Loaded
+from runs.pages.run.banner import AgentQuestion, Banner, OpenCall, href_of, label_of, newest_event, parse_time
+from runs.pages.run.facts import RunData
 from runs.pages.run.lineage import Lineage
 from runs.pages.timeline.card_contents import one_line, whole_number
 from runs.pages.timeline.cards import LINE
@@ -23,48 +23,52 @@ from timeline.events import EventType
 from timeline.models import Event
 from timeline.shown import clean, clip
 
-#: A turn waits for one after the other.
+#: Maximum calls in a banner; more appear when these are resolved.
 MOST_CALLS = 20
 MOST_CHOICES = 20
-#: Of somebody's text; the timeline has more.
+#: Maximum bytes of a question or an error; the timeline has more.
 TEXT_BYTES = 2048
 
 RETRIED_ALONE = (
     "Being retried alone after a worker died",
-    "The worker died during this step, so the step runs again without other runs beside it. The run goes on by itself.",
+    "The worker died during this step, so the step runs again without other runs. The run continues automatically.",
 )
 _OTHERS: dict[str, tuple[str, str]] = {
-    WaitReason.APPROVAL: ("Waiting for an approval", "The call goes on when somebody has approved or denied it."),
-    WaitReason.CHILDREN: ("Waiting for its child runs", "It goes on by itself when they have ended."),
-    WaitReason.ON_ERROR: ("An error: its policy resumes it", ""),
-    WaitReason.ON_DEAD: ("Its worker was lost: its policy resumes it", ""),
+    WaitReason.APPROVAL: ("Waiting for approval", "The tool call continues when it is approved or denied."),
+    WaitReason.CHILDREN: ("Waiting for child runs", "The run continues automatically when they have ended."),
+    WaitReason.ON_ERROR: ("Error: a policy resumes the run", ""),
+    WaitReason.ON_DEAD: ("Worker lost: a policy resumes the run", ""),
     WaitReason.RETRY_ALONE: RETRIED_ALONE,
 }
 
 
-def waiting(found: Loaded, lineage: Lineage) -> list[Banner]:
-    run = found.run
-    event = last(run.pk, EventType.RUN_WAITING)
+def waiting(data: RunData, lineage: Lineage) -> list[Banner]:
+    """Return the banner of a waiting run."""
+    run = data.run
+    event = newest_event(run.pk, EventType.RUN_WAITING)
     head, text = _OTHERS.get(run.status_reason, ("Waiting", ""))
     level = "info" if run.not_before is not None else "warn"
     banner = Banner(
         level=level, icon="waiting", head=head, text=text, since=event.ts if event else None, until=run.not_before
     )
     if event is not None and event.ref_id:
-        banner = replace(banner, href=place_of(event), label="Show the call")
+        banner = replace(banner, href=href_of(event), label="Show tool call")
     more = _MORE.get(run.status_reason)
     return [banner if more is None else more(run, banner)]
 
 
-# --- For somebody's word ----------------------------------------------------------------------------------------------
+# --- Waits for a person -----------------------------------------------------------------------------------------------
 
 
 def _unknown_tool(run: AgentRun, banner: Banner) -> Banner:
     text = (
-        "Its worker was lost, or it did not answer in time. Find out whether it took effect and say so: the run goes "
-        "on with that. Paused and resumed, it goes on too, and the model is told that nobody knows."
+        "The worker stopped, or the call timed out, before a result was saved. Check whether the call took effect, "
+        "then choose its outcome: the run continues with it. If you pause and resume the run instead, the model is "
+        "told that the outcome is unknown."
     )
-    return replace(banner, head="Unknown outcome of a tool call", text=text, calls=_open_calls(run))
+    return replace(
+        banner, head="Unknown outcome of a tool call: choose what happened", text=text, calls=_open_calls(run)
+    )
 
 
 def _open_calls(run: AgentRun) -> list[OpenCall]:
@@ -79,49 +83,49 @@ def _open_calls(run: AgentRun) -> list[OpenCall]:
 
 
 def _input(run: AgentRun, banner: Banner) -> Banner:
-    asked = questions.open_question(run)
-    if asked is None:
-        return replace(banner, head="Waiting for an answer", text="Send a message: the run goes on with it.")
-    choices = [(choice, clip(choice, LINE).text) for choice in asked.choices[:MOST_CHOICES] if choice.strip()]
-    question = AskedPerson(clip(asked.text, TEXT_BYTES).text, choices)
-    return replace(banner, head="The agent asks", text="", label="Show where", question=question)
+    pending = questions.open_question(run)
+    if pending is None:
+        return replace(banner, head="Waiting for an answer", text="Send a message to continue the run.")
+    choices = [(choice, clip(choice, LINE).text) for choice in pending.choices[:MOST_CHOICES] if choice.strip()]
+    question = AgentQuestion(clip(pending.text, TEXT_BYTES).text, choices)
+    return replace(banner, head="The agent asks a question", text="", label="Show in timeline", question=question)
 
 
-# --- For its time -----------------------------------------------------------------------------------------------------
+# --- Waits for a time -------------------------------------------------------------------------------------------------
 
 
 def _policy(run: AgentRun, banner: Banner) -> Banner:
-    """Which try it is, and what went wrong."""
-    event = last(run.pk, EventType.POLICY_APPLIED)
+    """Add the attempt and the error to the banner of a run that a policy resumes."""
+    event = newest_event(run.pk, EventType.POLICY_APPLIED)
     payload = payload_of(event) if event is not None else {}
     attempt, attempts = whole_number(payload.get("attempt")), whole_number(payload.get("attempts"))
     counted = f" This is attempt {attempt}{f' of {attempts}' if attempts else ''}." if attempt else ""
-    text = f"It goes on as a new run.{counted}"
+    text = f"The run continues as a new run.{counted}"
     quote = clip(run.error_message, TEXT_BYTES).text
     return replace(banner, text=text, icon="retry", since=None, until_word="at", quote=quote)
 
 
 def _cooldown(run: AgentRun, banner: Banner) -> Banner:
-    """What is wrong with the provider, when it is asked again, and until when the run waits for it."""
-    banner = replace(banner, head="Cooling down", text="The run goes on by itself; no worker is held.")
-    event = last(run.pk, EventType.RETRY_SCHEDULED, EventType.LLM_TURN_END)
+    """Add the provider's error, the next attempt and the deadline to the banner."""
+    banner = replace(banner, head="Cooling down", text="The run continues automatically and occupies no worker.")
+    event = newest_event(run.pk, EventType.RETRY_SCHEDULED, EventType.LLM_TURN_END)
     if event is None or event.type != EventType.RETRY_SCHEDULED:
         return banner
     payload = payload_of(event)
-    failed, quote = _failed(event)
-    head = _OUTAGES.get(str(payload.get("error_type") or ""), "The call of the model failed")
-    until = moment(payload.get("until"))
-    last_try = f" If the provider is not back by {until:%H:%M:%S %Z}, the run pauses." if until is not None else ""
-    text = f"{failed} {banner.text}{last_try}"
-    return replace(banner, head=head, text=text, level="warn", icon="retry", quote=quote, until_word="next try at")
+    failure, quote = _failure(event)
+    head = _OUTAGES.get(str(payload.get("error_type") or ""), "The model call failed")
+    until = parse_time(payload.get("until"))
+    deadline = f" If the provider is not available by {until:%H:%M:%S %Z}, the run pauses." if until is not None else ""
+    text = f"{failure} {banner.text}{deadline}"
+    return replace(banner, head=head, text=text, level="warn", icon="retry", quote=quote, until_word="next attempt at")
 
 
 _OUTAGES: dict[str, str] = {
     "no_internet": "The model provider is not reachable",
-    "timeout": "The model provider does not answer in time",
+    "timeout": "The model provider does not respond in time",
     "rate_limited": "The model provider limits the rate of requests",
     "overloaded": "The model provider is overloaded",
-    "incomplete_answer": "The model provider cuts its answers off",
+    "incomplete_answer": "The model provider sends incomplete responses",
     "server_error": "The model provider has an internal error",
 }
 _MORE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
@@ -132,36 +136,36 @@ _MORE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
 }
 
 
-def retrying(found: Loaded) -> list[Banner]:
-    """While a model call is tried again: which try comes when, or is at work; until the model has answered."""
-    run = found.run
+def retrying(data: RunData) -> list[Banner]:
+    """Return a banner while a failed model call is retried: the running attempt, or when the next one starts."""
+    run = data.run
     types = (EventType.RETRY_SCHEDULED, EventType.LLM_TURN_START, EventType.LLM_TURN_END)
-    event = last(run.pk, *types) if found.failures else None
+    event = newest_event(run.pk, *types) if data.has_failures else None
     if event is None or event.type == EventType.LLM_TURN_END:
         return []
     again = event.type == EventType.LLM_TURN_START
     if again and not whole_number(payload_of(event).get("attempt")):
         return []
-    scheduled = last(run.pk, EventType.RETRY_SCHEDULED) if again else event
+    scheduled = newest_event(run.pk, EventType.RETRY_SCHEDULED) if again else event
     if scheduled is None or payload_of(scheduled).get("what") != "llm":
         return []
-    failed, quote = _failed(scheduled)
+    failure, quote = _failure(scheduled)
     number = (whole_number(payload_of(scheduled).get("attempt")) or 0) + 1
     of = whole_number(payload_of(scheduled).get("max_attempts"))
-    head = f"Attempt {number}{f' of {of}' if of else ''} {'is at work' if again else 'comes'}"
+    head = f"Attempt {number}{f' of {of}' if of else ''} {'is running' if again else 'is scheduled'}"
     until: datetime | None = None if again else until_of(scheduled)
     return [
         Banner(
-            level="warn", icon="retry", head=head, text=failed, quote=quote, until=until, until_word="at",
+            level="warn", icon="retry", head=head, text=failure, quote=quote, until=until, until_word="at",
             since=event.ts if again else None,
         )
     ]  # fmt: skip
 
 
-def _failed(scheduled: Event) -> tuple[str, str]:
-    """What became of the last try, and its error."""
+def _failure(scheduled: Event) -> tuple[str, str]:
+    """Return a sentence about the failed attempt, and its error message."""
     payload = payload_of(scheduled)
     number, of = whole_number(payload.get("attempt")), whole_number(payload.get("max_attempts"))
     which = f"Attempt {number}{f' of {of}' if of else ''}" if number else "The last attempt"
-    kind = words(str(payload.get("error_type") or ""))
-    return f"{which} to ask the model failed{f': {kind}' if kind else ''}.", clean(str(payload.get("error") or ""))
+    kind = label_of(str(payload.get("error_type") or ""))
+    return f"{which} of the model call failed{f': {kind}' if kind else ''}.", clean(str(payload.get("error") or ""))

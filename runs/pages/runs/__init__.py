@@ -1,1 +1,1 @@
-"""The list of a project's runs, and resuming many of them."""
+"""The list of a project's runs, and bulk resume."""

@@ -1,7 +1,7 @@
-"""Resuming many runs of the list: first what would become of each, then what became of it.
+"""Bulk resume: first a preview of the effect on each run, then the result.
 
-Both are answers to a POST, since the ids of two hundred runs fit into no address. Sent twice, the second time finds
-every run resumed already, and links to how it goes on.
+Both are responses to a POST, because the IDs of 200 runs do not fit into a URL. Submitting the form twice is safe: the
+second response links to the runs created by the first.
 """
 
 from __future__ import annotations
@@ -28,145 +28,148 @@ from runs.pages.runs.list_query import Filters, InvalidListQuery
 from runs.statuses import LIVE, RunStatus
 from timeline.shown import clean
 
-#: Runs of one go, as the API has it.
+#: Maximum runs of a bulk resume, as in the API.
 MOST = 200
 MAX_CHOICES = 200
-ALREADY = "already_resumed"
-#: What is said of a run that was left out of the preview, and could be resumed by the time of the answer.
-LATER = "it could not be resumed when you looked, and was left alone"
+#: The reason for a run that was skipped in the preview and could be resumed later.
+CHANGED = "it could not be resumed when the preview was shown"
 
 
 @dataclass(frozen=True)
 class BulkRow:
-    """A run of many, and what becomes of it."""
+    """A selected run and the effect or result of the resume."""
 
     id: UUID
     title: str
     status: str
-    #: Why it is left alone; empty where it is not.
+    #: Why the run is skipped; empty if it is resumed.
     reason: str = ""
-    #: The run that it went on as.
+    #: The run that continues it.
     resumed_as: UUID | None = None
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What the form says."""
+class BulkRequest:
+    """The values of the form."""
 
     ids: Sequence[UUID]
-    #: Shown as skipped before: only told of again.
-    left: Sequence[UUID]
+    #: Runs that the preview showed as skipped: listed again, never resumed.
+    skipped_ids: Sequence[UUID]
     message: str
     kill: bool
-    #: There are more that match than go at once.
-    more: bool = False
+    #: Whether more than MOST runs match.
+    has_more: bool = False
 
 
 @require_POST
 def resume(request: HttpRequest, project: str) -> HttpResponse:
+    """Show the preview of a bulk resume; with `do=resume`, resume the runs and show the result."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.OPERATE)
-    wish = _wish(request, principal, owner)
-    if wish.kill:
+    bulk = _parse_request(request, principal, owner)
+    if bulk.kill:
         project_for(principal, owner.pk, Action.KILL)
-    chosen = _runs(owner, [*wish.ids, *wish.left])
+    selected = _runs(owner, [*bulk.ids, *bulk.skipped_ids])
     try:
         if request.POST.get("do") == "resume":
-            return _shown(request, owner, wish, _done(principal, chosen, wish), done=True)
+            return _render(request, owner, bulk, _resume(principal, selected, bulk), done=True)
         problem = ""
-        outcomes = run_actions.resume_many(principal, chosen.values(), dry_run=True, **_options(wish))
+        outcomes = run_actions.resume_many(principal, selected.values(), dry_run=True, **_options(bulk))
     except InvalidInput as refusal:
         problem = f"{refusal}."
-        outcomes = run_actions.resume_many(principal, chosen.values(), dry_run=True, kill=wish.kill)
-    live = sum(run.state in LIVE for run in chosen.values())
-    takes = live and (wish.kill or may(principal, Action.KILL, owner.pk))
-    return _shown(request, owner, wish, _lines(chosen, outcomes), problem=problem, live=live if takes else 0)
+        outcomes = run_actions.resume_many(principal, selected.values(), dry_run=True, kill=bulk.kill)
+    live = sum(run.state in LIVE for run in selected.values())
+    may_kill = live and (bulk.kill or may(principal, Action.KILL, owner.pk))
+    return _render(request, owner, bulk, _rows(selected, outcomes), problem=problem, live=live if may_kill else 0)
 
 
-def _done(principal: Principal, chosen: dict[UUID, AgentRun], wish: Wish) -> list[BulkRow]:
-    """Resume what was promised; of the others say why not."""
-    promised = [chosen[one] for one in wish.ids if one in chosen]
-    done = run_actions.resume_many(principal, promised, **_options(wish))
-    left = [chosen[one] for one in wish.left if one in chosen]
-    asked = run_actions.resume_many(principal, left, dry_run=True)
-    told = [each if each.code else BulkOutcome(each.run_id, code="later", reason=LATER) for each in asked]
-    return _lines(chosen, [*done, *told])
+def _resume(principal: Principal, selected: dict[UUID, AgentRun], bulk: BulkRequest) -> list[BulkRow]:
+    """Resume the runs that the preview listed, and return the results of all runs."""
+    to_resume = [selected[run_id] for run_id in bulk.ids if run_id in selected]
+    outcomes = run_actions.resume_many(principal, to_resume, **_options(bulk))
+    skipped = [selected[run_id] for run_id in bulk.skipped_ids if run_id in selected]
+    refusals = run_actions.resume_many(principal, skipped, dry_run=True)
+    outcomes += [each if each.code else BulkOutcome(each.run_id, code="changed", reason=CHANGED) for each in refusals]
+    return _rows(selected, outcomes)
 
 
-def _options(wish: Wish) -> dict[str, Any]:
-    # An empty box says nothing, which is "continue"; spaces are an empty message.
-    return {"message": wish.message or None, "kill": wish.kill}
+def _options(bulk: BulkRequest) -> dict[str, Any]:
+    # An empty field means "continue"; only spaces are an empty message.
+    return {"message": bulk.message or None, "kill": bulk.kill}
 
 
 # --- Which runs -----------------------------------------------------------------------------------------------------
 
 
-def _wish(request: HttpRequest, principal: Principal, project: Project) -> Wish:
+def _parse_request(request: HttpRequest, principal: Principal, project: Project) -> BulkRequest:
     form = request.POST
     kill, message = bool(form.get("kill")), fields.text(form.get("message", ""))
     if form.get("every"):
         project_for(principal, project.pk, Action.KILL)
-        found = _matching(project, Filters.parse(form), kill=kill)
-        return Wish(found[:MOST], [], message, kill, more=len(found) > MOST)
-    ids, left = _ids(form.getlist("id")), _ids(form.getlist("left"))
-    if len(ids) + len(left) > MOST:
-        raise InvalidListQuery(f"at most {MOST} runs are resumed at once")
-    return Wish(ids, left, message, kill)
+        matching = _matching(project, Filters.parse(form), kill=kill)
+        return BulkRequest(matching[:MOST], [], message, kill, has_more=len(matching) > MOST)
+    ids, skipped_ids = _ids(form.getlist("id")), _ids(form.getlist("skipped"))
+    if len(ids) + len(skipped_ids) > MOST:
+        raise InvalidListQuery(f"a bulk resume takes at most {MOST} runs, not {len(ids) + len(skipped_ids)}")
+    return BulkRequest(ids, skipped_ids, message, kill)
 
 
 def _matching(project: Project, filters: Filters, *, kill: bool) -> list[UUID]:
-    """The paused ones that pass the filters, the oldest first; with `kill` the live ones after them."""
+    """Return the IDs of matching paused runs, oldest first; with `kill`, then those of matching active runs.
+
+    At most MOST + 1.
+    """
     unended = filters.apply(AgentRun.objects.filter(project=project)).unended().order_by("pk")
-    found = list(unended.filter(status=RunStatus.PAUSED).values_list("pk", flat=True)[: MOST + 1])
-    if kill and len(found) <= MOST:
-        found += unended.filter(status__in=LIVE).values_list("pk", flat=True)[: MOST + 1 - len(found)]
-    return found
+    ids = list(unended.filter(status=RunStatus.PAUSED).values_list("pk", flat=True)[: MOST + 1])
+    if kill and len(ids) <= MOST:
+        ids += unended.filter(status__in=LIVE).values_list("pk", flat=True)[: MOST + 1 - len(ids)]
+    return ids
 
 
 def _ids(texts: Iterable[str]) -> list[UUID]:
-    """Each once."""
+    """Return the IDs without duplicates."""
     try:
         return [UUID(text) for text in dict.fromkeys(texts)]
     except ValueError:
-        raise InvalidListQuery("id must be that of a run") from None
+        raise InvalidListQuery("id must be a run ID") from None
 
 
 def _runs(project: Project, ids: Iterable[UUID]) -> dict[UUID, AgentRun]:
-    """Those that there are: another project's run is none."""
+    """Return the existing runs of the project, by ID."""
     runs = AgentRun.objects.select_related("project").filter(project=project, pk__in=list(ids))
     return {run.pk: run for run in runs.only("project", "status", "title", "source")}
 
 
-# --- What is shown --------------------------------------------------------------------------------------------------
+# --- The response --------------------------------------------------------------------------------------------------
 
 
-def _lines(chosen: dict[UUID, AgentRun], outcomes: Iterable[BulkOutcome]) -> list[BulkRow]:
+def _rows(selected: dict[UUID, AgentRun], outcomes: Iterable[BulkOutcome]) -> list[BulkRow]:
     return [
         BulkRow(one.run_id, clean(run.title), run.status, f"{one.reason[:1].upper()}{one.reason[1:]}.", one.resumed_as)
         if one.code
         else BulkRow(one.run_id, clean(run.title), run.status, resumed_as=one.resumed_as)
         for one in outcomes
-        for run in [chosen[one.run_id]]
+        for run in [selected[one.run_id]]
     ]
 
 
-def _shown(
-    request: HttpRequest, project: Project, wish: Wish, lines: list[BulkRow], *, done: bool = False, **also: Any
+def _render(
+    request: HttpRequest, project: Project, bulk: BulkRequest, rows: list[BulkRow], *, done: bool = False, **extra: Any
 ) -> HttpResponse:
     context = {
         "project": project,
-        "wish": wish,
-        "resumed": [line for line in lines if not line.reason],
-        "before": [line for line in lines if line.reason and line.resumed_as],
-        "skipped": [line for line in lines if line.reason and not line.resumed_as],
-        "chosen": len({*wish.ids, *wish.left}),
-        "gone": len({*wish.ids, *wish.left}) - len(lines),
+        "bulk": bulk,
+        "resumed": [row for row in rows if not row.reason],
+        "already_resumed": [row for row in rows if row.reason and row.resumed_as],
+        "skipped": [row for row in rows if row.reason and not row.resumed_as],
+        "selected_count": len({*bulk.ids, *bulk.skipped_ids}),
+        "missing_count": len({*bulk.ids, *bulk.skipped_ids}) - len(rows),
         "done": done,
         "most": MOST,
-        **also,
+        **extra,
     }
     if HtmxDetails(request):
         return render(request, "runs/_bulk.html", context)
-    # Only where there is a page around it.
+    # The project menu is needed only on a full page.
     projects = projects_for(principal_of(request)).order_by("name", "pk")[:MAX_CHOICES]
     return render(request, "runs/bulk.html", {**context, "projects": projects})

@@ -1,4 +1,4 @@
-"""What a reader asks of the list of runs: filters, and a place in it; read from the address and written into links."""
+"""The query of the run list: filters and page position, parsed from the URL and written into links."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from timeline.shown import clean, legible
 
 PAGE_SIZE = 50
 MAX_TEXT = 200
-#: Beyond it the exact number of new runs helps nobody.
+#: Maximum count of new runs; more are displayed as "99+".
 MAX_NEW = 99
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Seventeen digits of microseconds reach to the year 5138.
+# 17 digits of microseconds: until the year 5138.
 PLACE = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
 class InvalidListQuery(RunRefusal):
-    """An address of the list that no link of ours has."""
+    """A URL of the run list with an invalid query parameter."""
 
     code = "invalid_query"
     status = 400
@@ -42,26 +42,28 @@ class InvalidListQuery(RunRefusal):
 
 @dataclass(frozen=True)
 class ListPlace:
-    """A run's place in the order of the list: when it was created (to the microsecond), then its id."""
+    """A position in the list: creation time in microseconds, then run ID."""
 
     created_at: datetime
     run_id: UUID
 
     @classmethod
     def of(cls, run: AgentRun) -> ListPlace:
+        """Return the position of `run`."""
         return cls(run.created_at, run.pk)
 
     @classmethod
     def now(cls) -> ListPlace:
-        """Before everything that there is."""
+        """Return the position before all existing runs."""
         return cls(timezone.now(), UUID(int=2**128 - 1))
 
     @classmethod
     def parse(cls, text: str, name: str) -> ListPlace:
-        found = PLACE.fullmatch(text)
-        if found is None:
-            raise InvalidListQuery(f"{name} is no place in the list of runs")
-        return cls(EPOCH + timedelta(microseconds=int(found[1])), UUID(found[2]))
+        """Return the position in the query parameter `name`. Raise InvalidListQuery for any other text."""
+        match = PLACE.fullmatch(text)
+        if match is None:
+            raise InvalidListQuery(f"{name} is not a position in the list: {text[:64]!r}")
+        return cls(EPOCH + timedelta(microseconds=int(match[1])), UUID(match[2]))
 
     def __str__(self) -> str:
         return f"{(self.created_at - EPOCH) // timedelta(microseconds=1)}-{self.run_id.hex}"
@@ -69,6 +71,8 @@ class ListPlace:
 
 @dataclass(frozen=True)
 class Filters:
+    """The filters of the list."""
+
     statuses: tuple[RunStatus, ...] = ()
     agent: str = ""
     text: str = ""
@@ -76,18 +80,21 @@ class Filters:
     root_only: bool = False
 
     @classmethod
-    def parse(cls, asked: QueryDict) -> Filters:
-        text = asked.get("q", "").strip()
+    def parse(cls, query: QueryDict) -> Filters:
+        """Return the filters of a query string. Raise InvalidListQuery for invalid values."""
+        text = query.get("q", "").strip()
         if len(text) > MAX_TEXT:
-            raise InvalidListQuery(f"a text to look for has at most {MAX_TEXT} characters")
-        agent, source = asked.get("agent", ""), asked.get("source", "")
+            raise InvalidListQuery(f"q can have at most {MAX_TEXT} characters, not {len(text)}")
+        agent, source = query.get("agent", ""), query.get("source", "")
         if agent and not re.match(SLUG_PATTERN, agent):
-            raise InvalidListQuery(f"{agent[:64]!r} is no agent's name")
+            raise InvalidListQuery(f"{agent[:64]!r} is not a valid agent name")
         if source and source not in AgentRun.Source.values:
-            raise InvalidListQuery(f"{source[:64]!r} is no source: choose among {', '.join(AgentRun.Source.values)}")
-        return cls(_statuses(asked.getlist("status")), agent, BARE.clean_text(text)[0], source, bool(asked.get("root")))
+            sources = ", ".join(AgentRun.Source.values)
+            raise InvalidListQuery(f"source must be one of {sources}, not {source[:64]!r}")
+        return cls(_statuses(query.getlist("status")), agent, BARE.clean_text(text)[0], source, bool(query.get("root")))
 
     def apply(self, runs: RunQuerySet) -> RunQuerySet:
+        """Return the runs that match."""
         if self.statuses:
             runs = runs.filter(status__in=self.statuses)
         if self.agent:
@@ -101,15 +108,16 @@ class Filters:
             runs = runs.filter(parent_run=None, root_run=F("pk"))
         return runs
 
-    def shows(self, title: str) -> bool:
-        """Whether the text is in what a reader sees of a title that has it: an earlier version may have stored a secret
-        that is masked now, and it must not be found letter by letter."""
+    def matches_title(self, title: str) -> bool:
+        """Return whether the text is in the redacted title. A stored title may contain a secret, which must not be
+        searchable.
+        """
         if not self.text or (cleaned := clean(title)) == legible(title):
             return True
         return self.text.casefold() in cleaned.casefold()
 
     def pairs(self) -> list[tuple[str, str]]:
-        """As they stand in an address."""
+        """Return the filters as query parameters."""
         single = [("agent", self.agent), ("q", self.text), ("source", self.source), ("root", "1" * self.root_only)]
         return [*(("status", status.value) for status in self.statuses), *(pair for pair in single if pair[1])]
 
@@ -119,94 +127,97 @@ class Filters:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of the list, newest first."""
+    """A page of the list, newest runs first."""
 
     runs: list[AgentRun]
-    #: The queries of the links to its neighbours; none where there is no neighbour.
+    #: Query strings of the adjacent pages; None if there is none.
     older: str | None
     newer: str | None
-    #: Runs after this place are news to the reader of the first page.
+    #: On the first page: runs newer than this position are new to the user.
     since: ListPlace | None
 
 
 @dataclass(frozen=True)
 class ListQuery:
+    """The filters and the page position of a request: before or after a run, or the first page."""
+
     filters: Filters
     before: ListPlace | None = None
     after: ListPlace | None = None
 
     @classmethod
-    def parse(cls, asked: QueryDict) -> ListQuery:
-        before, after = asked.get("before"), asked.get("after")
+    def parse(cls, query: QueryDict) -> ListQuery:
+        """Return the list query of a query string. Raise InvalidListQuery for invalid values."""
+        before, after = query.get("before"), query.get("after")
         if before and after:
-            raise InvalidListQuery("a page lies before one place or after one, not both")
+            raise InvalidListQuery("use either before or after, not both")
         return cls(
-            Filters.parse(asked),
+            Filters.parse(query),
             before=ListPlace.parse(before, "before") if before else None,
             after=ListPlace.parse(after, "after") if after else None,
         )
 
-    def address(self, **place: ListPlace | None) -> str:
-        """The query of a link to the list with the same filters."""
+    def query_string(self, **place: ListPlace | None) -> str:
+        """Return the query string of a link to the list with the same filters."""
         pairs = self.filters.pairs() + [(name, str(value)) for name, value in place.items() if value]
         return f"?{urlencode(pairs)}" if pairs else ""
 
     def page(self, project: Project) -> Page:
-        """One more than a page is read: that tells whether there is a next one."""
+        """Return a page of the project's runs. Reads one more run than a page has, to know whether there is another."""
         runs = with_times(self.filters.apply(AgentRun.objects.filter(project=project)).for_list()).newest_first()
-        loaded = ListPlace.now()
+        now = ListPlace.now()
         if self.after:
-            found = self._found(
+            matching = self._matching(
                 lambda place: runs.newer_than(place.created_at, place.run_id).reverse() if place else runs, self.after
             )
-            shown = found[:PAGE_SIZE][::-1]
-            more_newer, more_older = len(found) > PAGE_SIZE, True
+            page = matching[:PAGE_SIZE][::-1]
+            more_newer, more_older = len(matching) > PAGE_SIZE, True
         else:
-            found = self._found(
+            matching = self._matching(
                 lambda place: runs.older_than(place.created_at, place.run_id) if place else runs, self.before
             )
-            shown = found[:PAGE_SIZE]
-            more_newer, more_older = self.before is not None, len(found) > PAGE_SIZE
-        first, last = (ListPlace.of(shown[0]), ListPlace.of(shown[-1])) if shown else (None, None)
-        on_top = not self.before and not self.after
+            page = matching[:PAGE_SIZE]
+            more_newer, more_older = self.before is not None, len(matching) > PAGE_SIZE
+        first, last = (ListPlace.of(page[0]), ListPlace.of(page[-1])) if page else (None, None)
+        is_first_page = not self.before and not self.after
         return Page(
-            shown,
-            older=self.address(before=last) if more_older and last else None,
-            newer=self.address(after=first) if more_newer and first else None,
-            since=(first or loaded) if on_top else None,
+            page,
+            older=self.query_string(before=last) if more_older and last else None,
+            newer=self.query_string(after=first) if more_newer and first else None,
+            since=(first or now) if is_first_page else None,
         )
 
-    def _found(self, beyond: Callable[[ListPlace | None], RunQuerySet], place: ListPlace | None) -> list[AgentRun]:
-        """The runs beyond a place that a page shows, and one more."""
-        found: list[AgentRun] = []
+    def _matching(self, beyond: Callable[[ListPlace | None], RunQuerySet], place: ListPlace | None) -> list[AgentRun]:
+        """Return the runs beyond a position that match: at most PAGE_SIZE + 1."""
+        matching: list[AgentRun] = []
         while True:
             batch = list(beyond(place)[: PAGE_SIZE + 1])
-            found += [run for run in batch if self.filters.shows(run.title)]
-            if len(found) > PAGE_SIZE or len(batch) <= PAGE_SIZE:
-                return found[: PAGE_SIZE + 1]
+            matching += [run for run in batch if self.filters.matches_title(run.title)]
+            if len(matching) > PAGE_SIZE or len(batch) <= PAGE_SIZE:
+                return matching[: PAGE_SIZE + 1]
             place = ListPlace.of(batch[-1])
 
     def new_since(self, project: Project, since: ListPlace) -> int:
-        """How many runs that pass the filters are newer; one more than MAX_NEW stands for all beyond."""
+        """Return the number of matching runs newer than `since`, at most MAX_NEW + 1."""
         runs = self.filters.apply(AgentRun.objects.filter(project=project))
         newer = runs.newer_than(since.created_at, since.run_id)
         if not self.filters.text:
             return newer[: MAX_NEW + 1].count()
-        return sum(map(self.filters.shows, newer.values_list("title", flat=True)[: MAX_NEW + 1]))
+        return sum(map(self.filters.matches_title, newer.values_list("title", flat=True)[: MAX_NEW + 1]))
 
 
 def ids_of(text: str) -> list[UUID]:
-    """The ids of the rows that a page wants to have again."""
+    """Return the run IDs in a comma-separated list. Raise InvalidListQuery unless it has at most PAGE_SIZE IDs."""
     parts = text.split(",") if text else []
     if len(parts) > PAGE_SIZE or not all(UUID_HEX.fullmatch(part) for part in parts):
-        raise InvalidListQuery(f"ids must be those of at most {PAGE_SIZE} runs, with commas between them")
+        raise InvalidListQuery(f"ids must be at most {PAGE_SIZE} run IDs, separated by commas")
     return [UUID(part) for part in parts]
 
 
-def _statuses(given: Iterable[str]) -> tuple[RunStatus, ...]:
-    """Each once, in the order of the enum."""
-    chosen = {status for status in given if status}
-    unknown = sorted(chosen - set(RunStatus))
+def _statuses(values: Iterable[str]) -> tuple[RunStatus, ...]:
+    """Return the statuses without duplicates, in the order of the enum."""
+    selected = {value for value in values if value}
+    unknown = sorted(selected - set(RunStatus))
     if unknown:
-        raise InvalidListQuery(f"{unknown[0][:64]!r} is no status: choose among {', '.join(RunStatus)}")
-    return tuple(status for status in RunStatus if status in chosen)
+        raise InvalidListQuery(f"status must be one of {', '.join(RunStatus)}, not {unknown[0][:64]!r}")
+    return tuple(status for status in RunStatus if status in selected)

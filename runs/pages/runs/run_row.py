@@ -1,4 +1,4 @@
-"""A run as a row of the list: what is shown of it, in words."""
+"""A run as a row of the list, formatted for its template."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from runs.statuses import RunStatus
 from timeline.shown import clean, lasting
 
 NOTHING = "–"
-UNTITLED = "(without a title)"
-_SOME_RUN = UUID(int=0)
+UNTITLED = "(untitled)"
+_PLACEHOLDER_ID = UUID(int=0)
 
 
 class Moment(TypedDict):
-    """A time as ISO 8601 has it and how long ago it was, as static/js/time.js says it too."""
+    """A time in ISO 8601 and as a relative time, in the format of static/js/time.js."""
 
     at: str
     ago: str
 
 
 class RunRow(TypedDict):
-    """Texts, ready to be shown: what a template would make of a value, it would make fifty times on a page.
+    """The formatted texts of a row.
 
-    A dict, since that is where a template looks first; most of its texts are escaped already."""
+    Formatting here is faster than in the template, which has 50 rows; so is a dict, which templates look up first.
+    Most texts are escaped already.
+    """
 
     id: str
     href: str
@@ -45,9 +47,9 @@ class RunRow(TypedDict):
     summary: str
     started: Moment | None
     last_event: Moment | None
-    #: How long workers had it; its waits are not in it.
+    #: Time with a worker, without waits.
     duration: str
-    #: A worker has the run: the duration counts up from then.
+    #: Start of the duration of a running run, in ISO 8601; empty for other runs.
     counts_from: str
     steps: str
     step_limit: str
@@ -59,15 +61,15 @@ class RunRow(TypedDict):
     source: str
     is_continuation: bool
     is_child: bool
-    #: Nothing of it changes any more.
-    over: bool
+    #: Whether the run has ended, so that the row does not change any more.
+    has_ended: bool
 
 
 def rows_of(runs: Iterable[AgentRun], now: datetime) -> list[RunRow]:
-    """Of runs as RunQuerySet.for_list and `with_times` load them."""
-    # Resolved once: all of them differ in the id alone.
-    page = escape(reverse("runs:detail", args=[_SOME_RUN]))
-    return [_row(run, page.replace(str(_SOME_RUN), str(run.pk)), now) for run in runs]
+    """Return the rows of runs that were read with RunQuerySet.for_list and `with_times`."""
+    # Resolve the URL once: only the ID differs.
+    page = escape(reverse("runs:detail", args=[_PLACEHOLDER_ID]))
+    return [_row(run, page.replace(str(_PLACEHOLDER_ID), str(run.pk)), now) for run in runs]
 
 
 def _row(run: AgentRun, href: str, now: datetime) -> RunRow:
@@ -76,41 +78,42 @@ def _row(run: AgentRun, href: str, now: datetime) -> RunRow:
     return RunRow(
         id=escape(run.pk),
         href=href,
-        status=_word(run.status),
-        reason=_word(run.status_reason.replace("_", " ")),
-        agent=_name(getattr(run, "agent_name", None) or ""),
+        status=_escaped(run.status),
+        reason=_escaped(run.status_reason.replace("_", " ")),
+        agent=_agent_name(getattr(run, "agent_name", None) or ""),
         title=escape(_line(run.title) or UNTITLED),
         summary=escape(_line(getattr(run, "summary_start", ""))),
         started=_moment(run.started_at, now),
         last_event=_moment(run.log.last_event_at, now),
-        duration=_word(lasting(times.worked_s) if times else NOTHING),
+        duration=_escaped(lasting(times.worked_s) if times else NOTHING),
         counts_from=times.counts_from.isoformat() if times and run.state is RunStatus.RUNNING else "",
-        steps=_word(str(run.step_count)),
-        step_limit=_word(str(run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS))),
-        tokens_in=_word(rounded(run.input_tokens)),
-        tokens_out=_word(rounded(run.output_tokens)),
+        steps=_escaped(str(run.step_count)),
+        step_limit=_escaped(str(run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS))),
+        tokens_in=_escaped(rounded(run.input_tokens)),
+        tokens_out=_escaped(rounded(run.output_tokens)),
         tokens=tokens,
-        cost=_word(dollars(run.cost_usd)),
-        cost_source=_word(run.cost_source),
-        source=_word(run.source),
+        cost=_escaped(dollars(run.cost_usd)),
+        cost_source=_escaped(run.cost_source),
+        source=_escaped(run.source),
         is_continuation=run.resumed_from_id is not None,
         is_child=run.parent_run_id is not None,
-        over=run.state.terminal,
+        has_ended=run.state.terminal,
     )
 
 
 @lru_cache(maxsize=4096)
-def _word(text: str) -> str:
-    """A word or a number that many rows have, escaped once for all of them."""
+def _escaped(text: str) -> str:
+    """Return `text` escaped. Cached, because many rows have the same statuses and numbers."""
     return escape(text)
 
 
 @lru_cache(maxsize=1024)
-def _name(agent: str) -> str:
+def _agent_name(agent: str) -> str:
     return escape(_line(agent) or NOTHING)
 
 
 def ago(seconds: float) -> str:
+    """Return a relative time such as "3 min ago"."""
     if seconds < 5:
         return "just now"
     if seconds < 60:
@@ -121,7 +124,7 @@ def ago(seconds: float) -> str:
 
 
 def rounded(number: int) -> str:
-    """Three digits at most, and how many thousands."""
+    """Return a number with at most three digits and a unit prefix, such as "1.5k"."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if number >= size:
             return f"{number / size:.1f}{unit}" if number < 10 * size else f"{number // size}{unit}"
@@ -129,14 +132,14 @@ def rounded(number: int) -> str:
 
 
 def dollars(cost: Decimal | None) -> str:
-    """Cents and, of less than one, as many digits as say something; nothing where nobody knows."""
+    """Return a cost with two decimals, or four below $1; empty if it is unknown."""
     if cost is None:
         return ""
     return f"${cost:.2f}" if cost >= 1 or not cost else f"${cost:.4f}"
 
 
 def _moment(at: datetime | None, now: datetime) -> Moment | None:
-    return Moment(at=at.isoformat(), ago=_word(ago((now - at).total_seconds()))) if at else None
+    return Moment(at=at.isoformat(), ago=_escaped(ago((now - at).total_seconds()))) if at else None
 
 
 def _line(text: object) -> str:

@@ -1,4 +1,4 @@
-"""The list of a project's runs: the page, the rows that it asks for again, and the stream that tells it when."""
+"""The list of a project's runs: the page, the fragment with updated rows, and the stream that triggers updates."""
 
 from __future__ import annotations
 
@@ -24,61 +24,62 @@ from runs.statuses import RunStatus
 from timeline.access import Permit
 from timeline.live.response import ProjectStream, refuse_foreign
 
-#: Of a menu; nobody scrolls through more.
+#: Maximum entries of a menu.
 MAX_CHOICES = 200
 
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
+    """Show a page of the project's runs that match the filters."""
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
-    asked = ListQuery.parse(request.GET)
-    page, operates = asked.page(owner), may(principal, Action.OPERATE, owner.pk)
-    shown = rows_of(page.runs, timezone.now())
+    query = ListQuery.parse(request.GET)
+    page, may_operate = query.page(owner), may(principal, Action.OPERATE, owner.pk)
+    page_rows = rows_of(page.runs, timezone.now())
     context = {
         "project": owner,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "rows": shown,
-        "rows_url": _rows_url(owner, asked, page, shown, boxes=operates),
-        "pairs": asked.filters.pairs(),
+        "rows": page_rows,
+        "rows_url": _rows_url(owner, query, page, page_rows, boxes=may_operate),
+        "pairs": query.filters.pairs(),
         "page": page,
-        "on_top": page.since is not None,
-        "top": _top(owner, asked.filters),
-        "clear": _top(owner, Filters()),
-        "filters": asked.filters,
-        "may_operate": operates,
-        "may_take": operates and may(principal, Action.KILL, owner.pk),
+        "is_first_page": page.since is not None,
+        "first_page_url": _first_page_url(owner, query.filters),
+        "clear_url": _first_page_url(owner, Filters()),
+        "filters": query.filters,
+        "may_operate": may_operate,
+        "may_kill": may_operate and may(principal, Action.KILL, owner.pk),
         "commands": commands.first_run(owner),
-        **_choices(owner, asked.filters),
+        **_choices(owner, query.filters),
     }
     return render(request, "runs/list.html", context)
 
 
 @require_safe
 def rows(request: HttpRequest, project: str) -> HttpResponse:
-    """The rows that a page shows, as they are now; and how many runs have come since it was loaded."""
+    """Return the current rows `ids` and the number of runs newer than `since`, as a fragment."""
     owner = project_for(principal_of(request), project, Action.READ)
-    asked = ListQuery.parse(request.GET)
+    query = ListQuery.parse(request.GET)
     ids = ids_of(request.GET.get("ids", ""))
     since = request.GET.get("since")
-    found = with_times(AgentRun.objects.filter(project=owner, pk__in=ids).for_list()) if ids else []
-    new = asked.new_since(owner, ListPlace.parse(since, "since")) if since else 0
+    runs = with_times(AgentRun.objects.filter(project=owner, pk__in=ids).for_list()) if ids else []
+    new = query.new_since(owner, ListPlace.parse(since, "since")) if since else 0
     context = {
         "project": owner,
-        "rows": rows_of(found, timezone.now()),
+        "rows": rows_of(runs, timezone.now()),
         "new": f"{MAX_NEW}+" if new > MAX_NEW else new,
-        "top": _top(owner, asked.filters),
-        # As the page had them; whoever ticks one is asked what they may do.
+        "first_page_url": _first_page_url(owner, query.filters),
+        # As on the page; the action checks the permission.
         "boxes": bool(request.GET.get("boxes")),
     }
     return render(request, "runs/_list_changes.html", context)
 
 
-# Changes nothing, so it asks for no token; otherwise a POST would be told of the token and not of the method.
+# Exempt, so that a POST gets status 405 and not a CSRF error.
 @csrf_exempt
 @require_GET
 def stream(request: HttpRequest, project: str) -> HttpResponse:
-    """Says which run was created or changed its status. A hint: the page then asks for its rows."""
+    """Stream a message for each run that is created or changes its status; the page then reloads its rows."""
     refuse_foreign(request)
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
@@ -86,26 +87,26 @@ def stream(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _choices(project: Project, filters: Filters) -> dict[str, Any]:
-    """What the filters can be set to."""
+    """Return the choices of the filters."""
     agents = Agent.objects.filter(project=project).order_by("slug").values_list("slug", flat=True)[:MAX_CHOICES]
     return {
         "statuses": [(status.value, status in filters.statuses) for status in RunStatus],
         "sources": AgentRun.Source.values,
-        # The one that is chosen may have been deleted, and still has runs' names in addresses that people keep.
+        # Include the selected agent even if it was deleted: its runs still exist.
         "agents": sorted({*agents, *filter(None, [filters.agent])}),
     }
 
 
-def _top(project: Project, filters: Filters) -> str:
-    """The address of the newest runs that pass the filters."""
-    return reverse("runs:list", args=[project.slug]) + ListQuery(filters).address()
+def _first_page_url(project: Project, filters: Filters) -> str:
+    """Return the URL of the newest runs that match the filters."""
+    return reverse("runs:list", args=[project.slug]) + ListQuery(filters).query_string()
 
 
-def _rows_url(project: Project, asked: ListQuery, page: Page, shown: list[RunRow], *, boxes: bool) -> str:
-    """Where the page gets its changes; empty where there can be none. A run that is over changes no more."""
-    ids = ",".join(row["id"] for row in shown if not row["over"])
+def _rows_url(project: Project, query: ListQuery, page: Page, page_rows: list[RunRow], *, boxes: bool) -> str:
+    """Return the URL of the page's updates; empty if there cannot be any, because all its runs have ended."""
+    ids = ",".join(row["id"] for row in page_rows if not row["has_ended"])
     places = [(name, str(value)) for name, value in (("ids", ids), ("since", page.since)) if value]
     if not places:
         return ""
-    query = urlencode(asked.filters.pairs() + places + [("boxes", "1")] * boxes, safe=",")
-    return f"{reverse('runs:list-rows', args=[project.slug])}?{query}"
+    parameters = urlencode(query.filters.pairs() + places + [("boxes", "1")] * boxes, safe=",")
+    return f"{reverse('runs:list-rows', args=[project.slug])}?{parameters}"

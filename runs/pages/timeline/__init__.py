@@ -1,1 +1,1 @@
-"""The timeline on a run's page: events folded into cards, as a first paint and live."""
+"""The timeline of a run page: events folded into cards, on the first page and live."""

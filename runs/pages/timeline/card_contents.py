@@ -1,7 +1,7 @@
-"""What an event and the rows behind it write into a card.
+"""Fill cards with the contents of events and of the rows they refer to.
 
-The row's text wins over the payload's preview; where there is no row (a log that only tells of a run elsewhere), the
-payload is all there is.
+The row's text takes precedence over the payload's preview. Events of external runners may have no row; their cards
+display the payload.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runs.pages.timeline.cards import (
     PlannedCall,
     ToolCard,
     TurnCard,
-    call_card,
+    external_call_card_id,
 )
 from runs.pages.timeline.event_texts import CallRow, EventTexts, MessageRow
 from timeline.models import Event
@@ -28,40 +28,43 @@ from timeline.shown import Clip, clean, clip, pretty
 
 Payload = Mapping[str, Any]
 NAME_BYTES = 200
-#: What the card of an answer says of `llm.turn.end`.
+#: Numbers of `llm.turn.end` that a turn card displays.
 COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens", "duration_ms")
 
 
-# --- Answers ------------------------------------------------------------------------------------------------------
+# --- Messages -----------------------------------------------------------------------------------------------------
 
 
-def answer(turn: TurnCard, texts: EventTexts, message: MessageRow) -> None:
+def fill_answer(turn: TurnCard, texts: EventTexts, message: MessageRow) -> None:
+    """Fill the card with the row of its assistant message."""
     turn.text, turn.thinking, turn.media = message.text, message.thinking, list(message.media)
     turn.href = f"{texts.base}/messages/{message.id}"
-    _ask(turn, [(name, texts.cards.get((message.id, call_id), "")) for name, call_id in message.asked])
+    _set_requested_calls(
+        turn, [(name, texts.cards.get((message.id, call_id), "")) for name, call_id in message.requested_calls]
+    )
 
 
-def answer_from(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
-    """Of `message.added`."""
+def fill_from_message_added(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+    """Fill the card from a `message.added` event."""
     message = texts.messages.get(event.ref_id) if event.ref_id else None
     turn.streaming = False
     if message is not None:
-        answer(turn, texts, message)
+        fill_answer(turn, texts, message)
     else:
-        turn.text = _told(payload, TEXT_BYTES)
-        settle(turn)
+        turn.text = _payload_text(payload, TEXT_BYTES)
+        use_streamed_text(turn)
 
 
-def end_of_turn(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
-    """Of `llm.turn.end`."""
+def fill_from_turn_end(turn: TurnCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+    """Fill the card from an `llm.turn.end` event."""
     message = texts.messages.get(event.ref_id) if event.ref_id else None
     if message is not None:
-        answer(turn, texts, message)
+        fill_answer(turn, texts, message)
     else:
         turn.text = _clip(payload.get("text"), TEXT_BYTES) or turn.text
         turn.thinking = _clip(payload.get("thinking"), OTHER_BYTES) or turn.thinking
-        _ask(turn, _requests(event.step, payload))
-        settle(turn)
+        _set_requested_calls(turn, _external_calls(event.step, payload))
+        use_streamed_text(turn)
     turn.streaming = False
     turn.attempt = whole_number(payload.get("attempt"))
     turn.model = clean(str(payload.get("model") or turn.model))
@@ -70,71 +73,74 @@ def end_of_turn(turn: TurnCard, texts: EventTexts, event: Event, payload: Payloa
         turn.end[name] = clean(str(payload.get(name) or ""))
 
 
-def settle(turn: TurnCard) -> None:
-    """What has streamed in is all there is: nobody stored the whole."""
+def use_streamed_text(turn: TurnCard) -> None:
+    """Use the streamed text of a turn whose full text was not stored."""
     turn.text = turn.text or clip("".join(turn.streamed), TEXT_BYTES)
     turn.thinking = turn.thinking or clip("".join(turn.streamed_thinking), OTHER_BYTES)
 
 
-def said(card: MessageCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+def fill_message(card: MessageCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+    """Fill the card of a message from its row or, without one, from the payload."""
     message = texts.messages.get(event.ref_id) if event.ref_id else None
     if message is not None:
         card.text, card.media = message.text, list(message.media)
         card.href = f"{texts.base}/messages/{message.id}"
     else:
-        card.text = _told(payload, OTHER_BYTES)
+        card.text = _payload_text(payload, OTHER_BYTES)
         card.href = f"{texts.base}/events/{event.seq}"
 
 
-def _ask(turn: TurnCard, calls: list[tuple[str, str]]) -> None:
-    turn.asked = [PlannedCall(_name(name), card) for name, card in calls[:MOST_CHIPS]]
-    turn.more_asked = max(len(calls) - MOST_CHIPS, 0)
+def _set_requested_calls(turn: TurnCard, calls: list[tuple[str, str]]) -> None:
+    turn.requested_calls = [PlannedCall(_name(name), card) for name, card in calls[:MOST_CHIPS]]
+    turn.more_calls = max(len(calls) - MOST_CHIPS, 0)
 
 
-def _requests(step: int | None, payload: Payload) -> list[tuple[str, str]]:
-    """The calls that an external runner names in `llm.turn.end`."""
+def _external_calls(step: int | None, payload: Payload) -> list[tuple[str, str]]:
+    """Return names and card IDs of the tool calls that an external runner reports in `llm.turn.end`."""
     calls = payload.get("tool_calls")
-    named = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    return [(str(call.get("name") or ""), call_card(step, str(call.get("id") or ""))) for call in named]
+    objects = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return [(str(call.get("name") or ""), external_call_card_id(step, str(call.get("id") or ""))) for call in objects]
 
 
 # --- Tool calls ---------------------------------------------------------------------------------------------------
 
 
-def start_of_call(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+def fill_from_tool_start(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+    """Fill the card from a `tool.start` event."""
     row = _row(tool, texts, event, payload)
-    tool.status, tool.since, tool.awaits = "running", event.ts, False
+    tool.status, tool.since, tool.needs_outcome = "running", event.ts, False
     tool.attempt, tool.starts = whole_number(payload.get("attempt")), tool.starts + 1
     tool.effect = row.effect if row else clean(str(payload.get("effect") or ""))
-    _show_arguments(tool, row.input if row else payload.get("arguments"))
+    _set_arguments(tool, row.input if row else payload.get("arguments"))
     tool.output, tool.streamed, tool.duration_ms = Clip(), [], None
 
 
-def end_of_call(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+def fill_from_tool_end(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
+    """Fill the card from a `tool.end` event."""
     row = _row(tool, texts, event, payload)
-    tool.awaits = False
+    tool.needs_outcome = False
     tool.status = clean(str(payload.get("status") or ("error" if payload.get("error") else "completed")))
     duration = payload.get("duration_ms")
     tool.duration_ms = duration if isinstance(duration, int) else None
     if row is not None and not tool.arguments:
-        _show_arguments(tool, row.input)
+        _set_arguments(tool, row.input)
     if row is not None and row.result_id is not None:
-        tool.output, tool.kept_more = row.output, row.kept_more
+        tool.output, tool.has_unsent_output = row.output, row.has_unsent_output
     else:
-        outcome = next((payload[name] for name in ("output", "error", "preview") if payload.get(name)), None)
-        tool.output = _clip(outcome, OTHER_BYTES) or clip("".join(tool.streamed), OTHER_BYTES)
-    tool.declared = declared(tool.status, row.resolved_by) if row is not None else ""
+        output = next((payload[name] for name in ("output", "error", "preview") if payload.get(name)), None)
+        tool.output = _clip(output, OTHER_BYTES) or clip("".join(tool.streamed), OTHER_BYTES)
+    tool.resolution = resolution_text(tool.status, row.resolved_by) if row is not None else ""
     if row is not None and row.child_run_id is not None:
         tool.child_href = reverse("runs:detail", args=[row.child_run_id])
 
 
-def declared(status: str, by: str) -> str:
-    """Return who declared the outcome of a call; empty where it was observed."""
+def resolution_text(status: str, by: str) -> str:
+    """Return who resolved the unknown outcome of a call; empty if the outcome was observed."""
     outcome = {"completed": "done", "error": "failed"}.get(status)
-    return f"Reported {outcome} by {_name(by)}, not observed" if by and outcome else ""
+    return f"Marked as {outcome} by {_name(by)}, not observed" if by and outcome else ""
 
 
-def _show_arguments(tool: ToolCard, arguments: Any) -> None:
+def _set_arguments(tool: ToolCard, arguments: Any) -> None:
     if arguments in (None, {}, ""):
         return
     tool.arguments = clip(pretty(arguments), OTHER_BYTES)
@@ -142,7 +148,7 @@ def _show_arguments(tool: ToolCard, arguments: Any) -> None:
 
 
 def one_line(arguments: Any) -> str:
-    """Arguments where they are not opened."""
+    """Return arguments in one line of at most LINE characters, for a collapsed card."""
     if arguments in (None, {}, ""):
         return ""
     members = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
@@ -151,7 +157,7 @@ def one_line(arguments: Any) -> str:
 
 
 def _row(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> CallRow | None:
-    """The row of the event's call, with which the card is named."""
+    """Return the row of the event's call, if any, and set the card's name, step and link."""
     row = texts.calls.get(event.ref_id) if event.ref_id else None
     tool.name = _name(row.name if row else str(payload.get("tool_name") or tool.name or "tool"))
     tool.call_id = _name(row.call_id if row else str(payload.get("call_id") or ""))
@@ -164,17 +170,17 @@ def _row(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> C
 
 
 def whole_number(value: Any) -> int:
-    """A payload's number; 0 for whatever else stands there."""
+    """Return a non-negative integer of a payload; 0 for any other value."""
     return value if isinstance(value, int) and value >= 0 else 0
 
 
-def _told(payload: Payload, limit: int) -> Clip:
-    """The content of a message that no row holds."""
+def _payload_text(payload: Payload, limit: int) -> Clip:
+    """Return the text of a message without a row, from the payload of its event."""
     content = payload.get("content")
     if content is not None:
         return _clip(content, limit)
-    beginning = str(payload.get("preview") or "")
-    return clip(f"{beginning}…" if payload.get("truncated") else beginning, limit)
+    preview = str(payload.get("preview") or "")
+    return clip(f"{preview}…" if payload.get("truncated") else preview, limit)
 
 
 def _clip(value: Any, limit: int) -> Clip:

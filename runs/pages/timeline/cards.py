@@ -1,4 +1,4 @@
-"""The cards of a run's timeline: what each shows, filled in by runs.pages.timeline.fold as its events come."""
+"""The cards of a run's timeline. runs.pages.timeline.fold fills them from events."""
 
 from __future__ import annotations
 
@@ -15,46 +15,47 @@ from timeline.shown import Clip
 
 TEXT_BYTES = 8192
 OTHER_BYTES = 2048
-#: Chips of one turn; a runaway model may ask for thousands.
+#: Maximum chips for the requested tool calls of a turn.
 MOST_CHIPS = 64
-#: Characters of a line that stands for more.
+#: Maximum characters of a one-line summary.
 LINE = 160
 _STATUSES = frozenset(status.value for status in ToolStatus) | {"failed"}
 _SPEAKERS = {"user": "user", "system": "system", "assistant": "assistant", "tool_result": "tool"}
-#: Characters of a text that is still streaming.
+#: Maximum characters of a text that is still streaming.
 MOST_STREAMED = 65_536
 
 
 @dataclass(kw_only=True)
 class Card:
-    """What all of them have. `seq` is that of the event which opened it: its place in the timeline."""
+    """A card of the timeline. `id` is its element ID; `seq`, that of its first event, is its position."""
 
     id: str
     seq: int
     ts: datetime
     late: bool = False
     is_target: bool = False
-    #: The address of the page that it stands on.
+    #: The URL of the run's page.
     base: str = ""
-    #: Where what it shows can be read whole; empty where nothing more is stored.
+    #: The URL of the full payload; empty if nothing more is stored.
     href: str = ""
 
 
 @dataclass(kw_only=True)
 class Step(Card):
-    """The heading of a step; the step before it, if there is one, has its checkpoint."""
+    """The heading of a step, with a link to fork from the checkpoint before it."""
 
     template: ClassVar[str] = "timeline/_step.html"
     step: int
 
     @property
     def shows(self) -> frozenset[str]:
+        """Return the filters that include the card, besides "all"."""
         return frozenset({"messages"})
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A tool call that an answer plans: its name, and the id of the card that it will have."""
+    """A tool call that the model requested: its name and the element ID of its card."""
 
     name: str
     card: str
@@ -62,7 +63,7 @@ class PlannedCall:
 
 @dataclass(kw_only=True)
 class TurnCard(Card):
-    """One call of the model: streaming, answered, abandoned, or answered and taken back."""
+    """A model call: streaming, completed, discarded or rolled back."""
 
     template: ClassVar[str] = "timeline/_card_assistant.html"
     step: int | None
@@ -70,38 +71,42 @@ class TurnCard(Card):
     model: str = ""
     streaming: bool = False
     abandoned: str = ""
-    undone: bool = False
+    rolled_back: bool = False
     text: Clip = field(default_factory=Clip)
     thinking: Clip = field(default_factory=Clip)
-    #: What has streamed in; shown as long as there is no answer.
+    #: Text streamed so far, displayed until the turn ends.
     streamed: list[str] = field(default_factory=list)
     streamed_thinking: list[str] = field(default_factory=list)
-    asked: list[PlannedCall] = field(default_factory=list)
-    more_asked: int = 0
+    requested_calls: list[PlannedCall] = field(default_factory=list)
+    #: Number of requested calls beyond MOST_CHIPS.
+    more_calls: int = 0
     media: list[str] = field(default_factory=list)
-    #: Of `llm.turn.end`: tokens, cost, duration, finish reason.
+    #: Tokens, cost, duration and finish reason of `llm.turn.end`.
     end: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shows(self) -> frozenset[str]:
+        """Return the filters that include the card, besides "all"."""
         return frozenset({"messages"})
 
     @property
     def streamed_text(self) -> str:
+        """Return the end of the streamed text."""
         return tail("".join(self.streamed))
 
     @property
     def streamed_thoughts(self) -> str:
+        """Return the end of the streamed thinking."""
         return tail("".join(self.streamed_thinking))
 
     @property
     def number(self) -> int:
-        """Of the attempt, as people count."""
+        """Return the attempt, counted from 1."""
         return self.attempt + 1
 
     @property
     def cost(self) -> str:
-        """Empty where nobody told it, or what was told is no number."""
+        """Return the cost for display; empty if it is unknown or not a number."""
         try:
             amount = Decimal(self.end.get("cost_usd") or "NaN")
         except InvalidOperation:
@@ -109,36 +114,37 @@ class TurnCard(Card):
         return dollars(amount) if amount.is_finite() else ""
 
     @property
-    def marks(self) -> str:
-        """The classes that its state adds, each with a space before it."""
+    def css_classes(self) -> str:
+        """Return the CSS classes of its state, each with a leading space."""
         states = {
             "streaming": self.streaming,
             "abandoned": self.abandoned,
-            "undone": self.undone,
+            "rolled-back": self.rolled_back,
             "target": self.is_target,
         }
         return "".join(f" is-{name}" for name, on in states.items() if on)
 
     @property
-    def says_nothing(self) -> bool:
-        return not (self.text or self.thinking or self.asked or self.media)
+    def is_empty(self) -> bool:
+        """Return whether the turn has no text, thinking, tool calls or media."""
+        return not (self.text or self.thinking or self.requested_calls or self.media)
 
 
 @dataclass(kw_only=True)
 class ToolCard(Card):
-    """One tool call, from its first start to its end."""
+    """A tool call."""
 
     template: ClassVar[str] = "timeline/_card_tool.html"
     name: str
     call_id: str = ""
     step: int | None = None
     status: str = "running"
-    #: Whether the run waits for somebody who says what came of it.
-    awaits: bool = False
+    #: Whether the run waits for a user to resolve the outcome.
+    needs_outcome: bool = False
     effect: str = ""
-    #: 0-based: within one start, a retry counts on.
+    #: Attempt within a start, from 0.
     attempt: int = 0
-    #: How often it was started; more than once where a worker died.
+    #: Number of starts; more than one after a lost worker or a retry.
     starts: int = 0
     since: datetime | None = None
     arguments: Clip = field(default_factory=Clip)
@@ -146,90 +152,99 @@ class ToolCard(Card):
     summary: str = ""
     output: Clip = field(default_factory=Clip)
     streamed: list[str] = field(default_factory=list)
-    #: Whether more than `output` is kept than the model was shown.
-    kept_more: bool = False
+    #: Whether the stored output is longer than `output`, which was sent to the model.
+    has_unsent_output: bool = False
     duration_ms: int | None = None
-    #: Who declared its outcome, in words; empty where that was observed.
-    declared: str = ""
+    #: Who resolved its unknown outcome; empty if the outcome was observed.
+    resolution: str = ""
     child_href: str = ""
 
     @property
     def number(self) -> int:
-        """Of the attempt, as people count."""
+        """Return the attempt, counted from 1."""
         return self.attempt + 1
 
     @property
     def first_line(self) -> str:
-        """Of the output: what it says where it is not opened."""
+        """Return the first line of the output, for the collapsed card."""
         return first_line(self.output.text)
 
     @property
     def status_word(self) -> str:
-        """Of ours, whatever an external runner calls it: it chooses the colour."""
+        """Return a known status, which sets the colour; external runners may send others."""
         return self.status if self.status in _STATUSES else "completed"
 
     @property
-    def marks(self) -> str:
-        """The classes that its state adds, each with a space before it."""
+    def css_classes(self) -> str:
+        """Return the CSS classes of its state, each with a leading space."""
         error = " is-error" if self.is_error and self.status_word != "error" else ""
         return f" is-{self.status_word}{error}{' is-target' if self.is_target else ''}"
 
     @property
-    def outcome(self) -> str:
-        """Where that can be said: a place on the page, for those who may."""
-        return f"#outcome-{self.id.removeprefix('call-')}" if self.awaits else ""
+    def outcome_href(self) -> str:
+        """Return the link to the form that resolves the outcome; empty if there is none."""
+        return f"#outcome-{self.id.removeprefix('call-')}" if self.needs_outcome else ""
 
     @property
-    def effect_words(self) -> str:
+    def effect_label(self) -> str:
+        """Return the effect for display."""
         return self.effect.replace("_", " ")
 
     @property
     def ended(self) -> bool:
+        """Return whether the call has ended."""
         return self.status not in {"planned", "running"}
 
     @property
     def is_error(self) -> bool:
+        """Return whether the call failed, was denied or has an unknown outcome."""
         return self.status in BAD_STATUSES
 
     @property
     def shows(self) -> frozenset[str]:
+        """Return the filters that include the card, besides "all"."""
         return frozenset({"tools"} | errors_if(self.is_error))
 
     @property
     def streamed_output(self) -> str:
+        """Return the end of the streamed output."""
         return tail("".join(self.streamed))
 
 
 @dataclass(kw_only=True)
 class MessageCard(Card):
-    """A message that no model turn of this log made: of a user, of the system, or told by an external runner."""
+    """A message outside of a model turn: of a user, of the system or of an external runner."""
 
     template: ClassVar[str] = "timeline/_card_message.html"
     role: str
     text: Clip = field(default_factory=Clip)
-    #: A thought, not something said.
-    thought: bool = False
+    #: Whether the text is thinking.
+    is_thinking: bool = False
     media: list[str] = field(default_factory=list)
 
     @property
     def shows(self) -> frozenset[str]:
+        """Return the filters that include the card, besides "all"."""
         return frozenset({"messages"})
 
     @property
     def title(self) -> str:
-        return "Thinking" if self.thought else self.role.replace("_", " ").capitalize()
+        """Return the title of the card."""
+        return "Thinking" if self.is_thinking else self.role.replace("_", " ").capitalize()
 
     @property
     def icon(self) -> str:
-        return "thinking" if self.thought else _SPEAKERS[self.role]
+        """Return the name of the icon."""
+        return "thinking" if self.is_thinking else _SPEAKERS[self.role]
 
     @property
     def kind(self) -> str:
-        """The class of its card: a result that has no call's card to stand in is no tool card."""
+        """Return the suffix of the CSS class: "result" for a tool result without a tool card."""
         return "result" if self.role == "tool_result" else self.role
 
     @property
     def first_line(self) -> str:
+        """Return the first line of the text."""
         return first_line(self.text.text)
 
 
@@ -237,15 +252,16 @@ Item = EventRow | Step | TurnCard | ToolCard | MessageCard
 
 
 def first_line(text: str) -> str:
+    """Return the first line that is not blank, truncated to LINE characters."""
     return next((line[:LINE] for line in text.splitlines() if line.strip()), "")
 
 
 def tail(text: str) -> str:
-    """The end of a text that grows; the page of its message has the whole one day."""
+    """Return the last MOST_STREAMED characters of a streaming text."""
     return text if len(text) <= MOST_STREAMED else f"…{text[-MOST_STREAMED:]}"
 
 
-def call_card(step: int | None, call_id: str) -> str:
-    """The id of the card of a call that no row of ours stands for."""
+def external_call_card_id(step: int | None, call_id: str) -> str:
+    """Return the element ID of the card of a tool call without a row, reported by an external runner."""
     digest = hashlib.sha256(f"{step}/{call_id}".encode(errors="surrogatepass")).hexdigest()
     return f"call-x{digest[:16]}"

@@ -1,7 +1,6 @@
-"""What the rows behind a batch of events hold: three queries at most, whatever the number of events.
+"""The rows that a batch of events refers to: messages, tool calls and commands. At most three queries.
 
-Texts are cut by the database where it can do so, because a tool's output may have megabytes and a card shows two
-kilobytes.
+The database truncates texts where possible, because a tool output can have megabytes and a card displays 2 kB.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ from timeline.models import Event
 from timeline.shown import Clip, clip
 
 Role = AgentRunMessage.Role
-#: Characters of a text that the database gives; what is stored of requests and outputs was redacted as a whole.
+#: Characters of a text that are read. Stored requests and outputs are redacted as a whole already.
 HEAD = 4 * OTHER_BYTES
-#: What `_request_text` reads.
-CUT = ("head", "size", "first", "kind")
-#: What moves the card of a call without opening or completing it.
-MOVERS = (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED, EventType.TOOL_OUTCOME_RESOLVED)
+#: Columns that `_request_text` needs.
+TEXT_COLUMNS = ("head", "size", "first", "kind")
+#: Events that change the status of a tool call without starting or ending it.
+CALL_UPDATES = (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED, EventType.TOOL_OUTCOME_RESOLVED)
 HIDDEN_THINKING = "(hidden by the provider)"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message as its card shows it."""
+    """The texts of a message for its card."""
 
     id: UUID
     role: str
     step: int
     text: Clip
     thinking: Clip = field(default_factory=Clip)
-    #: Name and call id of the tool calls that an answer asks for.
-    asked: tuple[tuple[str, str], ...] = ()
+    #: Names and call IDs of the tool calls that the message requests.
+    requested_calls: tuple[tuple[str, str], ...] = ()
     media: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """A tool call's row, without what its status is: that is for the events to tell."""
+    """The row of a tool call, without its status, which comes from the events."""
 
     id: UUID
     message_id: UUID
@@ -61,31 +60,34 @@ class CallRow:
     input: Any
     starts: int
     output: Clip
-    kept_more: bool
+    #: Whether the stored output is longer than the output sent to the model.
+    has_unsent_output: bool
     result_id: UUID | None
     child_run_id: UUID | None
-    #: Who declared what came of it; empty where that was observed.
+    #: Who resolved an unknown outcome; empty if the outcome was observed.
     resolved_by: str
 
 
 @dataclass(frozen=True)
 class EventTexts:
-    #: The address of the run's page.
+    """The rows that a batch of events refers to."""
+
+    #: The URL of the run's page.
     base: str
     messages: Mapping[UUID, MessageRow] = field(default_factory=dict)
     calls: Mapping[UUID, CallRow] = field(default_factory=dict)
-    #: Answers that were taken back, by their position.
-    undone: Mapping[int, MessageRow] = field(default_factory=dict)
-    #: How commands ended, by their id; None for one that is open.
+    #: Assistant messages that were rolled back, by position.
+    rolled_back: Mapping[int, MessageRow] = field(default_factory=dict)
+    #: Outcomes of commands, by ID; None for a pending command.
     outcomes: Mapping[UUID, str | None] = field(default_factory=dict)
 
     @cached_property
     def cards(self) -> dict[tuple[UUID, str], str]:
-        """The ids of the cards of the calls that an answer asked for, by the answer and the call's own id."""
+        """Return the element IDs of the cards of tool calls, by message ID and call ID."""
         return {(call.message_id, call.call_id): f"call-{call.id}" for call in self.calls.values()}
 
     def card_of_result(self, message_id: UUID | None) -> str | None:
-        """The id of the card that shows a tool's result."""
+        """Return the element ID of the card with this tool result, or None."""
         return self._results.get(message_id) if message_id else None
 
     @cached_property
@@ -94,11 +96,11 @@ class EventTexts:
 
 
 def texts_of(log_id: UUID, events: Iterable[Event]) -> EventTexts:
-    """What the cards of `events` need of their rows, looked for in this run alone."""
+    """Return the rows of this run that the cards of `events` need. At most three queries."""
     base = reverse("runs:detail", args=[log_id])
-    said: set[UUID] = set()
-    called: set[UUID] = set()
-    commanded: set[UUID] = set()
+    message_ids: set[UUID] = set()
+    call_ids: set[UUID] = set()
+    command_ids: set[UUID] = set()
     positions: set[int] = set()
     for event in events:
         if event.type == EventType.RUN_ROLLED_BACK:
@@ -108,20 +110,20 @@ def texts_of(log_id: UUID, events: Iterable[Event]) -> EventTexts:
         if event.type == EventType.LLM_TURN_END or (
             event.type == EventType.MESSAGE_ADDED and payload_of(event).get("role") != Role.TOOL_RESULT
         ):
-            said.add(event.ref_id)
-        elif event.type in (EventType.TOOL_START, EventType.TOOL_END, *MOVERS):
-            called.add(event.ref_id)
+            message_ids.add(event.ref_id)
+        elif event.type in (EventType.TOOL_START, EventType.TOOL_END, *CALL_UPDATES):
+            call_ids.add(event.ref_id)
         elif event.type == EventType.COMMAND_RECEIVED:
-            commanded.add(event.ref_id)
-    rows = list(_messages(log_id, said, positions)) if said or positions else []
-    calls = {call.id: call for call in _calls(log_id, called, said)} if called or said else {}
-    undone = {row["position"]: _message(row) for row in rows if row["position"] in positions}
+            command_ids.add(event.ref_id)
+    rows = list(_messages(log_id, message_ids, positions)) if message_ids or positions else []
+    calls = {call.id: call for call in _calls(log_id, call_ids, message_ids)} if call_ids or message_ids else {}
+    rolled_back = {row["position"]: _message(row) for row in rows if row["position"] in positions}
     return EventTexts(
         base,
         messages={row["pk"]: _message(row) for row in rows},
         calls=calls,
-        undone={position: message for position, message in undone.items() if message.role == Role.ASSISTANT},
-        outcomes=_outcomes(log_id, commanded) if commanded else {},
+        rolled_back={position: message for position, message in rolled_back.items() if message.role == Role.ASSISTANT},
+        outcomes=_outcomes(log_id, command_ids) if command_ids else {},
     )
 
 
@@ -130,49 +132,50 @@ def _outcomes(log_id: UUID, ids: set[UUID]) -> dict[UUID, str | None]:
 
 
 def positions_of(event: Event) -> list[int]:
-    """Of the messages that a `run.rolled_back` takes back."""
+    """Return the positions of the messages that a `run.rolled_back` event rolls back."""
     positions = payload_of(event).get("positions")
     return [p for p in positions if isinstance(p, int)] if isinstance(positions, list) else []
 
 
 def _messages(log_id: UUID, ids: set[UUID], positions: set[int]) -> Iterable[dict[str, Any]]:
-    """Answers whole, because what the model said is stored as it said it, secrets too; of the rest the beginning."""
+    """Return assistant messages in full, because they are stored with secrets and redacted here, and the beginning of
+    all others."""
     part = KeyTransform("0", KeyTransform("parts", "content"))
     answer = Q(role=Role.ASSISTANT)
-    wanted = Q(pk__in=ids) | Q(position__in=positions) if positions else Q(pk__in=ids)
-    rows = AgentRunMessage.objects.filter(wanted, run=log_id).annotate(
+    condition = Q(pk__in=ids) | Q(position__in=positions) if positions else Q(pk__in=ids)
+    rows = AgentRunMessage.objects.filter(condition, run=log_id).annotate(
         answer=Case(When(answer, then=F("content")), output_field=JSONField()),
         head=Case(When(~answer, then=Substr(KeyTextTransform("content", part), 1, HEAD))),
         size=Case(When(~answer, then=Length(KeyTextTransform("content", part)))),
         first=Case(When(~answer, then=_first_of(part))),
         kind=Case(When(~answer, then=_kind_of(part))),
     )
-    columns: Iterable[dict[str, Any]] = rows.values("pk", "role", "position", "step_number", "answer", *CUT)
+    columns: Iterable[dict[str, Any]] = rows.values("pk", "role", "position", "step_number", "answer", *TEXT_COLUMNS)
     return columns
 
 
 def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRow]:
-    """The calls that events speak of, and all those that the answers among them plan; some come twice."""
+    """Return the calls with these IDs and all calls of these messages. May contain duplicates."""
     part = KeyTransform("0", KeyTransform("parts", "result_message__content"))
     rows = AgentRunToolCall.objects.filter(run=log_id).annotate(
         whole=_Text("output"),
-        # What was added to the output, such as a warning, is nothing that the model was not shown.
-        seen_of_output=Substr(KeyTextTransform("content", part), 1, Length(_Text("output"))),
+        # Compare only the output's length: text appended for the model, such as a warning, is not stored output.
+        sent_output=Substr(KeyTextTransform("content", part), 1, Length(_Text("output"))),
         head=Substr(KeyTextTransform("content", part), 1, HEAD),
         size=Length(KeyTextTransform("content", part)),
         first=_first_of(part),
         kind=_kind_of(part),
-        kept_more=~Q(seen_of_output=F("whole")),
+        has_unsent_output=~Q(sent_output=F("whole")),
     )
     columns = ("pk", "message_id", "call_id", "tool_name", "effect", "input", "starts", "result_message_id")
-    rows = rows.values(*columns, "child_run_id", "resolved_by", *CUT, "kept_more")
-    # Not one condition with OR: each half has an index of its own, which SQLite would not use.
-    found = rows.filter(pk__in=ids).union(rows.filter(message__in=messages), all=True)
-    return map(_call, found)
+    rows = rows.values(*columns, "child_run_id", "resolved_by", *TEXT_COLUMNS, "has_unsent_output")
+    # UNION instead of OR: SQLite would not use the indexes of both conditions.
+    union = rows.filter(pk__in=ids).union(rows.filter(message__in=messages), all=True)
+    return map(_call, union)
 
 
 class _Text(Func):
-    """A JSON column that holds a text, as that text; as JSON where it holds something else."""
+    """The text of a JSON column that holds a string; the JSON of any other value."""
 
     output_field = TextField()
 
@@ -196,7 +199,7 @@ def _call(row: Mapping[str, Any]) -> CallRow:
         input=row["input"],
         starts=row["starts"],
         output=output,
-        kept_more=row["kept_more"],
+        has_unsent_output=row["has_unsent_output"],
         result_id=row["result_message_id"],
         child_run_id=row["child_run_id"],
         resolved_by=row["resolved_by"] or "",
@@ -204,12 +207,12 @@ def _call(row: Mapping[str, Any]) -> CallRow:
 
 
 def _first_of(part: KeyTransform) -> Substr:
-    """The first item of a content that is a list; null for a text, so the two can be told apart."""
+    """The first item of a content that is a list; null if the content is a text."""
     return Substr(KeyTextTransform("0", KeyTransform("content", part)), 1, HEAD)
 
 
 def _kind_of(part: KeyTransform) -> KeyTextTransform:
-    """What the first item is, where it is no text."""
+    """The kind of the first item of a content that is a list, if it is not a text."""
     return KeyTextTransform("kind", KeyTransform("0", KeyTransform("content", part)))
 
 
@@ -221,7 +224,7 @@ def _message(row: Mapping[str, Any]) -> MessageRow:
 
 
 def _request_text(row: Mapping[str, Any], limit: int) -> tuple[Clip, list[str]]:
-    """The text of a content that is a text, or a list of texts and media."""
+    """Return the text of a content and the names of its media. The content is a text or a list of texts and media."""
     head, size = row["head"] or "", row["size"] or 0
     if row["first"] is None:
         return clip(head, limit, size=size if size > HEAD else 0), []
@@ -235,7 +238,7 @@ def _request_text(row: Mapping[str, Any], limit: int) -> tuple[Clip, list[str]]:
 
 
 def media_name(part: Mapping[str, Any]) -> str:
-    """What a picture, a file or a link is called where it is not shown."""
+    """Return the media type or kind of a media part, as a label."""
     content = part.get("content")
     inner = content if isinstance(content, Mapping) else {}
     kind = part.get("media_type") or inner.get("media_type") or part.get("kind") or part.get("part_kind") or "media"
@@ -245,14 +248,14 @@ def media_name(part: Mapping[str, Any]) -> str:
 def _answer(row: Mapping[str, Any]) -> MessageRow:
     texts: list[str] = []
     thoughts: list[str] = []
-    asked: list[tuple[str, str]] = []
+    requested_calls: list[tuple[str, str]] = []
     media: list[str] = []
     for part in (row["answer"] or {}).get("parts", ()):
         kind, content = part.get("part_kind"), part.get("content")
         if kind == "thinking":
             thoughts.append(content or HIDDEN_THINKING)
         elif kind == "tool-call":
-            asked.append((str(part.get("tool_name") or ""), str(part.get("tool_call_id") or "")))
+            requested_calls.append((str(part.get("tool_name") or ""), str(part.get("tool_call_id") or "")))
         elif isinstance(content, str):
             texts.append(content)
         else:
@@ -263,6 +266,6 @@ def _answer(row: Mapping[str, Any]) -> MessageRow:
         step=row["step_number"],
         text=clip("\n\n".join(texts), TEXT_BYTES),
         thinking=clip("\n\n".join(thoughts), OTHER_BYTES),
-        asked=tuple(asked),
+        requested_calls=tuple(requested_calls),
         media=tuple(media),
     )

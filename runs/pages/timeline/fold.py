@@ -1,7 +1,7 @@
-"""Events folded into the rows and cards of a timeline, one after the other, with what each of them changed.
+"""Fold events into the rows and cards of a timeline, and return the changes of each event.
 
-The first paint folds a window and shows what came of it; live rows fold what comes and show the changes. Both go
-through here, so they cannot tell different stories.
+The first page folds a window of events and displays the result. Live rows fold new events and send the changes. Both
+use the same code, so that a reload shows the same timeline.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from runs.models import RunCommand
 from runs.pages.timeline import card_contents
 from runs.pages.timeline.card_contents import Payload, whole_number
-from runs.pages.timeline.cards import Card, Item, MessageCard, Step, ToolCard, TurnCard, call_card
+from runs.pages.timeline.cards import Card, Item, MessageCard, Step, ToolCard, TurnCard, external_call_card_id
 from runs.pages.timeline.event_texts import EventTexts, positions_of
 from runs.statuses import WaitReason
 from timeline.event_rows import payload_of, row_of
@@ -26,34 +26,38 @@ C = TypeVar("C", bound=Card)
 
 
 class CardChange(Enum):
-    ADD = auto()  # a row that is new at the end
-    PUT = auto()  # a card that takes the place of the one with its id, or is new
-    REPLACE = auto()  # a card that takes the place of one with another id, or is new
-    STRIKE = auto()  # the same, but never new
-    APPEND = auto()  # text that streams into a card
+    """How a change is applied to the page."""
+
+    ADD = auto()  # append the item
+    PUT = auto()  # replace the card with the same ID, or append
+    REPLACE = auto()  # replace the card with the ID `at`, or append
+    STRIKE = auto()  # replace the card with the ID `at`, if it is on the page
+    APPEND = auto()  # append text to the element `at`
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """A change to the timeline."""
+
     act: CardChange
     item: Item | None = None
-    #: The id of what is replaced or appended to.
+    #: The ID of the element to replace or append to.
     at: str = ""
     text: str = ""
 
 
 class Fold:
-    """The timeline as the events so far tell it."""
+    """The timeline of the events folded so far."""
 
     def __init__(self, texts: EventTexts) -> None:
         self.texts = texts
         self.items: list[Item] = []
-        #: Which item shows an event.
+        #: The item that displays an event, by its seq.
         self.owners: dict[int, Item] = {}
         self._by_id: dict[str, Item] = {}
 
     def take(self, event: Event) -> list[Change]:
-        """Fold the next event in. What a payload holds never stops it: rules change, logs do not."""
+        """Fold the next event and return the changes. Never raises for an invalid payload of an older version."""
         payload = payload_of(event)
         handler = _HANDLERS.get(event.type)
         changes = handler(self, event, payload) if handler is not None else None
@@ -65,42 +69,45 @@ class Fold:
         return changes
 
     def find(self, item_id: str | None, kind: type[C]) -> C | None:
+        """Return the item with this ID and class, or None."""
         item = self._by_id.get(item_id or "")
         return item if isinstance(item, kind) else None
 
     def add(self, item: Item) -> list[Change]:
+        """Append an item and return the change."""
         self.items.append(item)
         self._by_id[item.id] = item
         return [Change(CardChange.ADD, item)]
 
     def rename(self, item: TurnCard, new_id: str) -> None:
+        """Change the ID of an item."""
         self._by_id.pop(item.id, None)
         item.id = new_id
         self._by_id[new_id] = item
 
-    def opened(self, event: Event, item_id: str) -> dict[str, Any]:
-        """What every card has, of the event that opens it."""
+    def card_fields(self, event: Event, item_id: str) -> dict[str, Any]:
+        """Return the common fields of a card from its first event."""
         return {"id": item_id, "seq": event.seq, "ts": event.ts, "late": event.late, "base": self.texts.base}
 
     def turn(self, event: Event) -> TurnCard:
-        """The card of the event's step; one that has no start here is opened by whatever comes first."""
+        """Return the turn card of the event's step; add it if its start is not in the window."""
         turn_id = f"turn-{event.step}"
         turn = self.find(turn_id, TurnCard)
         if turn is None:
-            turn = TurnCard(**self.opened(event, turn_id), step=event.step)
+            turn = TurnCard(**self.card_fields(event, turn_id), step=event.step)
             self.add(turn)
         return turn
 
     def tool(self, event: Event, card_id: str) -> ToolCard:
-        """The card of a call; one that was never started is opened by its end."""
+        """Return the card of a tool call; add it if its start is not in the window."""
         tool = self.find(card_id, ToolCard)
         if tool is None:
-            tool = ToolCard(**self.opened(event, card_id), name="")
+            tool = ToolCard(**self.card_fields(event, card_id), name="")
             self.add(tool)
         return tool
 
     def starts(self, event: Event) -> int | None:
-        """How often the call of the event was started so far; None where no row says so."""
+        """Return the number of starts of the event's call; None without a row."""
         row = self.texts.calls.get(event.ref_id) if event.ref_id else None
         return None if row is None else row.starts
 
@@ -116,47 +123,47 @@ def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
         return None
     turn_id = f"turn-{event.step}"
     attempt = whole_number(payload.get("attempt"))
-    heading = [] if attempt else fold.add(Step(**fold.opened(event, f"e{event.seq}"), step=event.step))
+    heading = [] if attempt else fold.add(Step(**fold.card_fields(event, f"e{event.seq}"), step=event.step))
     before = fold.find(turn_id, TurnCard)
     if before is not None:
-        # A runner that counts no steps: its earlier answer stays, under a name of its own.
+        # An external runner that does not count steps: keep the earlier card under another ID.
         fold.rename(before, f"{turn_id}-{before.seq}")
-    turn = TurnCard(**fold.opened(event, turn_id), step=event.step, attempt=attempt, streaming=True)
+    turn = TurnCard(**fold.card_fields(event, turn_id), step=event.step, attempt=attempt, streaming=True)
     turn.model = clean(str(payload.get("model") or ""))
     return [*heading, *fold.add(turn)]
 
 
 def _delta(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
-    """Of a turn without a step only the whole text is shown: nothing says which card its pieces belong to."""
+    """Append streamed text. Ignored without a step: the card of the text is unknown."""
     text = clean(str(payload.get("text") or ""))
     if event.step is None or event.late or not text:
         return []
     turn = fold.find(f"turn-{event.step}", TurnCard)
-    thought = event.type == EventType.LLM_THINKING_DELTA
+    is_thinking = event.type == EventType.LLM_THINKING_DELTA
     if turn is not None:
         if not turn.streaming:
             return []
-        (turn.streamed_thinking if thought else turn.streamed).append(text)
+        (turn.streamed_thinking if is_thinking else turn.streamed).append(text)
         fold.owners[event.seq] = turn
-    return [Change(CardChange.APPEND, at=f"turn-{event.step}-{'thinking' if thought else 'text'}", text=text)]
+    return [Change(CardChange.APPEND, at=f"turn-{event.step}-{'thinking' if is_thinking else 'text'}", text=text)]
 
 
 def _message_added(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     role = payload.get("role")
     if role == "assistant" and event.step is not None and not event.late:
         turn = fold.turn(event)
-        card_contents.answer_from(turn, fold.texts, event, payload)
+        card_contents.fill_from_message_added(turn, fold.texts, event, payload)
         return [Change(CardChange.PUT, turn)]
     if role == "tool_result" and payload.get("content") is None:
-        # It is shown by the card of its call.
+        # The card of its call displays it.
         card = fold.find(fold.texts.card_of_result(event.ref_id), ToolCard)
         if card is not None:
             fold.owners[event.seq] = card
         return []
     if role in ("user", "system", "assistant", "tool_result"):
-        card_of_it = MessageCard(**fold.opened(event, f"e{event.seq}"), role=role)
-        card_contents.said(card_of_it, fold.texts, event, payload)
-        return fold.add(card_of_it)
+        message = MessageCard(**fold.card_fields(event, f"e{event.seq}"), role=role)
+        card_contents.fill_message(message, fold.texts, event, payload)
+        return fold.add(message)
     return None
 
 
@@ -164,7 +171,7 @@ def _turn_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
     if event.step is None or event.late:
         return None
     turn = fold.turn(event)
-    card_contents.end_of_turn(turn, fold.texts, event, payload)
+    card_contents.fill_from_turn_end(turn, fold.texts, event, payload)
     return [Change(CardChange.PUT, turn)]
 
 
@@ -173,41 +180,42 @@ def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
     if turn is None or (turn.end and not turn.streaming):
         return None
     at, turn.streaming = turn.id, False
-    turn.abandoned = clean(str(payload.get("reason") or "")) or "no reason given"
+    turn.abandoned = clean(str(payload.get("reason") or "")) or "unknown reason"
     turn.attempt = whole_number(payload.get("attempt"))
-    card_contents.settle(turn)
+    card_contents.use_streamed_text(turn)
     fold.rename(turn, f"abandoned-{event.seq}")
     return [Change(CardChange.REPLACE, turn, at=at)]
 
 
-def _whole_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
-    """A text or a thought that was not streamed, as external runners tell it."""
+def _full_block(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+    """Add a text or thinking block of an external runner that was not streamed."""
     if event.source == Source.WORKER:
-        # Committed with its answer, whose card shows it from the row.
+        # Displayed by the card of its response, from the row.
         turn = fold.find(f"turn-{event.step}", TurnCard)
         if turn is not None:
             fold.owners[event.seq] = turn
         return []
-    block = MessageCard(**fold.opened(event, f"e{event.seq}"), role="assistant")
-    card_contents.said(block, fold.texts, event, {"content": payload.get("text")})
-    block.thought = event.type == EventType.LLM_THINKING
+    block = MessageCard(**fold.card_fields(event, f"e{event.seq}"), role="assistant")
+    card_contents.fill_message(block, fold.texts, event, {"content": payload.get("text")})
+    block.is_thinking = event.type == EventType.LLM_THINKING
     return fold.add(block)
 
 
 def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
-    """Its answers stay, struck through and under names that the step's next answer does not have."""
+    """Mark the rolled back responses, and change their IDs to free them for the next response of the step."""
     changes = fold.add(row_of(event, fold.texts.base))
     for position in positions_of(event):
-        message = fold.texts.undone.get(position)
+        message = fold.texts.rolled_back.get(position)
         if message is None:
             continue
         at = f"turn-{message.step}"
         known = fold.find(at, TurnCard)
+        new_id = f"rolled-back-{position}"
         if known is not None:
-            fold.rename(known, f"undone-{position}")
-        turn = known or TurnCard(**fold.opened(event, f"undone-{position}"), step=message.step)
-        turn.undone, turn.streaming, turn.model, turn.end = True, False, "", {}
-        card_contents.answer(turn, fold.texts, message)
+            fold.rename(known, new_id)
+        turn = known or TurnCard(**fold.card_fields(event, new_id), step=message.step)
+        turn.rolled_back, turn.streaming, turn.model, turn.end = True, False, "", {}
+        card_contents.fill_answer(turn, fold.texts, message)
         changes.append(Change(CardChange.STRIKE, turn, at=at))
     return changes
 
@@ -220,8 +228,8 @@ def _tool_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     if card_id is None or event.late:
         return None
     known, tool = fold.find(card_id, ToolCard) is not None, fold.tool(event, card_id)
-    card_contents.start_of_call(tool, fold.texts, event, payload)
-    # A call that was started before, by this worker or another, has its card already.
+    card_contents.fill_from_tool_start(tool, fold.texts, event, payload)
+    # A call that was started before, by any worker, already has a card.
     again = known or tool.attempt > 0 or (fold.starts(event) or 0) > 1
     return [Change(CardChange.PUT if again else CardChange.ADD, tool)]
 
@@ -245,15 +253,15 @@ def _tool_end(fold: Fold, event: Event, payload: Payload) -> list[Change] | None
     if card_id is None or event.late:
         return None
     tool = fold.tool(event, card_id)
-    card_contents.end_of_call(tool, fold.texts, event, payload)
-    # One that was refused before it could start has no card yet.
+    card_contents.fill_from_tool_end(tool, fold.texts, event, payload)
+    # A call that was denied before its start has no card yet.
     return [Change(CardChange.ADD if fold.starts(event) == 0 else CardChange.PUT, tool)]
 
 
 def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     row = row_of(event, fold.texts.base)
     if event.source == Source.WORKER:
-        # The card of the answer, or of the call that ended the run, shows it, and so does the head of the page.
+        # Displayed by the last card and by the page header.
         row.facts.pop("summary", None)
     return fold.add(row)
 
@@ -261,41 +269,41 @@ def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
 def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     row = row_of(event, fold.texts.base)
     outcome = fold.texts.outcomes.get(event.ref_id) if event.ref_id is not None else None
-    # That one waits is said at the head of the page, and one that was applied shows by what it did.
+    # The page header shows pending commands; applied ones have visible effects.
     if outcome not in (None, RunCommand.Outcome.APPLIED):
         row.facts["outcome"] = outcome
     return fold.add(row)
 
 
 def _waiting(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
-    """The card of a call that the run waits for a word about says so."""
+    """Add the row, and update the card of a call with an unknown outcome."""
     changes = fold.add(row_of(event, fold.texts.base))
     if payload.get("reason") == WaitReason.UNKNOWN_TOOL:
-        changes += _move_call(fold, event, "unknown", awaits=True)
+        changes += _update_call(fold, event, "unknown", needs_outcome=True)
     return changes
 
 
-def _decided(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
+def _resolved(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
     changes = fold.add(row_of(event, fold.texts.base))
     if payload.get("decision") == "retry":
-        changes += _move_call(fold, event, "planned", awaits=False)
+        changes += _update_call(fold, event, "planned", needs_outcome=False)
     return changes
 
 
-def _move_call(fold: Fold, event: Event, status: str, *, awaits: bool) -> list[Change]:
+def _update_call(fold: Fold, event: Event, status: str, *, needs_outcome: bool) -> list[Change]:
     tool = fold.find(f"call-{event.ref_id}", ToolCard)
     if tool is None or event.late:
         return []
-    tool.status, tool.awaits = status, awaits
+    tool.status, tool.needs_outcome = status, needs_outcome
     return [Change(CardChange.PUT, tool)]
 
 
 def _card_id(event: Event, payload: Payload) -> str | None:
-    """By the call's row; by its own id where a runner knows no rows."""
+    """Return the element ID of a call's card, from its row or from the call ID of an external runner."""
     if event.ref_id is not None:
         return f"call-{event.ref_id}"
     call_id = payload.get("call_id")
-    return call_card(event.step, call_id) if isinstance(call_id, str) and call_id else None
+    return external_call_card_id(event.step, call_id) if isinstance(call_id, str) and call_id else None
 
 
 _HANDLERS: dict[str, Handler] = {
@@ -305,8 +313,8 @@ _HANDLERS: dict[str, Handler] = {
     EventType.MESSAGE_ADDED: _message_added,
     EventType.LLM_TURN_END: _turn_end,
     EventType.LLM_TURN_ABANDONED: _abandoned,
-    EventType.LLM_TEXT: _whole_block,
-    EventType.LLM_THINKING: _whole_block,
+    EventType.LLM_TEXT: _full_block,
+    EventType.LLM_THINKING: _full_block,
     EventType.RUN_ROLLED_BACK: _rolled_back,
     EventType.TOOL_START: _tool_start,
     EventType.TOOL_OUTPUT: _tool_output,
@@ -314,6 +322,6 @@ _HANDLERS: dict[str, Handler] = {
     EventType.RUN_COMPLETED: _completed,
     EventType.COMMAND_RECEIVED: _command,
     EventType.RUN_WAITING: _waiting,
-    EventType.APPROVAL_RESOLVED: _decided,
-    EventType.TOOL_OUTCOME_RESOLVED: _decided,
+    EventType.APPROVAL_RESOLVED: _resolved,
+    EventType.TOOL_OUTCOME_RESOLVED: _resolved,
 }

@@ -1,6 +1,6 @@
-"""The rows of a run's timeline as they come: the same templates as the first paint, told what to replace.
+"""Live rows of a run's timeline, rendered with the templates of the first page as out-of-band swaps.
 
-Whoever reads sees the same, so nothing here may depend on who it is.
+The output is shared by all readers of a stream, so it must not depend on the user.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from timeline.events import EventType
 from timeline.live.rendering import Piece, Rendering
 from timeline.models import Event
 
-#: Calls that a step may have open, with the answer that asked for them; see MAX_CALLS in runs.engine.turns.open_call.
+#: Maximum open tool calls of a step and its model turn; see MAX_CALLS in runs.engine.turns.open_call.
 CONTEXT = 72
-#: Where no row says what an event completes, anything before it may.
+#: Events to read if an event without a row may end any card before it.
 WIDE_CONTEXT = 200
-#: Further behind, a reader is better served by a fresh page.
+#: A reader that is further behind reloads the page.
 MAX_BEHIND = 1000
 
 
 def render(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
-    """One piece per event, each complete in itself: a reader may begin with any of them.
+    """Return one piece per event. Each is complete, because a reader may start with any of them.
 
-    "rows" is what the event adds or changes, in order; "status" says that the head of the page has to be looked at
-    again. Seven queries at most, whatever the size of the batch.
+    "rows" contains the rows that the event adds or changes, in order; "status" makes the page reload its header. At
+    most seven queries for a batch.
     """
     if not batch:
         return []
@@ -41,10 +41,10 @@ def render(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
     for event in _context(log_id, batch):
         fold.take(event)
     rows = ["".join([_html(change) for change in fold.take(event)]) for event in batch]
-    now = facts.load(log_id)
-    if now is not None:
-        rows[-1] += render_to_string("runs/_facts.html", {"facts": facts.facts_of(now), "oob": True})
-    return [_piece(event, text, now.run.status if now else "") for event, text in zip(batch, rows, strict=True)]
+    data = facts.load_run_data(log_id)
+    if data is not None:
+        rows[-1] += render_to_string("runs/_facts.html", {"facts": facts.facts_of(data), "oob": True})
+    return [_piece(event, text, data.run.status if data else "") for event, text in zip(batch, rows, strict=True)]
 
 
 #: The rendering of a run's stream (see timeline.live).
@@ -55,22 +55,24 @@ def _piece(event: Event, rows: str, status: str) -> Piece:
     piece = {"rows": rows} if rows else {}
     if event.type.startswith("run."):
         piece["status"] = _status_after(event) or status
-    elif event.type == EventType.COMMAND_RECEIVED or _is_of_a_retry(event):
-        # A wish is shown until the worker has heard of it, a try that comes until the model has answered.
+    elif event.type == EventType.COMMAND_RECEIVED or _is_of_retry(event):
+        # The header shows pending commands and scheduled retries.
         piece["status"] = status
     return piece
 
 
-def _is_of_a_retry(event: Event) -> bool:
-    tries = event.type in (EventType.LLM_TURN_START, EventType.LLM_TURN_END) and bool(payload_of(event).get("attempt"))
-    return tries or event.type == EventType.RETRY_SCHEDULED
+def _is_of_retry(event: Event) -> bool:
+    is_retry = event.type in (EventType.LLM_TURN_START, EventType.LLM_TURN_END) and bool(
+        payload_of(event).get("attempt")
+    )
+    return is_retry or event.type == EventType.RETRY_SCHEDULED
 
 
 def _status_after(event: Event) -> str:
     try:
         return replay.fold([event]).status
     except (KeyError, TypeError, AttributeError):
-        return ""  # its payload is of older rules
+        return ""  # the payload was stored under older rules
 
 
 def _html(change: Change) -> str:
@@ -88,19 +90,19 @@ def _html(change: Change) -> str:
 
 
 def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
-    """The events before the batch that opened what it completes, with the pieces of what was never stored whole."""
-    taken_back = [event for event in batch if event.type == EventType.RUN_ROLLED_BACK]
-    completing = chunks.unopened(batch)
-    if not completing and not taken_back:
+    """Return the earlier events that start what the batch ends, with the chunks of texts not stored in full."""
+    rollbacks = [event for event in batch if event.type == EventType.RUN_ROLLED_BACK]
+    unopened = chunks.unopened(batch)
+    if not unopened and not rollbacks:
         return []
     earlier = log.events_of(log_id).filter(seq__lt=batch[0].seq).order_by("-seq")
-    if all(event.ref_id or event.type == EventType.LLM_TURN_ABANDONED for event in completing):
+    if all(event.ref_id or event.type == EventType.LLM_TURN_ABANDONED for event in unopened):
         openers = earlier.filter(type__in=[EventType.LLM_TURN_START, EventType.TOOL_START])
-        found = list(openers[:CONTEXT])[::-1]
+        context = list(openers[:CONTEXT])[::-1]
     else:
-        found = list(earlier.filter(chunks.without_chunks())[:WIDE_CONTEXT])[::-1]
+        context = list(earlier.filter(chunks.without_chunks())[:WIDE_CONTEXT])[::-1]
     first = batch[0].seq
     spans = [
-        chunks.EventSpan(s.after, min(s.before, first)) for s in chunks.missing([*found, *batch]) if s.before >= first
+        chunks.EventSpan(s.after, min(s.before, first)) for s in chunks.missing([*context, *batch]) if s.before >= first
     ]
-    return chunks.merged(found, chunks.read(log_id, spans))
+    return chunks.merged(context, chunks.read(log_id, spans))

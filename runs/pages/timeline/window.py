@@ -1,8 +1,7 @@
-"""Which part of a timeline a page shows: its end, what came before an event, or what stands around one.
+"""The part of a timeline on a page: its end, the rows before an event, or the rows around one.
 
-Eight queries at most, however long the log and however many rows: where the window begins and ends, its events and
-what completes them after it, and the rows and streamed pieces behind them. Those of the log go by the index on (log,
-seq).
+At most eight queries, independent of the length of the log: the bounds of the window, its events, later events that
+complete them, and the rows and chunks that they refer to. Queries on the log use the index on (log, seq).
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from timeline.event_rows import BAD_STATUSES
 from timeline.events import EventType
 from timeline.models import Event
 
-#: Rows of a first paint, and of each page of older ones.
+#: Rows of the first page and of each page of older rows.
 ROWS = 100
-#: Rows on either side of an event that was asked for.
+#: Rows on either side of a requested event.
 AROUND = ROWS // 2
-#: Events looked at to find where a window begins, and to find the beginning of the step it falls into.
+#: Maximum events to search for the start of a window, and additionally for the start of its first step.
 SCAN, EXTRA = 1200, 200
 
 
 class Show(StrEnum):
-    """What is shown of a timeline."""
+    """The filter of a timeline."""
 
     ALL = "all"
     MESSAGES = "messages"
@@ -44,17 +43,19 @@ class Show(StrEnum):
 
 @dataclass(frozen=True)
 class Window:
+    """A part of a timeline."""
+
     items: Sequence[Item] = field(default_factory=list)
-    #: The newest event that is shown; a stream goes on behind it.
+    #: The seq of the newest event; a stream continues after it.
     last_seq: int = 0
-    #: Older rows are those before this event; None where there are none.
+    #: Older rows are before this event; None if there are none.
     older: int | None = None
-    #: Whether nothing newer was left out.
+    #: Whether the window includes the newest event.
     at_end: bool = True
 
 
 class WindowEvent(NamedTuple):
-    """What decides where a window begins."""
+    """The fields of an event that determine where a window starts."""
 
     seq: int
     type: str
@@ -63,37 +64,39 @@ class WindowEvent(NamedTuple):
 
 
 def newest(log_id: UUID, last_seq: int, show: Show = Show.ALL) -> Window:
-    """The end of the log as of `last_seq`."""
+    """Return the last rows up to event `last_seq`."""
     begin, older = _begin(log_id, last_seq, show, ROWS)
     items, _ = _folded(log_id, (begin, last_seq), show)
-    return Window(_seen(items, show), last_seq, older)
+    return Window(_filtered(items, show), last_seq, older)
 
 
 def before(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, joins: bool = False) -> Window:
-    """The rows before event `seq`. `joins`: they come above rows that begin with it, among which are the cards that
-    were opened here and completed there."""
+    """Return the rows before event `seq`.
+
+    With `joins`, leave out the cards that are completed at or after `seq`: the page already displays them.
+    """
     end = min(seq - 1, last_seq)
     begin, older = _begin(log_id, end, show, ROWS)
     items, crossing = _folded(log_id, (begin, end), show, ahead=True)
     if joins:
         items = [item for item in items if item.id not in crossing]
-    return Window(_seen(items, show), end, older, at_end=False)
+    return Window(_filtered(items, show), end, older, at_end=False)
 
 
 def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Window:
-    """The rows on both sides of event `seq`, the one that shows it marked."""
+    """Return the rows around event `seq`, whose row has `is_target` set."""
     begin, older = _begin(log_id, seq, show, AROUND)
     end = _end(log_id, seq, last_seq, show)
     items, _ = _folded(log_id, (begin, end), show, ahead=end < last_seq, target=seq)
-    return Window(_seen(items, show), end, older, at_end=end == last_seq)
+    return Window(_filtered(items, show), end, older, at_end=end == last_seq)
 
 
 def first_error(log_id: UUID) -> int | None:
-    """The first event that tells of a failure. Looks through the log: asked on a click, never for a page."""
+    """Return the seq of the first event with an error, or None. Scans the log, so call it only on request."""
     return log.events_of(log_id).filter(_ERRORS).values_list("seq", flat=True).first()
 
 
-# --- Where a window begins and ends ---------------------------------------------------------------------------------
+# --- The bounds of a window -----------------------------------------------------------------------------------------
 
 _ERRORS = Q(type__in=[EventType.ERROR, EventType.RUN_FAILED, EventType.NODE_FAILED, EventType.SAFETY_BLOCK]) | Q(
     Q(payload__has_key="error") | Q(payload__status__in=sorted(BAD_STATUSES)) | Q(payload__verdict="deny"),
@@ -111,7 +114,7 @@ _FILTERS = {
     Show.TOOLS: Q(type__startswith="tool.")
     | Q(type__startswith="approval.")
     | Q(type__in=[EventType.SAFETY_BLOCK, EventType.HOOK_DECIDED])
-    # A wait for a word about a call: its card says so.
+    # A wait for the outcome of a call: its card displays it.
     | Q(type=EventType.RUN_WAITING, ref_id__isnull=False),
     Show.ERRORS: _ERRORS,
 }
@@ -123,13 +126,13 @@ def _events(log_id: UUID, show: Show) -> QuerySet[Event]:
 
 
 def _begin(log_id: UUID, end: int, show: Show, rows: int) -> tuple[int, int | None]:
-    """The event that a window of about `rows` rows up to `end` begins with, and what older ones are before.
+    """Return the first event of a window of about `rows` rows up to `end`, and the event that older rows are before.
 
-    A window begins with a step where it can, so that cards are not cut in two by its border.
+    A window starts with a step if possible, so that it does not split cards.
     """
     role = Case(When(type=EventType.MESSAGE_ADDED, then=KeyTransform("role", "payload")), output_field=JSONField())
     newest_first = _events(log_id, show).filter(seq__lte=end).order_by("-seq").annotate(role=role)
-    lines = [WindowEvent(*found) for found in newest_first.values_list("seq", "type", "step", "role")[: SCAN + EXTRA]]
+    lines = [WindowEvent(*values) for values in newest_first.values_list("seq", "type", "step", "role")[: SCAN + EXTRA]]
     cut, counted = len(lines) - 1, 0
     answered: set[int | None] = set()
     for place, line in enumerate(lines[:SCAN]):
@@ -143,7 +146,7 @@ def _begin(log_id: UUID, end: int, show: Show, rows: int) -> tuple[int, int | No
 
 
 def _rows_of(line: WindowEvent, answered: set[int | None]) -> int:
-    """How many rows an event adds. `answered`: the steps whose answer was counted, as seen from the end."""
+    """Return the number of rows that an event adds. `answered` are the steps whose response is counted already."""
     if line.type == EventType.LLM_TURN_START:
         card = line.step not in answered
         answered.discard(line.step)
@@ -156,31 +159,31 @@ def _rows_of(line: WindowEvent, answered: set[int | None]) -> int:
 
 
 def _start_of_step(lines: Sequence[WindowEvent], place: int) -> int:
-    """Where the step that `lines[place]` belongs to was begun: its first model call, a little further back."""
-    found, step = place, None
+    """Return the index of the first model call of the step of `lines[place]`, or `place`."""
+    start, step = place, None
     for at in range(place, min(place + EXTRA, len(lines))):
         line = lines[at]
         if line.type == EventType.LLM_TURN_START:
             if step is not None and line.step != step:
                 break
-            found, step = at, line.step
-    return found
+            start, step = at, line.step
+    return start
 
 
 def _end(log_id: UUID, seq: int, last_seq: int, show: Show) -> int:
-    """The last event of the rows after `seq`; that of the log where its end is near."""
+    """Return the last event of a window after `seq`; the end of the log if it is near."""
     following = _events(log_id, show).filter(seq__gt=seq).order_by("seq")
-    found = list(following.values_list("seq", flat=True)[: 2 * AROUND])
-    return found[-1] if len(found) == 2 * AROUND else last_seq
+    seqs = list(following.values_list("seq", flat=True)[: 2 * AROUND])
+    return seqs[-1] if len(seqs) == 2 * AROUND else last_seq
 
 
-# --- What it shows ----------------------------------------------------------------------------------------------------
+# --- The rows of a window ---------------------------------------------------------------------------------------------
 
 
 def _folded(
     log_id: UUID, span: tuple[int, int], show: Show, *, ahead: bool = False, target: int | None = None
 ) -> tuple[list[Item], set[str]]:
-    """The items of the events in `span`, and the ids of those that were completed only after it."""
+    """Return the items of the events in `span`, and the IDs of those completed after it."""
     begin, end = span
     events = list(_events(log_id, show).filter(seq__gte=begin, seq__lte=end).order_by("seq"))
     pieces = chunks.read(log_id, chunks.missing(events, upto=end))
@@ -190,24 +193,24 @@ def _folded(
         fold.take(event)
     crossing = {change.item.id for event in closers for change in fold.take(event) if change.item is not None}
     if target is not None:
-        _mark(fold, target)
+        _set_target(fold, target)
     return fold.items, crossing
 
 
 def _closers_after(log_id: UUID, end: int, open_keys: set[chunks.Key]) -> list[Event]:
-    """What completes, after the window, cards that were opened in it."""
+    """Return the events after the window that complete cards of it."""
     if not open_keys:
         return []
     following = log.events_of(log_id).filter(seq__gt=end, type__in=_CLOSERS)[: 2 * ROWS]
     return [event for event in following if chunks.closes(event) in open_keys]
 
 
-def _mark(fold: Fold, seq: int) -> None:
-    """The item that shows the event; for a piece of an answer that is stored whole, the one it lies in."""
+def _set_target(fold: Fold, seq: int) -> None:
+    """Set `is_target` of the item that displays the event, or of the last one before it."""
     item = fold.owners.get(seq) or next((item for item in reversed(fold.items) if item.seq <= seq), None)
     if item is not None:
         item.is_target = True
 
 
-def _seen(items: Sequence[Item], show: Show) -> list[Item]:
+def _filtered(items: Sequence[Item], show: Show) -> list[Item]:
     return [item for item in items if show is Show.ALL or show in item.shows]

@@ -211,7 +211,7 @@ def test_standard_input(
         ("a.toml", TOML.replace("1.5", "inf").encode(), "$.settings.pace: not a finite number"),
         ("a.toml", TOML.replace('["recorded"]', '["recorded", "rm"]').encode(), "$.tools[1]: Unknown tools: 'rm'"),
         ("a.conf", json.dumps({**DEFINITION, "x": 1}).encode(), "$.x: Extra inputs are not permitted"),
-        ("a.conf", TOML.replace("player", "No Slug").encode(), "$.agent_id: 'No Slug' is no slug"),
+        ("a.conf", TOML.replace("player", "No Slug").encode(), "$.agent_id: 'No Slug' is not a valid slug"),
     ],
 )
 @pytest.mark.usefixtures("project")
@@ -236,7 +236,7 @@ def test_exit_6_for_what_cannot_be_read(project: Project, refused: Any, tmp_path
 
 
 def test_an_unknown_project_is_not_found(db: None, refused: Any) -> None:
-    assert refused("agent", "apply", "x.toml", "--project", "nowhere") == (3, "no such project")
+    assert refused("agent", "apply", "x.toml", "--project", "nowhere") == (3, "project not found")
 
 
 def test_a_policy_that_cannot_be_acted_on_is_refused(project: Project) -> None:

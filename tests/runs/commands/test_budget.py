@@ -70,7 +70,7 @@ def test_what_nobody_can_read_is_said_and_can_be_replaced(project: Project) -> N
 
 
 def test_an_unknown_project(db: None) -> None:
-    with pytest.raises(CommandError, match="no such project") as refused:
+    with pytest.raises(CommandError, match="project not found") as refused:
         run("nobody")
 
     assert refused.value.returncode == 3

@@ -83,7 +83,7 @@ def test_a_call_whose_answer_was_lost_in_a_crash_is_counted_as_repeated(
     assert (totals["repeated_calls"], totals["abandoned_calls"], totals["incomplete_usage_calls"]) == (1, 0, 1)
     page = client_of(run).get(f"/runs/{run.pk}").content.decode()
     assert "1 call repeated after a crash" in page
-    assert "1 call without complete usage" in page
+    assert "1 call with incomplete usage" in page
     check(run)
 
 
@@ -148,4 +148,5 @@ def test_a_page_says_what_the_cache_saved(scripted: MakeScripted) -> None:
     assert "prompt cache saved $0.0123" in client_of(run).get(f"/runs/{run.pk}").content.decode()
     assert usage_of(run)["cache_saved_usd"] == "0.01230000"
     # A first call writes the cache, which costs more.
-    assert facts.Billing(facts.Wasted(), facts.Wasted(), 0, Decimal("-0.5")).cache_saving == "cost $0.5000 more so far"
+    none = facts.DiscardedCalls()
+    assert facts.Billing(none, none, 0, Decimal("-0.5")).cache_saving == "cost $0.5000 more so far"

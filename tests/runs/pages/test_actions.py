@@ -71,7 +71,7 @@ def trail() -> list[tuple[Any, ...]]:
 def test_pause_and_resume(run: AgentRun, operator: Client) -> None:
     answer = act(operator, "pause", run)
     assert (answer.status_code, answer["Location"]) == (303, page_of(run))
-    assert told(answer) == ("success", "Paused.")
+    assert told(answer) == ("success", "Run paused.")
     assert (now(run).status, now(run).status_reason) == ("paused", "operator")
 
     answer = act(operator, "resume", run)
@@ -91,19 +91,19 @@ def test_a_run_that_a_worker_has_is_asked(run: AgentRun, operator: Client) -> No
 
 
 def test_stop(run: AgentRun, operator: Client) -> None:
-    assert told(act(operator, "stop", run)) == ("success", "Stopped.")
+    assert told(act(operator, "stop", run)) == ("success", "Run stopped.")
     assert now(run).status == "stopped"
 
 
 def test_send(run: AgentRun, operator: Client) -> None:
     answer = act(operator, "send", run, message="Look\r\nagain")
 
-    assert told(answer) == ("success", "Sent. The agent hears it before its next model call.")
+    assert told(answer) == ("success", "Message sent. The agent receives it before its next model call.")
     [command] = RunCommand.objects.filter(run=run)
     assert (command.type, command.payload) == ("send", {"message": "Look\nagain"})
     assert command.created_by.startswith("user:person-")
     inbox.pause(run.pk, by="test")
-    assert "when the run is resumed" in told(act(operator, "send", run, message="And again"))[1]
+    assert "after the run is resumed" in told(act(operator, "send", run, message="And again"))[1]
 
 
 def test_a_form_that_is_sent_twice_says_it_once(run: AgentRun, operator: Client) -> None:
@@ -145,7 +145,7 @@ def test_resume_of_a_resumed_run_shows_what_it_went_on_as(run: AgentRun, operato
 
 
 def test_pausing_and_stopping_twice_is_once(run: AgentRun, operator: Client) -> None:
-    for action, status in (("pause", "Paused."), ("stop", "Stopped.")):
+    for action, status in (("pause", "Run paused."), ("stop", "Run stopped.")):
         assert told(act(operator, action, run)) == ("success", status)
         events = run.log.events.count()
         assert told(act(operator, action, run)) == ("success", status)
@@ -168,7 +168,7 @@ REFUSALS: list[tuple[str, dict[str, str], str, str]] = [
     ("resume", {}, "completed", "Not resumed: only paused runs can be resumed; this one is completed."),
     ("resume", {"message": "  \r\n"}, "paused", "Not resumed: an empty message says nothing"),
     ("resume", {"message": "x" * 200_001}, "paused", "Not resumed: a message has at most 200000 characters."),
-    ("resume", {"replace": "on"}, "paused", "Not resumed: to begin anew, a message is needed"),
+    ("resume", {"replace": "on"}, "paused", "Not resumed: starting over requires a message"),
     ("resume", {"max_steps": "0"}, "paused", "Not resumed: max_steps must be a whole number from 1 to 500."),
     ("resume", {"max_steps": "x"}, "paused", "Not resumed: max_steps must be a whole number from 1 to 500."),
     ("pause", {}, "completed", "Not paused: a completed run takes no commands."),

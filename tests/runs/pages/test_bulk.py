@@ -63,7 +63,7 @@ def hidden(html: str, name: str) -> list[str]:
 
 def confirmed(client: Client, html: str, **form: Any) -> str:
     """The preview's form, sent."""
-    given = {name: hidden(html, name) for name in ("id", "left", "kill")}
+    given = {name: hidden(html, name) for name in ("id", "skipped", "kill")}
     answer = client.post(URL, {**{name: values for name, values in given.items() if values}, "do": "resume", **form})
     assert answer.status_code == 200
     return answer.content.decode()
@@ -83,7 +83,7 @@ def test_it_says_what_would_be_resumed_and_why_others_are_not(project: Project, 
 
     assert heading(html) == "Resume 1 run?"
     assert hidden(html, "id") == [str(one.pk)]
-    assert set(hidden(html, "left")) == {str(run.pk) for run in (capped, live, gone_on)}
+    assert set(hidden(html, "skipped")) == {str(run.pk) for run in (capped, live, gone_on)}
     assert "The maximum total steps of 60 are used up." in html
     assert "Only paused runs can be resumed; this one is queued." in html
     assert f'href="/runs/{new.pk}"' in html
@@ -97,7 +97,7 @@ def test_nothing_chosen_is_said(project: Project) -> None:
     html = send(client_of(project))
 
     assert heading(html) == "Resume 0 runs?"
-    assert "tick some of those in the list" in html
+    assert "Select runs in the list" in html
     assert "<button" not in html.partition('class="bulk-title"')[2].partition("</main>")[0]
 
 
@@ -147,7 +147,7 @@ def test_sent_twice_it_is_done_once(project: Project) -> None:
     new = AgentRun.objects.get(resumed_from=one)
     assert heading(first) == "Resumed 1 run"
     assert heading(second) == "No run was resumed"
-    assert "Went on before this" in second
+    assert "Already resumed" in second
     assert f'href="/runs/{new.pk}"' in second
     assert AuditEntry.objects.filter(action="run.resumed").count() == 1
 
@@ -172,7 +172,7 @@ def test_what_was_skipped_before_is_not_resumed_now(project: Project) -> None:
     html = confirmed(client, preview)
 
     assert heading(html) == "Resumed 1 run"
-    assert "could not be resumed when you looked" in html
+    assert "could not be resumed when the preview was shown" in html
     assert AgentRun.objects.get(pk=late.pk).state is RunStatus.PAUSED
 
 
@@ -198,7 +198,7 @@ def test_live_ones_are_taken_where_that_was_asked(project: Project) -> None:
 
     html = send(client, one, live, kill="1", do="preview")
     assert heading(html) == "Resume 2 runs?"
-    assert "1 live run is taken from its worker" in html
+    assert "Stops the worker of 1 active run" in html
     html = confirmed(client, html)
 
     assert heading(html) == "Resumed 2 runs"
@@ -239,8 +239,8 @@ def test_all_that_match_are_for_admins(project: Project) -> None:
     client = client_of(project)
 
     assert client.post(URL, {"every": "1"}).status_code == 403
-    assert "Resume all paused" not in client.get("/p/alpha/runs").content.decode()
-    assert "Resume all paused" in client_of(project, Role.ADMIN).get("/p/alpha/runs").content.decode()
+    assert "Resume all matching paused" not in client.get("/p/alpha/runs").content.decode()
+    assert "Resume all matching paused" in client_of(project, Role.ADMIN).get("/p/alpha/runs").content.decode()
 
 
 def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -
     html = client.post(URL, {"every": "1"}).content.decode()
 
     assert hidden(html, "id") == [str(run.pk) for run in runs[:2]]
-    assert "These are the first 2 that match" in html
+    assert "Only the first 2 matching runs are included" in html
     assert client.post(URL, {"id": [str(run.pk) for run in runs]}).status_code == 400
 
 
@@ -263,12 +263,12 @@ def test_a_foreign_run_is_one_that_is_not_there(project: Project) -> None:
     html = send(client, theirs, ours)
 
     assert "secret" not in html
-    assert "1 of them is not there any more." in html
+    assert "1 selected run no longer exists." in html
     confirmed(client, html, id=[str(theirs.pk), str(ours.pk)])
     assert AgentRun.objects.get(pk=theirs.pk).state is RunStatus.PAUSED
 
 
-@pytest.mark.parametrize("form", [{"id": "x"}, {"id": "\0"}, {"left": "1"}], ids=["id", "nul", "left"])
+@pytest.mark.parametrize("form", [{"id": "x"}, {"id": "\0"}, {"skipped": "1"}], ids=["id", "nul", "skipped"])
 def test_an_id_that_is_none_is_refused(form: dict[str, str], project: Project) -> None:
     assert client_of(project).post(URL, form).status_code == 400
 

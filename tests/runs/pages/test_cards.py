@@ -186,7 +186,7 @@ def test_empty_texts_and_no_tokens(run: AgentRun) -> None:
     row = call(run, step=2, arguments={})
     ended(run, row, "")
 
-    assert "An empty answer." in card(run, "turn-1").words
+    assert "Empty response." in card(run, "turn-1").words
     assert "No output." in card(run, f"call-{row.pk}").words
 
 
@@ -218,7 +218,7 @@ def test_bad_outcomes_look_it(run: AgentRun, status: str, classes: str) -> None:
     assert {f"is-{status}", "is-error"} <= found.classes
     [output] = [element for element in found.all("output") if element.tag == "details"]
     assert "open" in output.attributes
-    assert ("Nobody knows whether it took effect" in found.words) is (status == "unknown")
+    assert ("Unknown outcome" in found.words) is (status == "unknown")
 
 
 def test_a_call_that_was_never_started_has_its_card(run: AgentRun) -> None:
@@ -252,7 +252,7 @@ def test_a_retry_says_which_and_when(run: AgentRun) -> None:
 
     assert {"row-retry", "is-error"} <= row.classes
     assert "attempt 1 of 4 failed" in row.words
-    assert "next try" in row.words
+    assert "next attempt" in row.words
     assert "slow" in row.words
 
 

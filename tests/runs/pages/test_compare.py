@@ -84,17 +84,17 @@ def test_it_works(viewer: Client, run: AgentRun) -> None:
 
     page = page_of(viewer, f"?b={forked.pk}")
 
-    assert "The first 2 steps are the same in both" in page.words
+    assert "The runs share the first 2 steps" in page.words
     assert pairs_of(page) == [
-        "A step 3 · B step 3 differs first difference",
-        *(f"A step {n} · B step {n} differs" for n in (4, 5, 6)),
+        "A step 3 · B step 3 different first difference",
+        *(f"A step {n} · B step {n} different" for n in (4, 5, 6)),
     ]
     first = page.find("pair-0")
     assert first is not None
     assert [mark.text for mark in first.walk() if mark.tag == "mark"] == ["looking", "peering"]
-    assert "ledger_read: arguments the same" in first.words
+    assert "ledger_read: arguments identical" in first.words
     [jump] = [e for e in page.walk() if e.attributes.get("href", "").endswith("#pair-0")]
-    assert jump.words == "To the first difference"
+    assert jump.words == "Go to first difference"
     hrefs = [e.attributes["href"] for e in first.walk() if e.tag == "a"]
     assert [href.partition("?")[0] for href in hrefs] == [f"/runs/{run.pk}", f"/runs/{forked.pk}"]
     assert "Step 3" in viewer.get(hrefs[1].partition("#")[0]).content.decode()
@@ -122,9 +122,9 @@ def test_what_only_one_has_is_found_in_the_middle(viewer: Client, run: AgentRun)
 
     page = page_of(viewer, f"?a={longer.pk}&b={forked.pk}")
 
-    assert pairs_of(page)[0] == "A step 2 · B step 2 differs first difference"
-    assert pairs_of(page)[1] == "A step 3 · B step 3 the same"
-    assert pairs_of(page)[-1] == "not in A · B step 6 differs"
+    assert pairs_of(page)[0] == "A step 2 · B step 2 different first difference"
+    assert pairs_of(page)[1] == "A step 3 · B step 3 identical"
+    assert pairs_of(page)[-1] == "not in A · B step 6 different"
 
 
 def test_a_resumed_run_is_compared_with_the_one_before(viewer: Client, run: AgentRun) -> None:
@@ -132,8 +132,8 @@ def test_a_resumed_run_is_compared_with_the_one_before(viewer: Client, run: Agen
 
     page = page_of(viewer, f"?b={later.pk}")
 
-    assert "The first 6 steps are the same in both" in page.words
-    assert pairs_of(page) == ["not in A · B step 7 differs first difference"]
+    assert "The runs share the first 6 steps" in page.words
+    assert pairs_of(page) == ["not in A · B step 7 different first difference"]
 
 
 def test_other_instructions_are_shown_with_the_old_ones(viewer: Client, run: AgentRun) -> None:
@@ -141,7 +141,7 @@ def test_other_instructions_are_shown_with_the_old_ones(viewer: Client, run: Age
 
     page = page_of(viewer, f"?b={forked.pk}")
 
-    assert "Instructions of the agent" in page.words
+    assert "Agent instructions" in page.words
     assert "−A: Be careful." in page.words
     assert "+B: Be quick." in page.words
 
@@ -149,7 +149,7 @@ def test_other_instructions_are_shown_with_the_old_ones(viewer: Client, run: Age
 def test_a_run_and_itself_have_no_difference(viewer: Client, run: AgentRun) -> None:
     page = page_of(viewer, f"?a={run.pk}&b={run.pk}")
 
-    assert "There is nothing else to compare" in page.words
+    assert "No other steps to compare" in page.words
 
 
 def test_two_runs_that_did_the_same_are_said_to_be_the_same(viewer: Client, run: AgentRun) -> None:
@@ -157,8 +157,8 @@ def test_two_runs_that_did_the_same_are_said_to_be_the_same(viewer: Client, run:
 
     page = page_of(viewer, f"?a={run.pk}&b={again.pk}")
 
-    assert "No difference was found" in page.words
-    assert set(pairs_of(page)) == {f"A step {n} · B step {n} the same" for n in range(1, 7)}
+    assert "No differences" in page.words
+    assert set(pairs_of(page)) == {f"A step {n} · B step {n} identical" for n in range(1, 7)}
 
 
 def test_what_agents_say_is_escaped_and_cleaned(viewer: Client, run: AgentRun) -> None:
@@ -178,12 +178,12 @@ def test_what_is_no_id_is_said(viewer: Client, query: str) -> None:
     answer = viewer.get(f"/compare{query}")
 
     assert answer.status_code == 400
-    assert "no id of a run" in answer.content.decode()
+    assert "is not a valid run ID" in answer.content.decode()
 
 
 def test_without_a_run_it_asks_which(viewer: Client, run: AgentRun) -> None:
     assert 'name="b"' in viewer.get("/compare").content.decode()
-    assert "goes back to no other one" in viewer.get(f"/compare?b={run.pk}").content.decode()
+    assert "does not continue or fork another run" in viewer.get(f"/compare?b={run.pk}").content.decode()
 
 
 def test_both_runs_must_be_ones_that_the_reader_may_see(viewer: Client, run: AgentRun) -> None:

@@ -162,7 +162,7 @@ def test_places_that_are_not_there_lead_to_a_page_all_the_same(run: AgentRun, qu
     page = page_of(run, query)
 
     if "event=" in query and query != "?event=":
-        assert "There is no event" in page.root.words
+        assert "does not exist" in page.root.words
 
 
 # --- Live or not ------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_page_of_older_rows_is_not_followed_and_leads_back(run: AgentRun) -> N
 
     assert "sse-connect" not in page.element("live").attributes
     assert page.timeline.attributes["data-last"] == "199"
-    assert "Back to the newest" in page.root.words
+    assert "Show newest events" in page.root.words
     assert page.rows[-1].id == "e199"
 
 
@@ -265,7 +265,7 @@ def test_the_head_comes_alone_with_what_the_reader_may(run: AgentRun) -> None:
     assert f'action="/runs/{run.pk}/stop"' in operator.content.decode()
     assert "csrfmiddlewaretoken" in operator.content.decode()
     assert "<form" not in viewer.content.decode()
-    assert "This needs the role operator or admin." in viewer.content.decode()
+    assert "Requires the role operator or admin." in viewer.content.decode()
 
 
 def test_a_page_looks_for_what_no_event_tells_until_the_run_is_over(run: AgentRun) -> None:
@@ -301,8 +301,8 @@ def test_what_was_asked_for_is_not_asked_again(run: AgentRun) -> None:
     inbox.stop(run.pk, by="bob")
 
     assert actions(run) == {"send"}
-    assert any("Pause asked for by ada" in banner for banner in banners(run))
-    assert any("Stop asked for by bob" in banner for banner in banners(run))
+    assert any("Pause requested by ada" in banner for banner in banners(run))
+    assert any("Stop requested by bob" in banner for banner in banners(run))
 
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
@@ -312,9 +312,10 @@ def test_a_resume_says_what_it_will_do(run: AgentRun, settings: Any) -> None:
 
     words = head_of(run).words
 
-    assert "goes on from step 46 with a budget of 50 steps, up to step 95 of 500, in the same conversation" in words
+    assert "continues at step 46 with a budget of 50 steps (up to step 95;" in words
+    assert "in the same conversation" in words
     settings.AGENTOPS_MAX_TOTAL_STEPS = 45
-    assert "All 45 steps that a lineage may have are used up." in head_of(run).words
+    assert "The lineage has used all of its 45 steps." in head_of(run).words
     assert "resume" not in actions(run)
 
 
@@ -322,7 +323,7 @@ def test_the_record_of_another_runner_is_not_steered_here(run: AgentRun) -> None
     AgentRun.objects.filter(pk=run.pk).update(source="import")
 
     assert actions(run) == set()
-    assert "It is executed elsewhere" in head_of(run).words
+    assert "executed by an external runner" in head_of(run).words
 
 
 def test_a_lineage_is_told_and_linked(run: AgentRun) -> None:
@@ -338,11 +339,11 @@ def test_a_lineage_is_told_and_linked(run: AgentRun) -> None:
     links = {a.words: a.attributes["href"] for a in second_head.all("lineage") if a.tag == "a"}
     assert links == {
         "← resumed from": f"/runs/{run.pk}",
-        "continued as →": f"/runs/{third.pk}",
-        "compare the two": f"/compare?a={run.pk}&b={second.pk}",
+        "continued by →": f"/runs/{third.pk}",
+        "compare with previous run": f"/compare?a={run.pk}&b={second.pk}",
     }
     links_of_third = {a.words for a in third_head.all("lineage") if a.tag == "a"}
-    assert links_of_third == {"first run", "← resumed from", "compare the two"}
+    assert links_of_third == {"first run", "← resumed from", "compare with previous run"}
     [banner] = first_head.all("banner")
     assert "Resumed by ada" in banner.words
     assert f"/runs/{second.pk}" in {element.attributes.get("href") for element in banner.walk()}
@@ -360,13 +361,13 @@ def test_a_child_leads_to_its_parent(run: AgentRun) -> None:
 
 def test_queued_says_how_many_are_before_it_and_when_nobody_comes(run: AgentRun) -> None:
     later = make_run(make_agent(run.project), "Then this.")
-    assert banners(later) == ["Queued for 1 of this project's runs is queued before it."]
+    assert banners(later) == ["Queued for 1 run of this project is ahead in the queue."]
     make_run(make_agent(make_project()), "Of others.")
     AgentRun.objects.filter(pk=run.pk).update(queued_at=timezone.now() - timedelta(minutes=2))
 
     [banner] = banners(run)
 
-    assert "No worker has taken this run yet" in banner
+    assert "No worker has claimed this run yet" in banner
     assert "agentops worker" in banner
 
 
@@ -378,7 +379,7 @@ def test_a_lost_worker_is_seen_before_anybody_has_taken_over(run: AgentRun) -> N
     [banner] = banners(run)
 
     assert "Worker lost" in banner
-    assert "Another worker goes on with the run" in banner
+    assert "Another worker will continue the run" in banner
 
 
 def test_a_recovery_is_told_while_it_lasts(run: AgentRun) -> None:
@@ -387,7 +388,7 @@ def test_a_recovery_is_told_while_it_lasts(run: AgentRun) -> None:
     assert transitions.claim(run.pk, "host:2:def") is not None
 
     [banner] = banners(run)
-    assert "Continued by another worker (recovery 1)." in banner
+    assert "Another worker continues the run (recovery 1)." in banner
     assert facts_of(run)["Recoveries"] == "1"
     moved(AgentRun.objects.get(pk=run.pk), RunStatus.QUEUED, RunPaused(reason="x"), reason="slice_over")
     claimed(run)
@@ -401,8 +402,8 @@ def test_a_silent_run_says_since_when(run: AgentRun) -> None:
 
     [banner] = head_of(run).all("banner")
 
-    assert "No event" in banner.words
-    assert "Its worker is alive" in banner.words
+    assert "No events" in banner.words
+    assert "The worker is alive" in banner.words
     [tick] = banner.all("tick")
     assert tick.children in [[f"{seconds} s"] for seconds in range(42, 60)]  # a busy machine takes its time
 
@@ -415,10 +416,10 @@ def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
 
     [banner] = banners(run)
 
-    heads = "Waiting for", "Unknown outcome", "Cooling down", "An error", "Its worker was lost", "Being retried alone"
+    heads = "Waiting for", "Unknown outcome", "Cooling down", "Error", "Worker lost", "Being retried alone"
     assert banner.startswith(heads)
     assert ("· until" in banner) is (reason in (WaitReason.COOLDOWN, WaitReason.RETRY_ALONE))
-    assert ("its policy resumes it at" in banner) is (reason in POLICY_WAITS)
+    assert ("a policy resumes the run at" in banner) is (reason in POLICY_WAITS)
 
 
 @pytest.mark.parametrize("reason", list(PauseReason))
@@ -469,7 +470,7 @@ def test_messages_that_wait_are_counted(run: AgentRun) -> None:
     inbox.send(run.pk, "One.", by="ada")
     inbox.send(run.pk, "Two.", by="ada")
 
-    assert any(banner.startswith("2 messages wait") for banner in banners(run))
+    assert any(banner.startswith("2 undelivered messages") for banner in banners(run))
 
 
 def test_the_row_of_a_command_says_if_it_came_to_nothing(run: AgentRun) -> None:
@@ -496,7 +497,7 @@ def test_unknown_outcomes_are_pointed_at() -> None:
 
     [banner] = banners(run)
 
-    assert banner.startswith("A tool call has an unknown outcome")
+    assert banner.startswith("1 tool call with an unknown outcome")
 
 
 # --- Facts ------------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_it_works(operator: Client, run: AgentRun) -> None:
     new = AgentRun.objects.get(forked_from=run)
     assert (answer.status_code, answer["Location"]) == (302, reverse("runs:detail", args=[new.pk]))
     assert (new.forked_at_step, new.prompt, new.agent_config) == (2, "Another\nway", run.agent_config)
-    assert "forked from another run after step 2" in page_of(operator, new)
+    assert "forked from, after step 2" in page_of(operator, new)
     assert f"/compare?a={run.pk}&amp;b={new.pk}" in page_of(operator, new)
     assert "fork after step 2" in page_of(operator, run)
     assert f"/runs/{new.pk}" in page_of(operator, run)
@@ -115,10 +115,10 @@ def test_one_form_forks_once(operator: Client, run: AgentRun) -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "text"),
     [
-        ({"step": "99"}, "step", "no such checkpoint"),
-        ({"step": ""}, "step", "Choose a step"),
+        ({"step": "99"}, "step", "checkpoint does not exist"),
+        ({"step": ""}, "step", "Choose a checkpoint"),
         ({"instructions": ""}, "instructions", "cannot be taken away"),
-        ({"settings": "{"}, "settings", "no JSON"),
+        ({"settings": "{"}, "settings", "Not valid JSON"),
         ({"settings": "[]"}, "settings", "JSON object"),
         ({"max_steps": "1_0"}, "max_steps", "whole number"),
         ({"max_steps": "0"}, "max_steps", "greater than"),
@@ -150,8 +150,8 @@ def test_the_cap_is_said_at_the_step(operator: Client, run: AgentRun, settings: 
 def test_a_run_without_a_step_cannot_be_forked(operator: Client, run: AgentRun) -> None:
     queued = make_run(run.agent)
 
-    assert re.search(r"<button[^>]*disabled[^>]*made no step yet", page_of(operator, queued))
-    assert "No checkpoint yet" in operator.get(url_of(queued)).content.decode()
+    assert re.search(r"<button[^>]*disabled[^>]*has not completed a step yet", page_of(operator, queued))
+    assert "No checkpoints yet" in operator.get(url_of(queued)).content.decode()
 
 
 def test_a_viewer_sees_that_it_takes_a_role(project: Project, run: AgentRun) -> None:

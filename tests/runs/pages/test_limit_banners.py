@@ -49,7 +49,9 @@ def warn(run: AgentRun, message: str, used: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "head"), [("4", "A budget runs out"), (None, "A budget without prices")], ids=["near", "unpriced"]
+    ("used", "head"),
+    [("4", "Budget nearly used up"), (None, "Budget not enforced: no price for the model")],
+    ids=["near", "unpriced"],
 )
 def test_a_running_run_warns(used: str | None, head: str) -> None:
     run = claimed(make_run(make_agent(settings=BUDGETS), "Go."))
@@ -89,7 +91,7 @@ def test_a_used_up_budget_is_named_and_a_resume_explained() -> None:
 
     assert banner.startswith("Paused")
     assert "of 5 tokens" in banner
-    assert "counted from zero" in banner
+    assert "gets the same budget again" in banner
 
 
 def test_calls_that_repeat_themselves_are_named() -> None:

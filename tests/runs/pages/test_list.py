@@ -164,7 +164,7 @@ def test_a_run_without_agent_title_or_events_is_listed(project: Project, viewer:
 
     page = viewer.get("/p/alpha/runs").content.decode()
 
-    assert "(without a title)" in page
+    assert "(untitled)" in page
     assert "None" not in page
 
 
@@ -369,7 +369,7 @@ def test_an_empty_project_shows_the_way_to_the_first_run(project: Project, viewe
 
     assert page.count('class="command"') == 3
     assert "--project alpha" in page
-    assert "No run matches" not in page
+    assert "No matching runs" not in page
 
 
 def test_the_commands_of_an_empty_project_work(project: Project, viewer: Client) -> None:
@@ -391,7 +391,7 @@ def test_filters_that_nothing_passes_are_something_else(project: Project, viewer
 
     page = viewer.get("/p/alpha/runs?status=failed").content.decode()
 
-    assert "No run matches" in page
+    assert "No matching runs" in page
     assert "No runs yet" not in page
     assert re.search(r'<a class="button" href="/p/alpha/runs">Clear filters</a>', page)
 

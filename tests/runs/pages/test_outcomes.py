@@ -84,7 +84,7 @@ def test_the_banner_asks_and_offers_three_answers(run: AgentRun, operator: Clien
     [banner] = [each for each in body.all("banner") if "Unknown outcome of a tool call" in each.text]
     assert set(forms_of(banner, call)) == {"done", "failed", "retry"}
     assert call.tool_name in banner.text
-    assert "it happens twice" in forms_of(banner, call)["retry"].text
+    assert "not safe to repeat" in forms_of(banner, call)["retry"].text
     assert banner.find(f"outcome-{call.pk}") is not None
 
 
@@ -111,7 +111,7 @@ def test_a_viewer_sees_the_call_and_no_form(run: AgentRun) -> None:
     assert forms_of(body, call) == {}
     place = body.find(f"outcome-{call.pk}")
     assert place is not None
-    assert "needs the role operator" in place.text
+    assert "Requires the role operator" in place.text
     assert say(client_of(run, Role.VIEWER), run, call, choice="done").status_code == 403
 
 
@@ -122,8 +122,8 @@ def test_the_card_says_so_and_leads_to_the_answers(run: AgentRun, operator: Clie
 
     card = card_of(body, call)
     assert "is-unknown" in card.classes
-    assert "Nobody knows whether it took effect" in card.words
-    [link] = [each.attributes["href"] for each in card.walk() if "Say what came of it" in each.text and each.tag == "a"]
+    assert "Unknown outcome" in card.words
+    [link] = [each.attributes["href"] for each in card.walk() if "Resolve outcome" in each.text and each.tag == "a"]
     assert body.find(link.removeprefix("#")) is not None
 
 
@@ -147,20 +147,20 @@ def test_an_answer_lets_the_run_go_on(
     answer = say(operator, run, call, **fields)
 
     assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}")
-    assert told(answer) == ("success", "Said. The run goes on with that.")
+    assert told(answer) == ("success", "Outcome recorded. The run continues.")
     assert AgentRun.objects.get(pk=run.pk).status == "queued"
     call.refresh_from_db()
     assert (call.status, call.output) == (status, output)
     card = card_of(body_of(operator, f"/runs/{run.pk}"), call)
     assert f"is-{status}" in card.classes
-    assert "Say what came of it" not in card.text
+    assert "Resolve outcome" not in card.text
     assert drive(run).status == "completed"
 
 
 def test_it_runs_again(run: AgentRun, operator: Client) -> None:
     call = lost_call(run)
 
-    assert told(say(operator, run, call, choice="retry")) == ("success", "Said. The call runs again.")
+    assert told(say(operator, run, call, choice="retry")) == ("success", "Outcome recorded. The tool call runs again.")
 
     assert "is-planned" in card_of(body_of(operator, f"/runs/{run.pk}"), call).classes
     assert drive(run).status == "completed"
@@ -173,10 +173,10 @@ def test_a_second_word_hears_the_first(run: AgentRun, operator: Client) -> None:
     call = lost_call(run)
     say(operator, run, call, choice="done", text="here")
 
-    assert told(say(operator, run, call, choice="done", text="here")) == ("success", "You have said so already.")
+    assert told(say(operator, run, call, choice="done", text="here")) == ("success", "Outcome already recorded.")
     level, text = told(say(client_of(run), run, call, choice="retry"))
     assert level == "error"
-    assert text.startswith("Not said: user:person-")
+    assert text.startswith("Outcome not saved: user:person-")
     assert text.endswith("has chosen done for this call.")
 
 

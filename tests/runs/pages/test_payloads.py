@@ -126,7 +126,7 @@ def test_a_large_output_is_shown_in_part_and_can_be_had_whole() -> None:
     assert "[REDACTED:" in text
     assert SECRET not in text
     # What the model was shown stands beside what it was not.
-    assert "What the model was shown of it" in found.words
+    assert "Output sent to the model" in found.words
 
 
 def test_a_part_that_is_not_there_is_not_found(run: AgentRun) -> None:

@@ -16,7 +16,7 @@ from django.urls import reverse
 from agentops.projects.models import Project, Role
 from runs.fixtures.library import load
 from runs.models import Agent, AgentRun, AgentRunMessage
-from runs.pages.forms.single_use import KEPT
+from runs.pages.forms.single_use import MAX_REMEMBERED
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project
 
@@ -221,7 +221,7 @@ def test_a_viewer_may_not(method: str, project: Project, agent: Agent) -> None:
 
     assert answer.status_code == 403
     assert b"role_required" in answer.content
-    assert b"this needs the role operator or admin" in answer.content
+    assert b"this requires the role operator or admin" in answer.content
     assert not AgentRun.objects.exists()
 
 
@@ -289,13 +289,13 @@ def test_a_form_without_a_token_gets_one(operator: Client, agent: Agent) -> None
 def test_a_session_remembers_its_last_forms(operator: Client, agent: Agent) -> None:
     first = str(uuid4())
     send(operator, token=first, prompt="x")
-    for _ in range(KEPT - 1):
+    for _ in range(MAX_REMEMBERED - 1):
         send(operator, prompt="x")
     send(operator, token=first, prompt="x")
-    assert AgentRun.objects.count() == KEPT
+    assert AgentRun.objects.count() == MAX_REMEMBERED
 
     send(operator, prompt="x")
-    assert len(operator.session["started"]) == KEPT
+    assert len(operator.session["started"]) == MAX_REMEMBERED
 
 
 @pytest.mark.django_db(transaction=True)

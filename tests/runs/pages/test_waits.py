@@ -84,16 +84,16 @@ def test_a_question_is_shown_with_its_choices_and_a_form() -> None:
     client = client_of(run)
     [banner] = head(client, run).all("banner")
 
-    assert "The agent asks" in banner.words
+    assert "The agent asks a question" in banner.words
     assert banner.all("question-text")[0].text.strip() == "Blue or green?\nPlease say."
     assert fields(banner, "message") == ["blue", "green", ""]
     answer = client.post(f"/runs/{run.pk}/answer", {"message": "green", "key": fields(banner, "key")[0]})
 
     assert answer.status_code == 303
-    assert [str(each) for each in get_messages(answer.wsgi_request)] == ["Answered. The run goes on with that."]
+    assert [str(each) for each in get_messages(answer.wsgi_request)] == ["Answer sent. The run continues."]
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
     assert drive(run).state is RunStatus.COMPLETED
-    assert "The agent asks" not in head(client, run).words
+    assert "The agent asks a question" not in head(client, run).words
 
 
 def test_the_second_answer_is_a_message() -> None:
@@ -106,7 +106,7 @@ def test_the_second_answer_is_a_message() -> None:
 
     assert again.status_code == late.status_code == 303
     assert RunCommand.objects.filter(run=run).count() == 2
-    assert "It did not ask any more" in str(list(get_messages(late.wsgi_request))[-1])
+    assert "The question was already answered" in str(list(get_messages(late.wsgi_request))[-1])
 
 
 def test_an_empty_answer_is_none() -> None:
@@ -122,7 +122,7 @@ def test_who_only_looks_sees_the_question_alone() -> None:
     [banner] = head(client_of(run, Role.VIEWER), run).all("banner")
 
     assert "Which?" in banner.words
-    assert "This needs the role operator or admin." in banner.words
+    assert "Requires the role operator or admin." in banner.words
     assert fields(banner, "message") == []
 
 
@@ -148,11 +148,11 @@ def test_a_wait_of_a_policy_says_when_and_which_try_it_is(settings: Any) -> None
     run = drive(with_policies(playing(saying([http(429, "slow down please")])), on_error=[policy]))
     [banner] = head(client_of(run), run).all("banner")
 
-    assert banner.words.startswith("An error: its policy resumes it at 20")
+    assert banner.words.startswith("Error: a policy resumes the run at 20")
     assert ticks(banner)[0].startswith("in ")
     assert "This is attempt 1 of 2." in banner.words
     assert "slow down please" in banner.words
-    [row] = [words for words in rows(run) if "its policy resumes it" in words]
+    [row] = [words for words in rows(run) if "the policy resumes the run" in words]
     assert "(rate limited)" in row
 
 
@@ -162,8 +162,8 @@ def test_an_escalated_run_says_why(settings: Any) -> None:
     [banner] = banners(run)
 
     assert run.state is RunStatus.PAUSED
-    assert banner.startswith("Escalated by its policy (on error)")
-    assert "Somebody has to decide" in banner
+    assert banner.startswith("Escalated by policy on_error")
+    assert "A decision is required" in banner
     client = client_of(run)
     html = client.get(f"/p/{run.project.slug}/notifications").content.decode()
     assert f'href="/runs/{run.pk}"' in html
@@ -216,8 +216,8 @@ def test_a_try_at_work_is_told_until_the_model_has_answered(settings: Any) -> No
     drive(run)
 
     [[banner]] = seen
-    assert banner.startswith("Attempt 2 of 4 is at work")
-    assert "Attempt 1 of 4 to ask the model failed: no internet." in banner
+    assert banner.startswith("Attempt 2 of 4 is running")
+    assert "Attempt 1 of 4 of the model call failed: no internet." in banner
     assert "The model provider cannot be reached from the worker." in banner
     assert banners(run, client) == []
     page = "\n".join(rows(run))
@@ -251,7 +251,7 @@ def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch
         driver.join(60)
         worker.close(5)
 
-    assert banner.words.startswith("Attempt 2 of 4 comes at 20")
+    assert banner.words.startswith("Attempt 2 of 4 is scheduled at 20")
     assert ticks(banner)[0].startswith("in ")
     assert "The model provider cannot be reached from the worker." in banner.words
 
@@ -262,9 +262,9 @@ def test_a_long_wait_says_which_try_comes_and_why() -> None:
 
     assert (run.state, run.status_reason) == (RunStatus.WAITING, "cooldown")
     assert banner.words.startswith("The model provider limits the rate of requests")
-    assert "next try at 20" in banner.words
+    assert "next attempt at 20" in banner.words
     assert ticks(banner)[1].startswith(("in 4 min", "in 5 min"))
-    assert "Attempt 1 of 4 to ask the model failed: rate limited." in banner.words
+    assert "Attempt 1 of 4 of the model call failed: rate limited." in banner.words
     assert "slow down please" in banner.words
 
 
@@ -313,4 +313,4 @@ def test_a_run_under_suspicion_says_that_it_is_retried_alone() -> None:
     [banner] = banners(drive(run))
 
     assert banner.startswith("Paused")
-    assert "Each time this step was tried alone, its process died." in banner
+    assert "The worker died each time this step ran alone." in banner

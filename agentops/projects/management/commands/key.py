@@ -26,7 +26,7 @@ class Command(OurCommand):
         create.add_argument(
             "--scopes", metavar="S,S", type=_comma_list, required=True, help=f"of {', '.join(Scope.values)}"
         )
-        create.add_argument("--name", metavar="N", default="made on the command line", help="purpose of the key")
+        create.add_argument("--name", metavar="N", default="created on the command line", help="purpose of the key")
         create.add_argument(
             "--expires", metavar="90d", type=_span, help="lifetime in m, h, d or w (default: unlimited)"
         )
@@ -43,7 +43,7 @@ class Command(OurCommand):
     def create(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
         span: timedelta | None = options["expires"]
-        made = create_key(
+        new = create_key(
             project,
             name=options["name"],
             scopes=options["scopes"],
@@ -51,9 +51,9 @@ class Command(OurCommand):
             actor=SYSTEM,
         )
         if options["json"]:
-            self.write_json({"key": made.plain, **_row(made.key, timezone.now())})
+            self.write_json({"key": new.plain, **_row(new.key, timezone.now())})
         else:
-            self.stdout.write(made.plain)
+            self.stdout.write(new.plain)
 
     def ls(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
@@ -101,5 +101,5 @@ def _comma_list(text: str) -> list[str]:
 def _span(text: str) -> timedelta:
     match = re.fullmatch(r"([0-9]{1,5})([mhdw])", text)
     if not match:
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no span of time: write 90d, 12h, 30m or 4w")
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a duration: use a form such as 90d, 12h, 30m or 4w")
     return timedelta(**{UNITS[match[2]]: int(match[1])})

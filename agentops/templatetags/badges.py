@@ -1,6 +1,6 @@
-"""The small marks of every page, in every template without a load: an icon, a status.
+"""Template tags for icons and status badges, available in all templates without {% load %}.
 
-A page shows hundreds of a few dozen: each is made once for a process.
+The results are cached per process, because a page has hundreds of a few different ones.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ICON = '<svg class="icon icon-{0}" width="16" height="16" aria-hidden="true"><u
 @register.simple_tag
 @lru_cache(maxsize=256)
 def icon(name: str) -> SafeString:
-    """One of static/icons.svg, by its name there."""
+    """Render an icon of static/icons.svg."""
     return format_html(_ICON, name, static("icons.svg"))
 
 
 @register.simple_tag
 @lru_cache(maxsize=256)
 def status(word: str, label: str = "") -> SafeString:
-    """The status of a run or a tool call as colour, icon and word; `label`: other words for it."""
+    """Render a status with colour, icon and text. `label` replaces the text."""
     return format_html('<span class="status status-{}">{}<span>{}</span></span>', word, icon(word), label or word)
