@@ -1,1 +1,1 @@
-"""The site: settings, entry points and wiring. Its rooms hold projects, HTTP and the base of the administration."""
+"""The site: settings, entry points, wiring, and what all apps share: projects, HTTP, the base of the admin."""

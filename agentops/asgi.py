@@ -11,7 +11,7 @@ import django
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 django.setup(set_prefix=False)
 
-# Only now: they need the settings and the apps.
+# Imported here, because they need the settings and the apps.
 from django.conf import settings  # noqa: E402
 
 from agentops.http.forwarded import ForwardedClient  # noqa: E402

@@ -1,4 +1,4 @@
-"""The Celery application. Tasks are found by autodiscovery; everything else names them by string."""
+"""The Celery application. Tasks are autodiscovered; everything else refers to them by name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 
 _path = sys.path.copy()
 app = Celery("agentops")
-# Celery's part for Django puts the working directory first: a file there would be imported in place of a library.
+# Celery's Django fixup puts the working directory first, where a file could shadow a library.
 sys.path[:] = _path
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
-# A task is a hint, so one that was not acknowledged need not be put back; and putting it back over a connection that
-# has just broken raises an AttributeError in kombu, which ends the worker.
+# A task is only a hint, so an unacknowledged one need not be restored. Restoring it over a broken connection raises an
+# AttributeError in kombu, which ends the worker.
 QoS.restore_at_shutdown = False
 
 
@@ -29,6 +29,6 @@ def _close_own_connections(*_: Any, **__: Any) -> None:
     connections.close_all()
 
 
-# Before and after each task Celery closes the pool of a forked child, which the threads that drive runs there use too.
-# The task's own connection is what is to be closed. A fork drops what it has inherited by another way than this one.
+# Celery closes the connection pool of a forked child before and after each task, but the threads that execute runs use
+# it too. Only the task's own connection has to be closed. Inherited connections are dropped elsewhere.
 DjangoWorkerFixup.close_database = _close_own_connections

@@ -1,7 +1,4 @@
-"""What is wrong with a deployment beyond Django's own checks: `check --deploy`, and `check --database default`.
-
-apps.
-"""
+"""Deployment checks beyond Django's own: `check --deploy`, and `check --database default`."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from django.core.checks import Warning as Doubt
 from django.db import connections
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-#: Of PostgreSQL, and why each has to be on.
+#: Settings of PostgreSQL that have to be on, and why.
 DURABLE = {"fsync": "a power cut loses what was acknowledged", "full_page_writes": "a power cut may tear pages"}
 
 
 @register(deploy=True)
 def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Hints are not trusted, but whoever may write to the broker can flood the workers with them."""
+    """Warn about a Redis without a password: anyone could flood workers with hints."""
     parts = urlsplit(settings.REDIS_URL)
     if parts.hostname in {None, *LOOPBACK} or parts.password:
         return []
@@ -70,7 +67,7 @@ def no_door_of_the_tests_is_open(app_configs: Any, **_: Any) -> list[CheckMessag
 
 @register(Tags.database)
 def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """What is acknowledged must be on disk: everything that agentops promises rests on it."""
+    """Check that commits are written to disk, on which all guarantees depend."""
     found: list[CheckMessage] = []
     for alias in databases or []:
         connection = connections[alias]
@@ -85,7 +82,7 @@ def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None
 
 @register(Tags.database)
 def pools_fit_the_server(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """All processes together must not ask for more connections than PostgreSQL gives out."""
+    """Check that all connection pools together fit the limit of PostgreSQL."""
     pool = settings.DATABASES["default"].get("OPTIONS", {}).get("pool")
     if not pool or "default" not in (databases or []):
         return []

@@ -1,4 +1,4 @@
-"""The console script: every subcommand is a management command, `agentops worker` included."""
+"""The console script: every subcommand is a management command."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
 def main() -> None:
-    """Run the command in `sys.argv`; settings that cannot be read end it with exit code 78."""
+    """Run the command in `sys.argv`. Invalid settings end it with exit code 78."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
     try:
         if not _answered_without_settings(sys.argv[1:]):
             _run()
     except KeyboardInterrupt:
-        # Also while everything is still being loaded: a traceback would look like a fault.
+        # Also during loading, where a traceback would look like a bug.
         raise SystemExit(EXIT_INTERRUPTED) from None
     finally:
-        # The interpreter's last collection comes when extension modules are gone already, and an object of
-        # pydantic-core's that is freed then ends the process with a segmentation fault. Frozen, it is left alone.
+        # The last garbage collection comes after extension modules are unloaded. Freeing an object of pydantic-core
+        # then is a segmentation fault, so objects are frozen before.
         gc.freeze()
 
 
 def _answered_without_settings(arguments: list[str]) -> bool:
-    """Print the overview or the version, where that is all that is wanted."""
+    """Print the overview or the version, if that is all that is requested."""
     if arguments not in ([], ["help"], ["--help"], ["-h"], ["--version"]):
         return False
     from agentops.projects.management import overview

@@ -1,6 +1,6 @@
-"""Where browsers report what the Content-Security-Policy kept them from doing: one log line each.
+"""Logs the reports of browsers about violations of the Content-Security-Policy, one line each.
 
-urls. Anyone can send anything here.
+Anyone can send anything here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 8 * 1024
-#: More of one address are taken and forgotten: a broken page must not fill the disk.
+#: Reports per address that are logged; more are dropped, so that a broken page does not fill the disk.
 LOGGED = Throttle("csp-report", limit=60, seconds=600)
 
 
-# A browser sends its reports by itself, without a token. Nothing is changed by one.
+# Browsers send reports without a token. A report changes nothing.
 @csrf_exempt
 @require_POST
 def csp_report(request: HttpRequest) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Strict readers of the environment: a bad value stops the start and is named, never shown."""
+"""Strict readers of environment variables: an invalid value stops the start and is named, but never shown."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false
 
 
 class BadSetting(ImproperlyConfigured):
-    """A variable of the environment cannot be used; the text names it and what is expected."""
+    """An environment variable is invalid. The text names it and what is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A variable that was read: its default as it would be written in the environment, and the accepted values."""
+    """A variable that was read: its default in the form of an environment variable, and the accepted values."""
 
     default: str
     expected: str
@@ -45,7 +45,7 @@ class Reader:
         self.known: dict[str, Setting] = {}
 
     def read(self, name: str, default: T, parse: Callable[[str], T], expected: str) -> T:
-        """The parsed value of `name`; unset and empty give `default`, a `ValueError` becomes `BadSetting`."""
+        """Return the parsed value of `name`, or `default` if unset or empty. A `ValueError` becomes `BadSetting`."""
         self.known[name] = Setting(as_text(default), expected)
         raw = os.environ.get(name, "")
         if not raw:
@@ -82,7 +82,7 @@ class Reader:
         return self.read(name, default, lambda raw: [p.strip() for p in raw.split(",") if p.strip()], "a comma list")
 
     def directories(self, name: str, default: list[str]) -> list[str]:
-        """Existing directories by their absolute paths; those in which the kernel shows itself are none."""
+        """Return existing directories by their absolute paths. Those of the kernel, such as /proc, are refused."""
 
         def parse(raw: str) -> list[str]:
             places = [Path(part.strip()) for part in raw.split(",") if part.strip()]
@@ -130,7 +130,7 @@ class Reader:
         return self.read(name, "", parse, "a redis://, rediss:// or unix:// URL")
 
     def site(self, name: str) -> str:
-        """The address under which people open the site, without a path."""
+        """Return the URL under which people open the site, without a path."""
 
         def parse(raw: str) -> str:
             parts = urlsplit(raw.removesuffix("/"))
@@ -159,7 +159,7 @@ class Reader:
         return self.read(name, "", parse, "an e-mail address, or `Name <address>`")
 
     def mail(self, name: str) -> dict[str, Any]:
-        """A mail server: host, port, user, password, and how it speaks TLS, if at all. Empty: none."""
+        """Return the mail server: host, port, user, password and TLS mode. Empty without one."""
 
         def parse(raw: str) -> dict[str, Any]:
             parts = urlsplit(raw)
@@ -177,14 +177,14 @@ class Reader:
         return self.read(name, {}, parse, "an smtp://, smtp+tls:// (STARTTLS) or smtps:// URL")
 
     def refuse_unknown(self) -> None:
-        """A typing mistake in a variable's name must not silently leave the default in force."""
+        """Raise `BadSetting` for a misspelt variable, whose default would silently stay in force."""
         unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self.known)
         if unknown:
             raise BadSetting(f"unknown variable {unknown[0]}")
 
 
 def as_text(default: object) -> str:
-    """A default as it would be written in the environment; empty if it cannot be."""
+    """Return a default in the form of an environment variable; empty if it has none."""
     match default:
         case bool():
             return str(default).lower()

@@ -1,12 +1,12 @@
-"""The meaning of each setting, in groups: with the defaults of settings.py, the contents of docs/reference/settings.md.
+"""The meaning of each setting, by group. Together with the defaults in settings.py it makes docs/reference/settings.md.
 
 Separate from settings.py, because no process needs it at its start. `write_reference` refuses a setting without a
-sentence.
+description.
 """
 
 from __future__ import annotations
 
-#: Group → variable → its meaning, in Markdown. Units and limits that a reader has to know stand in the sentence.
+#: Group → variable → its meaning, in Markdown, with units and limits.
 GROUPS: dict[str, dict[str, str]] = {
     "Site and addresses": {
         "AGENTOPS_HOME": "Directory of the SQLite database and the secret key. It is created if missing. `agentops up` "

@@ -114,7 +114,7 @@ class Tombstone(models.Model):
     completed_at = models.DateTimeField(null=True)
     #: The reason for the deletion, as text.
     reason = models.CharField(max_length=200)
-    #: The actor, in the form of the audit trail.
+    #: The actor, in the form of the audit log.
     removed_by = models.CharField(max_length=200)
     removed_at = models.DateTimeField()
     #: The number of deleted rows by table, updated in the transaction that deletes them.

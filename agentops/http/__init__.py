@@ -1,1 +1,1 @@
-"""HTTP: what every request passes, in and out: limits, encodings, ids, health, error pages, the guarded client."""
+"""HTTP for all apps: limits, encodings, request IDs, health checks, error pages, and the guarded HTTP client."""

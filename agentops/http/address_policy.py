@@ -1,4 +1,4 @@
-"""Where outbound HTTP may go: the reading of a URL and of the addresses its host has. Pure, opens nothing."""
+"""The policy for outgoing HTTP: which URLs, and which addresses behind them, may be requested. Opens no connection."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
     return tuple(map(ipaddress.ip_network, texts))
 
 
-#: All that IPv6 addresses of the public internet can be. Mapped, translated, compatible and local forms lie outside.
+#: The range of public IPv6 addresses. Mapped, translated, compatible and local addresses lie outside.
 GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
-# IANA's registries of special-purpose addresses, whatever they say of reachability, and multicast. `is_global` alone
-# is true for several of these, and differs between Python versions.
+# IANA's registries of special-purpose addresses, and multicast. `is_global` is true for several of these, and differs
+# between Python versions.
 SPECIAL_PURPOSE = _networks(
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
     "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",
     "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
     "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
 )  # fmt: skip
-#: Metadata services of clouds: one on a public address, one on a private one.
+#: Metadata services of clouds, on a public and on a private address.
 METADATA = _networks("168.63.129.16/32", "fd00:ec2::254/128")
-# What `allow_private` opens, and no more: metadata services and multicast stay shut.
+# What `allow_private` allows. Metadata services and multicast stay forbidden.
 PRIVATE_NETWORKS = _networks("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
-#: ISATAP: the lower half of an address that holds an IPv4 address.
+#: ISATAP: the lower half of an IPv6 address that contains an IPv4 address.
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
 class UrlNotAllowed(Exception):
-    """The URL, or an address behind it, is outside the policy. Nothing was sent."""
+    """The policy forbids the URL, or an address behind it. Nothing was sent."""
 
     code = "url_not_allowed"
 
@@ -56,29 +56,29 @@ class UrlNotAllowed(Exception):
 class HttpPolicy:
     #: Host names, or `*.example.com` for everything below it. None: any public host.
     allowed_hosts: Sequence[str] | None = None
-    #: The deployment's own names; same patterns.
+    #: Names of this deployment, with the same patterns.
     denied_hosts: Sequence[str] = ()
     allow_http: bool = False
     #: Loopback and private networks, for a service on the same machine.
     allow_private: bool = False
-    #: Beside the scheme's own port.
+    #: Allowed ports, in addition to the default port of the scheme.
     extra_ports: Sequence[int] = ()
     connect_timeout_s: float = 5
     total_timeout_s: float = 10
     max_bytes: int = 64 * KIB
-    #: None: the usual public authorities. Certificates are always verified.
+    #: None: the public certificate authorities. Certificates are always verified.
     tls: ssl.SSLContext | None = None
 
 
 @dataclass(frozen=True)
 class Target:
-    """A URL that was read once: what was checked is what is requested."""
+    """A parsed URL: what was checked is what is requested."""
 
     scheme: str
     host: str
     port: int
     path: bytes
-    #: Set when the host is an address itself.
+    #: Set if the host is an IP address.
     address: Address | None
 
     @property
@@ -89,7 +89,7 @@ class Target:
 
 
 def check_url(url: str, policy: HttpPolicy) -> Target:
-    """All that can be said without asking DNS: when a URL is saved, and again before it is used."""
+    """Check everything that needs no DNS: when a URL is saved, and again before it is used. Raises `UrlNotAllowed`."""
     parsed = _parsed(url)
     scheme = parsed.scheme
     if scheme != "https" and not (scheme == "http" and policy.allow_http):
@@ -110,7 +110,8 @@ def check_url(url: str, policy: HttpPolicy) -> Target:
 
 
 def check_addresses(addresses: Sequence[Address], policy: HttpPolicy) -> None:
-    """One forbidden address spoils them all: a name that points inside and outside is up to no good."""
+    """Raise `UrlNotAllowed` if any of the addresses is forbidden: a host with public and private addresses is an
+    attack."""
     if not addresses:
         raise UrlNotAllowed("the host has no address")
     for address in addresses:
@@ -119,7 +120,7 @@ def check_addresses(addresses: Sequence[Address], policy: HttpPolicy) -> None:
 
 
 def _parsed(url: str) -> httpx.URL:
-    # Characters that parsers drop or turn are refused before any parser sees them.
+    # Characters that parsers drop or convert are refused before parsing.
     if any(char <= " " or char in "\x7f\\" for char in url):
         raise UrlNotAllowed("blanks, control characters and backslashes are not allowed")
     try:
@@ -131,7 +132,7 @@ def _parsed(url: str) -> httpx.URL:
 
 
 def _host(url: httpx.URL) -> tuple[str, Address | None]:
-    """The host in its one form: lower-case ASCII without the final dot, or an address spelled out in full."""
+    """Return the host in canonical form: lower-case ASCII without the final dot, or a full IP address."""
     host = url.raw_host.decode("ascii").lower().removesuffix(".")
     if ":" in host:
         if "%" in host:
@@ -143,7 +144,7 @@ def _host(url: httpx.URL) -> tuple[str, Address | None]:
         raise UrlNotAllowed(f"{host[:300]!r} is not a host name")
     if not _NUMBER.fullmatch(labels[-1]):
         return host, None
-    # Resolvers read 127.1, 0x7f000001 and 0177.0.0.1 as addresses: only the plain dotted form is one here.
+    # Resolvers accept 127.1, 0x7f000001 and 0177.0.0.1 as addresses; only the dotted decimal form is accepted here.
     try:
         return host, ipaddress.IPv4Address(host)
     except ValueError:
@@ -165,7 +166,7 @@ def _reachable(address: Address, policy: HttpPolicy) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    """Allowed is what is known to be public; all else is not."""
+    """Whether the address is known to be public; everything else is forbidden."""
     if not address.is_global or _in(address, SPECIAL_PURPOSE):
         return False
     if isinstance(address, ipaddress.IPv4Address):

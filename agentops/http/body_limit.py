@@ -1,6 +1,6 @@
-"""Bodies of requests: read whole before a thread is taken, within limits of size, time and memory.
+"""Read request bodies completely before a thread is used, within limits of size, time and memory.
 
-http.threaded reads with it; its middleware, named by settings, answers for bodies that were refused.
+agentops.http.threaded reads with this module. Its middleware, which the settings name, answers for refused bodies.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from agentops.http.error_pages import answer
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
-#: The longest body that a view reads. Of a longer one, one byte more is kept, by which the view knows.
+#: Bytes of the longest body that a view reads. One byte more of a longer body is kept, so that the view notices.
 MAX_BYTES = 5 * 1024 * 1024
-#: What one body may hold before it counts against the memory that all bodies of a process share.
+#: Bytes of a body that do not count against the memory that all bodies of a process share.
 FREE_BYTES = 64 * 1024
 SHARED_BYTES = 128 * 1024 * 1024
-#: The key in the scope of a request whose body was refused: one of REFUSALS.
+#: The key in the ASGI scope of a refused body; its value is one of REFUSALS.
 REFUSED = "agentops.refused"
 LATE, FULL = "request_timeout", "too_many_bodies"
 RETRY_AFTER_S = 5
@@ -73,7 +73,7 @@ class Bodies:
         return body
 
     def reserve(self, count: int) -> None:
-        """Raises MemoryError where all bodies together would hold too much."""
+        """Reserve memory. Raises `MemoryError` if all bodies together would exceed the limit."""
         if self._held + count > self.shared_bytes:
             raise MemoryError
         self._held += count
@@ -83,7 +83,7 @@ class Bodies:
 
 
 class RequestBody:
-    """One request's body; `release` gives its memory back."""
+    """The body of one request; `release` returns its memory."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
@@ -91,7 +91,7 @@ class RequestBody:
         self._content = bytearray()
 
     def take(self, message: Message) -> bool:
-        """Keep a piece; return whether to read on."""
+        """Keep a chunk. Returns whether to continue reading."""
         if message["type"] == "http.disconnect":
             raise ClientGone
         piece = message.get("body", b"")[: MAX_BYTES + 1 - len(self._content)]
@@ -116,7 +116,7 @@ class RequestBody:
 
 
 class RefusedBodies:
-    """Answers 408 or 503 for a request whose body was dropped: no view sees half of it."""
+    """Answer 408 or 503 for a request whose body was dropped, so that no view sees half of it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

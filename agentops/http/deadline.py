@@ -1,4 +1,4 @@
-"""Waiting no longer than allowed for a call that cannot be interrupted."""
+"""A deadline for calls that cannot be interrupted."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-#: How often a waiting caller looks whether it should still wait.
+#: Seconds between two checks whether to keep waiting.
 WATCH_S = 0.25
 
 
 class DeadlineExceeded(Exception):
-    """The call goes on in its own thread; what it comes to is no answer any more."""
+    """The deadline has passed. The call continues in its thread, and its result is discarded."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,10 @@ def within(
     watch: Callable[[], None] | None = None,
     late: Callable[[T], None] | None = None,
 ) -> T:
-    """What the function returns or raises, or TimeIsUp. A fresh daemon thread, as hung calls would fill a pool."""
+    """Call a function in a new daemon thread, and return or raise what it does, or raise `TimeIsUp`.
+
+    A new thread each time, because hanging calls would fill a pool.
+    """
     answer: SimpleQueue[_Returned[T] | BaseException] = SimpleQueue()
     left = threading.Event()
 
@@ -71,7 +74,7 @@ def _awaited(
 
 
 def _tell(answer: SimpleQueue[_Returned[T] | BaseException], late: Callable[[T], None] | None) -> None:
-    """An answer that nobody waits for. Both threads look, for it may come at the moment of leaving: one finds it."""
+    """Pass on a result that nobody waits for any more. Both threads check, because it may arrive at the deadline."""
     try:
         result = answer.get_nowait()
     except Empty:

@@ -1,7 +1,6 @@
-"""What everyone sees who cannot have what they asked for: one page, and for programs RFC 9457's problem+json.
+"""Error pages, and RFC 9457 problem details for programs.
 
-urls and settings. Rendered without the request, so without a query: it works with the
-database down, and is the same for everyone.
+Rendered without the request and without a query, so they work if the database is down and are the same for everyone.
 """
 
 from __future__ import annotations
@@ -36,15 +35,17 @@ TITLES = {
     500: "Something went wrong on our side",
     503: "Not available just now",
 }
-#: Always this text: what was asked for may exist and belong to someone else.
+#: The same text always: the requested object may exist and belong to someone else.
 NOTHING_HERE = "There is no such page, or it is not yours to see."
 
 
 def answer(
     request: HttpRequest, status: int, code: str, text: str, *, also: Mapping[str, Any] | None = None
 ) -> HttpResponse:
-    """The error page, or for the API its JSON; `also`: what the JSON says beyond that. Refusals repeat what was sent,
-    and answers end in the logs of programs: secrets are masked."""
+    """Return the error page, or JSON for the API. `also` are further members of the JSON.
+
+    Secrets are masked, because errors repeat parts of the request and end up in logs.
+    """
     text, _ = REDACTOR.clean_text(text)
     for_program = request.path_info.startswith(API)
     shown = {
@@ -74,7 +75,7 @@ def _cleaned(also: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cleaned_pointer(pointer: str) -> str:
-    """A JSON pointer without secrets, which its escapes would hide."""
+    """Return a JSON pointer without secrets, which its escapes could hide."""
     plain = pointer.replace("~1", "/").replace("~0", "~")
     cleaned, _ = REDACTOR.clean_text(plain)
     return pointer if cleaned == plain else cleaned
@@ -101,7 +102,7 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django has logged the traceback, under the same request id."""
+    """Answer 500. Django has logged the traceback with the same request ID."""
     text = "The error was logged. Whoever runs this site finds it by the request id."
     try:
         return answer(request, 500, "internal_error", text)

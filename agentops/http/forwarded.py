@@ -1,6 +1,6 @@
-"""Where a request came from: headers of proxies that were configured are believed, those of anyone else are not.
+"""The client's address and scheme behind proxies: only headers of configured proxies are believed.
 
-asgi wraps the application with it, in place of what each server has for the purpose.
+agentops.asgi wraps the application with it, instead of what each server offers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from agentops.http.client_addresses import parse_address
 
 Scope = dict[str, Any]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-#: In FORWARDED_ALLOW_IPS: whoever connects is a proxy.
+#: In FORWARDED_ALLOW_IPS: every client is a proxy.
 EVERYONE = "*"
 
 
 class Proxies:
-    """The proxies that FORWARDED_ALLOW_IPS names: addresses, networks, or everyone who connects."""
+    """The proxies in FORWARDED_ALLOW_IPS: addresses, networks, or all clients."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._are_all = EVERYONE in names
@@ -33,9 +33,9 @@ class Proxies:
         return address is not None and any(address in network for network in self._networks)
 
     def client_of(self, forwarded_for: str) -> str | None:
-        """Return the client's address from the right end of X-Forwarded-For, which the proxies themselves wrote.
+        """Return the client's address: the last one in X-Forwarded-For that is not a configured proxy.
 
-        What stands left of the first address that is not a named proxy's was sent by the client.
+        The client itself may have sent everything to the left of it.
         """
         client = None
         for part in reversed(forwarded_for.split(",")):
@@ -54,7 +54,7 @@ def configured_proxies(names: tuple[str, ...]) -> Proxies:
 
 
 class ForwardedClient:
-    """Sets the client's address and the scheme as a believed proxy tells them."""
+    """Set the address and the scheme of the client from the headers of a configured proxy."""
 
     def __init__(self, application: Application, proxies: list[str]) -> None:
         self._application = application
@@ -68,7 +68,7 @@ class ForwardedClient:
     def _read_headers(self, scope: Scope) -> None:
         host = (scope.get("client") or ("", 0))[0]
         if host not in self._proxies:
-            # Django would take a request for one that came over HTTPS.
+            # Django would believe that the request came over HTTPS.
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"x-forwarded-proto"]
             return
         values = [value.decode("latin1") for name, value in scope["headers"] if name == b"x-forwarded-for"]

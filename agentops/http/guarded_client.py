@@ -1,4 +1,4 @@
-"""The one client for outbound HTTP: tools, webhooks and exports all send through it."""
+"""The only client for outgoing HTTP: tools, webhooks and exports use it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import httpx
 from agentops.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
 from agentops.http.deadline import DeadlineExceeded, within
 
-#: From a host name to all of its addresses.
+#: Resolves a host name to all of its addresses.
 Resolver = Callable[[str], Sequence[str]]
 
 WRITE_CHUNK = 16 * 1024
-# Made from the URL and the body only.
+# Set from the URL and the body only.
 _OWN_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 
 
 class HttpFailed(Exception):
-    """The other side could not be reached, was too slow, or does not speak HTTP. It may have the request."""
+    """The server is unreachable, too slow, or does not speak HTTP. It may have received the request."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """Any status is an answer, a redirect too: it is never followed."""
+    """An answer with any status. Redirects are not followed."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-    #: More was sent than the policy reads.
+    #: Whether the body was longer than the policy reads.
     truncated: bool
 
 
@@ -58,7 +58,10 @@ def system_addresses(host: str) -> list[str]:
 
 
 def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresses) -> tuple[Target, list[Address]]:
-    """Where the URL leads, or UrlNotAllowed. Sends nothing, and holds for one request only, as DNS changes."""
+    """Return where the URL leads, without sending anything. Raises `UrlNotAllowed`.
+
+    Valid for one request only, because DNS changes.
+    """
     target = check_url(url, policy)
     if target.address:
         return target, [target.address]
@@ -66,14 +69,14 @@ def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresse
         found = within(policy.connect_timeout_s, lambda: resolver(target.host), name="resolve")
     except DeadlineExceeded:
         raise HttpFailed(f"the host {target.host!r} was not resolved in time") from None
-    # A zone (fe80::1%eth0) belongs to addresses that are refused anyway.
+    # Addresses with a zone (fe80::1%eth0) are refused anyway.
     addresses = [ipaddress.ip_address(each.partition("%")[0]) for each in found]
     check_addresses(addresses, policy)
     return target, addresses
 
 
 def send(request: HttpRequest, policy: HttpPolicy, *, resolver: Resolver = system_addresses) -> HttpAnswer:
-    """One request, to the very addresses that were checked. Raises UrlNotAllowed or HttpFailed."""
+    """Send one request, to the addresses that were checked. Raises `UrlNotAllowed` or `HttpFailed`."""
     clock = _Clock(policy.total_timeout_s)
     target, addresses = locate(request.url, policy, resolver=resolver)
     pool = httpcore.ConnectionPool(
@@ -122,7 +125,7 @@ def _read(response: httpcore.Response, cap: int) -> HttpAnswer:
 
 
 def _inflated(body: bytes, cap: int) -> tuple[bytes, bool]:
-    """Some servers compress unasked. At most `cap` bytes come out, whatever the body claims to hold."""
+    """Return the decompressed body, at most `cap` bytes. Some servers compress without being asked."""
     stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     try:
         return stream.decompress(body, cap), bool(stream.unconsumed_tail)
@@ -136,7 +139,7 @@ def _public_authorities() -> ssl.SSLContext:
 
 
 class _Clock:
-    """The time left for the whole request: a peer that sends a byte a second passes any limit per read."""
+    """The time left for the whole request: a server that sends a byte per second would pass any limit per read."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -149,7 +152,7 @@ class _Clock:
 
 
 class _Pinned(httpcore.NetworkBackend):
-    """Connects to the checked addresses whatever the name says by now. TLS and Host still go by the name."""
+    """Connects to the checked addresses, whatever the name resolves to now. TLS and Host still use the name."""
 
     def __init__(self, addresses: Sequence[Address], clock: _Clock, connect_timeout_s: float) -> None:
         self._addresses = addresses
@@ -168,7 +171,7 @@ class _Pinned(httpcore.NetworkBackend):
         *others, last = self._addresses
         for position, address in enumerate(others):
             try:
-                # A dead address takes its share of the time, so that the next one still gets a chance.
+                # Each address gets a share of the time, so that one dead address does not use it up.
                 return self._open(address, port, share=len(self._addresses) - position)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 continue

@@ -1,6 +1,6 @@
 """`/healthz`: this process is alive. `/readyz`: it can do its work.
 
-What is wrong in detail is told to loopback and to whoever has AGENTOPS_HEALTH_TOKEN, the rest of the world gets a word.
+Details are for loopback and for clients with AGENTOPS_HEALTH_TOKEN; others get one word.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ LOOPBACK = {"127.0.0.1", "::1"}
 PATHS = ("/healthz", "/readyz")
 METHODS = ("GET", "HEAD")
 PLAIN = "text/plain; charset=utf-8"
-#: A database that takes longer serves nobody.
+#: Seconds after which the database counts as not answering.
 WITHIN_S = 2.0
 MIN_FREE = 0.05
-#: What was found is told again for so long.
+#: Seconds for which a result is reused.
 FRESH_S = 1.0
-#: Name of a check → what it found.
+#: Name of a check → its result.
 Findings = dict[str, dict[str, object]]
 
 
 class NotReady(Exception):
-    """What keeps this process from its work, in a few words."""
+    """The reason why this process is not ready, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that is needed. Without a `vital` one nothing works; without another it works more slowly."""
+    """A requirement. Nothing works without a `vital` one; without another the process works more slowly."""
 
     name: str
     look: Callable[[], None]
@@ -73,7 +73,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def database() -> None:
-    """A row can be written and read. It is taken back, so nothing grows by being looked at."""
+    """Check that a row can be written and read. The write is rolled back."""
     with transaction.atomic():
         row = Session.objects.create(session_key="readyz", session_data="", expire_date=timezone.now())
         row.refresh_from_db()
@@ -95,18 +95,21 @@ def disk() -> None:
 
 
 class Readiness:
-    """What a process knows of its readiness; the product has one for each process."""
+    """The readiness of a process; there is one object for each process."""
 
     def __init__(self) -> None:
-        # One thread: while a look hangs, the next ones wait for it and fail in time, and no thread is added.
+        # One thread: while a check hangs, the next ones wait for it and time out, and no threads accumulate.
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="readyz")
         self._one_looks = threading.Lock()
         self._seen: tuple[float, Findings] = (float("-inf"), {})
         self._migrated = False
 
     def look(self) -> Findings:
-        """What was found within the last second: anyone may ask, and no crowd of them shall keep the database busy,
-        nor make those who watch us wait until they take us for dead."""
+        """Return the results of the last second, or check again.
+
+        Anyone may call this, so many callers must not keep the database busy, and monitors must get an answer
+        in time.
+        """
         with self._one_looks:
             if time.monotonic() - self._seen[0] >= FRESH_S:
                 found = {check.name: self._found(check) for check in CHECKS}
@@ -114,7 +117,7 @@ class Readiness:
             return self._seen[1]
 
     def migrations(self) -> None:
-        """The schema is the code's. Asked until it is so; a later update is another process."""
+        """Check that the schema is up to date. Checked until it is; a later update starts another process."""
         if self._migrated:
             return
         executor = MigrationExecutor(connection)
@@ -135,7 +138,7 @@ class Readiness:
         except NotReady as error:
             problem = str(error)
         except Exception as error:
-            # Its text may hold an address or a name.
+            # Its text may contain an address or a name.
             problem = type(error).__name__
             log.warning("not ready: %s: %s", check.name, error)
         took = round((time.monotonic() - begun) * 1000)
@@ -163,7 +166,7 @@ def _may_know(request: HttpRequest) -> bool:
     sent = request.headers.get("Authorization", "")
     if token and hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
         return True
-    # A proxy on this machine calls from loopback too, for others.
+    # A local proxy also connects from loopback, on behalf of others.
     forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
     return request.META.get("REMOTE_ADDR") in LOOPBACK and not forwarded
 

@@ -1,6 +1,6 @@
-"""Which methods a page takes: Django's decorators, which also say it to `agentops.http.middleware.Methods`.
+"""Decorators for the methods of a page: Django's, which also inform `agentops.http.middleware.Methods`.
 
-The middleware refuses other methods before anybody is asked for a token or a right.
+The middleware refuses other methods before authentication.
 """
 
 from __future__ import annotations

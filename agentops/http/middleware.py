@@ -1,6 +1,6 @@
-"""The site's own middleware: static files, headers that every answer has, and refusals as pages.
+"""The site's own middleware: static files, security headers, allowed methods, and errors as answers.
 
-All of it is synchronous, as the views are.
+All of it is synchronous, like the views.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agentops.http.storage_faults import StorageFault, fault_of
 log = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
-#: What no page of ours uses; a page that is broken into cannot either.
+#: Browser features that no page uses, so an injected script cannot either.
 UNUSED_FEATURES = (
     *("accelerometer", "autoplay", "camera", "display-capture", "encrypted-media", "fullscreen", "geolocation"),
     *("gyroscope", "magnetometer", "microphone", "midi", "payment", "picture-in-picture", "publickey-credentials-get"),
@@ -33,16 +33,18 @@ UNUSED_FEATURES = (
 )
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
-#: Asked by probes under any name (agentops.http.health).
+#: Requested by probes under any host name (agentops.http.health).
 PROBES = {"/healthz", "/readyz"}
-#: Of pages that are not ours, such as the administration's.
+#: Policy of pages that are not ours, such as the administration.
 METHODS = ("GET", "HEAD", "POST")
 MAX_HOST = 100
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise, answering with a file's bytes: under ASGI Django would warn of its open files, and read them
-    whole anyway. Ours are small."""
+    """WhiteNoise, which answers with the content of small files.
+
+    Under ASGI Django would warn about its open files, and read them whole anyway.
+    """
 
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
@@ -56,13 +58,13 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
         for name, value in found.headers:
             response.headers[name] = value
         if found.file is not None:
-            # WhiteNoise measured the file when it started; one that was replaced since has another length.
+            # WhiteNoise read the size at the start; a replaced file has another one.
             response.headers["Content-Length"] = str(len(content))
         return response
 
 
 class SecureHeaders:
-    """What Django's SecurityMiddleware and django-csp leave to us."""
+    """The security headers that Django's SecurityMiddleware and django-csp do not set."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -71,13 +73,13 @@ class SecureHeaders:
         response = self.get_response(request)
         response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
         response.headers["Permissions-Policy"] = PERMISSIONS_POLICY
-        # Nearly every page shows data; static files say themselves how long they may be kept.
+        # Nearly every page contains data; static files set their own Cache-Control.
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
 
 class KnownHosts:
-    """Refuses requests for other sites. Django would, too, with a traceback in the log for each of them."""
+    """Refuse requests for unknown hosts. Django would log a traceback for each of them."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -93,13 +95,13 @@ class KnownHosts:
     def _refused(self, request: HttpRequest) -> HttpResponse:
         response = answer(request, 400, "invalid_host", "This site is not served under the name in the Host header.")
         host = str(request.META.get("HTTP_HOST", ""))
-        # It is then logged: Django adds no line of its own.
+        # Marked as logged, so that Django adds no line.
         log_response("host refused: %s", ascii(host[:MAX_HOST]), response=response, request=request, logger=log)
         return response
 
 
 class Methods:
-    """Refuses methods that an address does not have, before a token or a right is asked for."""
+    """Refuse methods that a URL does not have, before authentication and the CSRF check."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -120,7 +122,7 @@ class Methods:
 
 
 def methods_of(view: Any) -> tuple[str, ...]:
-    """As agentops.http.methods, or the class of a view, says."""
+    """Return the methods of a view, from agentops.http.methods or its class."""
     cls = getattr(view, "view_class", None)
     if cls is None:
         return tuple(getattr(view, "methods", METHODS))
@@ -129,7 +131,7 @@ def methods_of(view: Any) -> tuple[str, ...]:
 
 
 class Refusals:
-    """Turn refusals (exceptions with a `code` and a `status`) into answers, for all views."""
+    """Turn exceptions with a `code` and a `status` into answers, for all views."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -153,7 +155,7 @@ class Refusals:
 
 
 def _details(refusal: Exception) -> dict[str, Any]:
-    """What a refusal says to programs beyond its code: facts of its own, and what of the request is at fault."""
+    """Return the further members of problem details: facts about the error, and what is wrong in the request."""
     facts = dict(getattr(refusal, "data", {}))
     errors = getattr(refusal, "errors", [])
     if (pointer := facts.pop("pointer", None)) is not None:
@@ -168,7 +170,7 @@ def _unavailable(request: HttpRequest, fault: StorageFault) -> HttpResponse:
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:
-    """Pages are sent to the login; what a script asks for cannot be, and says so to it."""
+    """Redirect pages to the login; a script gets a header that tells it to load the login."""
     htmx = HtmxDetails(request)
     if "text/event-stream" in request.headers.get("Accept", ""):
         return answer(request, 401, "auth_required", "Your session has ended: log in again.")
@@ -181,7 +183,7 @@ def _to_login(request: HttpRequest) -> HttpResponse:
 
 
 def _path_of(request: HttpRequest, url: str | None) -> str:
-    """The path of a page of this site; the home page's for any other."""
+    """Return the path of a page of this site, or that of the home page."""
     if not url or not url_has_allowed_host_and_scheme(url, {request.get_host()}):
         return "/"
     parts = urlsplit(url)

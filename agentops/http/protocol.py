@@ -1,6 +1,6 @@
-"""HTTP/1.1 with the limits that uvicorn leaves out: time for headers, their size, connections, time for an answer.
+"""HTTP/1.1 for uvicorn with further limits: time and size of headers, connections, time for an answer.
 
-management.site.web_server names it to uvicorn. Needs the settings to be loaded.
+management.site.web_server passes it to uvicorn. Requires loaded settings.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from uvicorn.server import ServerState
 from agentops.http.client_addresses import network_of
 from agentops.http.forwarded import configured_proxies
 
-#: Request line and headers together.
+#: Bytes of the request line and the headers.
 MAX_HEADER_BYTES = 64 * 1024
-#: How long a client may take to accept an answer, or a part of one that is larger than the buffers.
+#: Seconds that a client may take to receive an answer, or a part that exceeds the buffers.
 ANSWER_S = 60.0
-#: After a refusal the client may still be sending: closed at once, its side would lose our answer.
+#: Seconds before closing after a refusal: the client may still be sending, and would lose the answer.
 LINGER_S = 2.0
-#: The socket option by which closing discards what was not sent.
+#: The socket option by which closing discards unsent data.
 NO_LINGER = struct.pack("ii", 1, 0)
 TEXTS = {
     408: b"The request did not arrive in time.\n",
@@ -38,7 +38,7 @@ _per_address: WeakKeyDictionary[ServerState, Counter[str]] = WeakKeyDictionary()
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. It waits for headers, then uvicorn reads the body and answers, then it waits again."""
+    """One connection. It waits for headers, lets uvicorn read the body and answer, and waits again."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -68,12 +68,12 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_header_timer()
         self._stop_answer_timer()
         if self._answering is not None:
-            # Uvicorn tells the last request alone; an earlier one that is being answered would write to nobody.
+            # Uvicorn informs only the last request of the end; an earlier one would write to a closed connection.
             self._answering.disconnected = True
         super().connection_lost(exc)
 
     def _count_address(self) -> bool:
-        """Return whether the client's address may have one more connection. A proxy stands for many clients."""
+        """Return whether the client's address may open another connection. Proxies are exempt."""
         if self.client is None or self.client[0] in configured_proxies(tuple(settings.FORWARDED_ALLOW_IPS)):
             return True
         self._address = network_of(self.client[0])
@@ -94,7 +94,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._waits_for_headers and self._header_bytes > MAX_HEADER_BYTES:
             self._refuse(431)
         elif self._is_idle():
-            # Also where the rest of a body comes in that nobody reads: one byte a second keeps nothing open.
+            # Also while the rest of an unread body arrives: one byte per second must not keep the connection open.
             self._start_header_timer()
 
     def on_message_begin(self) -> None:
@@ -128,7 +128,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _start_header_timer(self) -> None:
-        """Once for a request: bytes that trickle in do not put it off."""
+        """Start the timer once per request, so that slow bytes do not extend it."""
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(settings.AGENTOPS_HEADER_TIMEOUT_S, self._on_late_headers)
 
@@ -141,7 +141,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._waits_for_headers and self._header_bytes and self._is_idle():
             self._refuse(408)
         else:
-            # It has sent nothing, or what it is still sending was answered.
+            # It has sent nothing, or its request was answered already.
             self.transport.abort()
 
     # --- Answering ------------------------------------------------------------------------------------------------
@@ -165,12 +165,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop_answer_timer()
 
     def _start_answer_timer(self) -> None:
-        """Closing waits until the client has read everything, and a client may never do so."""
+        """Limit the time for closing, which waits until the client has read everything."""
         if self._answer_timer is None:
             self._answer_timer = self.loop.call_later(ANSWER_S, self._reset)
 
     def _reset(self) -> None:
-        """Close so that the system too drops what the client has not read."""
+        """Close, and let the system discard what the client has not read."""
         wire = self.transport.get_extra_info("socket")
         if wire is not None:
             with suppress(OSError), socket.fromfd(wire.fileno(), wire.family, wire.type) as same:
@@ -187,7 +187,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_refused = True
         self._stop_header_timer()
         if not self._is_idle():
-            # Within another answer this one would be taken for a part of it.
+            # During another answer, this one would be read as a part of it.
             self.transport.abort()
             return
         self._unset_keepalive_if_required()

@@ -1,4 +1,4 @@
-"""The id of a request: made here, told in the answer, and written into every log line about it."""
+"""Request IDs: created here, sent with the answer, and written into every log line of the request."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from uuid_utils.compat import uuid7
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 HEADER = "X-Request-ID"
-# All but the tab: what a terminal obeys, and what would begin another line.
+# Control characters except the tab: terminals interpret them, and line breaks would forge log lines.
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 _current: ContextVar[str] = ContextVar("request_id", default="")
 
 
 def current() -> str:
-    """The id of the request that this thread or task answers; empty where it has answered none."""
+    """Return the ID of the request of this thread or task; empty without one."""
     return _current.get()
 
 
 class RequestId:
-    """The outermost middleware. What a client sends as an id is not taken over: it could name another's lines."""
+    """The outermost middleware.
+
+    An ID sent by the client is ignored, because it could point to another request's log lines.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        # Never taken back: Django logs what went wrong after its last middleware. The next request has its own.
+        # Never reset, because Django logs errors after the last middleware. The next request sets its own.
         _current.set(uuid7().hex)
         response = self.get_response(request)
         response.headers[HEADER] = current()
@@ -41,14 +44,14 @@ class RequestId:
 
 
 class LogLine(logging.Formatter):
-    """A record as one line (and its traceback): nothing that was logged can begin a line of its own, or is a secret."""
+    """Formats a record as one line and its traceback. Records cannot forge lines, and contain no secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Without the traceback of what Django answers with a 4xx: the client's mistakes need none."""
+        """Format the record, without the traceback of a 4xx: a client's mistake needs none."""
         if 400 <= getattr(record, "status_code", 0) < 500:
             record = copy.copy(record)
             record.exc_info = record.exc_text = None
-        # Addresses, headers and errors of others' libraries may have secrets in them.
+        # URLs, headers and errors of libraries may contain secrets.
         return REDACTOR.clean_text(super().format(record))[0]
 
     def formatMessage(self, record: logging.LogRecord) -> str:

@@ -1,4 +1,4 @@
-"""What keeps the database from storing anything, in words: a full disk, one that is read-only, or no answer at all."""
+"""The reasons why the database accepts no writes: a full disk, a read-only database, or no answer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from django.conf import settings
 from django.db import Error, InterfaceError, InternalError, OperationalError
 
-#: SQLSTATEs of PostgreSQL. It counts a standby, or a server that was told to write nothing, among internal errors.
+#: SQLSTATEs of PostgreSQL. psycopg raises a read-only server as an internal error.
 PG_DISK_FULL, PG_READ_ONLY = "53100", "25006"
-#: Less than SQLite needs to write a page and its journal: what it then calls an I/O error is a full disk.
+#: Free bytes below which an I/O error of SQLite means a full disk.
 NO_ROOM = 64 * 1024
 
 
 @dataclass(frozen=True)
 class StorageFault:
-    """`reason` is for programs, `short` follows "the database cannot be used:"."""
+    """`reason` is for programs; `short` follows "the database cannot be used:"."""
 
     reason: str
     short: str
@@ -39,7 +39,7 @@ NO_ANSWER = StorageFault(
 
 
 def fault_of(error: BaseException) -> StorageFault | None:
-    """What the error says of the storage; None where it is about something else."""
+    """Return what is wrong with the database; None for an error of another kind."""
     if not isinstance(error, Error):
         return None
     cause = error.__cause__
@@ -50,7 +50,7 @@ def fault_of(error: BaseException) -> StorageFault | None:
         return READ_ONLY
     if isinstance(error, InternalError) or not isinstance(error, OperationalError | InterfaceError):
         return None
-    # Extended codes have the primary one in their lowest byte.
+    # The lowest byte of an extended code is the primary code.
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and not _has_room()):
         return DISK_FULL

@@ -1,7 +1,6 @@
-"""Strict JSON: the one parser for whatever comes from outside, by the API, the command line or a worker.
+"""Strict JSON: the parser for all input, from the API, the command line and workers.
 
-The standard parser alone takes NaN and infinity, keeps the last of two equal
-keys, and goes as deep as the interpreter's stack.
+The standard parser accepts NaN and infinity, keeps the last of duplicate keys, and recurses as deep as the stack.
 """
 
 from __future__ import annotations
@@ -16,53 +15,53 @@ from typing import Any, NoReturn
 
 MIB = 1024 * 1024
 BOM = "\ufeff"
-#: Digits that Python turns into a number at all (sys.int_info.default_max_str_digits).
+#: Digits that Python converts to a number (sys.int_info.default_max_str_digits).
 MAX_LITERAL = 4_300
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-#: Half of a surrogate pair, written as an escape; the text around it has no escaped backslash in it.
+#: An escaped half of a surrogate pair, in text without escaped backslashes.
 LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-#: The keys and indexes that lead to a value from the top.
+#: The keys and indexes from the top to a value.
 Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is taken; each is the largest that still is."""
+    """The largest input that is accepted."""
 
     depth: int = 64
     nodes: int = 50_000
     keys: int = 1_000
     key: int = 256
     string: int = 200_000
-    #: What every database, and most programs, can hold exactly.
+    #: Integers that every database, and most programs, can hold exactly.
     integer: float = 2**63 - 1
-    #: Whether halves of surrogate pairs may stand in it, for the redactor to replace.
+    #: Whether lone surrogates are accepted, for the redactor to replace.
     lone_surrogates: bool = True
 
 
-#: Of a request's body, and of a definition.
+#: Limits of request bodies and agent definitions.
 BODY = Limits()
-#: Of recordings: they come from whoever has the machine, and hold whole sessions.
+#: Limits of recordings, which contain whole sessions and come from the operator.
 FILE = Limits(
     nodes=5_000_000, keys=100_000, key=16_384, string=16 * MIB, integer=math.inf, lone_surrogates=False
 )  # fmt: skip
 
 
 class NotJson(ValueError):
-    """What was given is no JSON, or more of it than is taken; with a code and the HTTP status that fits it."""
+    """The input is not JSON, or exceeds a limit. Has a code and an HTTP status."""
 
     def __init__(self, code: str, status: int, text: str, **data: Any) -> None:
         super().__init__(text)
         self.code = code
         self.status = status
-        #: `line` and `column`, or the `pointer` of what is at fault.
+        #: `line` and `column`, or the `pointer` to the invalid value.
         self.data = data
 
 
 def parse(data: bytes | str, limits: Limits = BODY) -> Any:
-    """The value; raises `NotJson`. Takes time by the length of `data` alone, and little where it is refused."""
+    """Return the value. Raises `NotJson`. Time is linear in the length of `data`."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
     text = _decoded(raw) if isinstance(data, bytes) else data
     if text.startswith(BOM):
@@ -85,7 +84,7 @@ def parse(data: bytes | str, limits: Limits = BODY) -> Any:
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """The JSON pointer of RFC 6901."""
+    """Return an RFC 6901 JSON pointer."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
@@ -97,13 +96,13 @@ def _decoded(raw: bytes) -> str:
 
 
 def _look_over(raw: bytes, limits: Limits) -> bool:
-    """Refuse what is too much before any of it is parsed; whether some string may be too long.
+    """Check the limits before parsing, and return whether some string may be too long.
 
-    Strings end at a quote that no backslash escapes. Up to the first mistake in it, the parser sees the same
-    strings and brackets as this does, so it never goes deeper than was counted here.
+    Strings end at an unescaped quote. Up to the first error, the parser sees the same strings and brackets, so it
+    never goes deeper than counted here.
     """
     plain = raw.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in raw else raw
-    # Each string is a value or a value's key.
+    # Each string is a value or the key of one.
     if plain.count(b'"') > 4 * limits.nodes:
         raise _too_complex(limits)
     parts = plain.split(b'"')
@@ -120,7 +119,7 @@ def _look_over(raw: bytes, limits: Limits) -> bool:
 
 def _check_depth(skeleton: bytes, limits: Limits) -> None:
     depth = 0
-    # So many brackets are too much at any depth.
+    # Too many brackets at any depth.
     for bracket in skeleton.translate(None, NOT_BRACKETS)[: 2 * limits.nodes + 2]:
         depth += 1 if bracket in b"[{" else -1
         if depth > limits.depth:
@@ -155,7 +154,7 @@ def _float(literal: str) -> float:
     number = float(literal)
     if math.isinf(number):
         _constant(literal)
-    # -0.0 is kept by one database and not by the other.
+    # One database keeps -0.0, the other does not.
     return number or 0.0
 
 

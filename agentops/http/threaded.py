@@ -1,7 +1,7 @@
-"""Django behind ASGI: the body is read on the event loop, then the request is answered on one of a few threads.
+"""Django behind ASGI: bodies are read on the event loop, and requests are answered in a few threads.
 
-asgi serves with it. Django's own handler starts a thread for each request and switches between threads
-several times for one; here a request costs one switch, and slow clients occupy no thread.
+Django's own handler starts a thread for each request and switches threads several times; here a request costs one
+switch, and slow clients occupy no thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class ThreadedDjango(ASGIHandler):
-    """Django's synchronous handler on AGENTOPS_WEB_THREADS threads; further requests wait for one."""
+    """Django's synchronous handler in AGENTOPS_WEB_THREADS threads. Further requests wait."""
 
     request_class = AsgiRequest
 
@@ -44,7 +44,7 @@ class ThreadedDjango(ASGIHandler):
         except ClientGone:
             return
         try:
-            # A context of its own, as a thread's would stay from one request to the next.
+            # A new context, because that of a thread would persist between requests.
             respond = partial(contextvars.copy_context().run, self._respond, scope, body)
             response = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
         finally:
@@ -58,10 +58,10 @@ class ThreadedDjango(ASGIHandler):
         response = self.get_response(request) if request is not None else refusal
         assert response is not None
         try:
-            # Whole: our answers are small, and a client that reads slowly keeps no thread.
+            # At once: answers are small, and a slow client must not occupy a thread.
             return response, b"".join(response)
         finally:
-            # Ends the request: the thread's database connection is given back.
+            # Ends the request and returns the database connection of the thread.
             response.close()
 
 

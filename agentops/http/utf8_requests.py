@@ -1,9 +1,8 @@
-"""What is sent to us is UTF-8: requests whose `charset` decodes nothing, and the refusal of bytes that are not UTF-8.
+"""Requests in UTF-8 only: the `charset` of a request is ignored, and bytes that are not UTF-8 are refused.
 
-Django would decode with any codec that
-Python knows, also with one that inflates, and one that is no text's ends in a traceback before a middleware is asked.
-The API refuses other charsets; for forms, which browsers send in UTF-8, there are none. What of an address or a form
-is not UTF-8, Django would replace by U+FFFD: a text that nobody sent would be looked for, or stored.
+Django would decode with any codec of Python, including compressing ones, and fail with a traceback for codecs that are
+not for text. It would replace invalid bytes in URLs and forms by U+FFFD, and so search for or store a text that nobody
+sent. The API refuses other charsets; browsers send forms in UTF-8.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _told(request: HttpRequest, meta: dict[str, Any]) -> None:
     """The type and its parameters, without Django's believing in the charset among them."""
     try:
         request.content_type, request.content_params = parse_header_parameters(meta.get("CONTENT_TYPE", ""))
-    except ValueError:  # a parameter in the spelling of RFC 2231, in a charset that nobody knows
+    except ValueError:  # a parameter in RFC 2231 form with an unknown charset
         request.content_type, request.content_params = "", {}
 
 
@@ -37,10 +36,10 @@ class AsgiRequest(ASGIRequest):
     def __init__(self, scope: dict[str, Any], body_file: Any) -> None:
         query = scope.get("query_string", b"")
         if isinstance(query, bytes) and not query.isascii():
-            # Django would decode it, and fail; escaped it is refused with every other text that is not UTF-8.
+            # Django would fail to decode it; escaped, it is refused like all text that is not UTF-8.
             scope["query_string"] = quote(query, safe=string.printable).encode("ascii")
         super().__init__(scope, body_file)
-        # Of a chunked body, which was read whole: DRF takes a body without a length for none.
+        # The length of a chunked body, which was read completely: DRF ignores a body without a length.
         self.META.setdefault("CONTENT_LENGTH", str(body_file.seek(0, os.SEEK_END)))
         body_file.seek(0)
 
@@ -49,7 +48,7 @@ class AsgiRequest(ASGIRequest):
 
 
 class Utf8Only:
-    """Refuses addresses and forms in which something is not UTF-8, before any view reads them."""
+    """Refuse URLs and forms that are not UTF-8, before any view reads them."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -64,7 +63,7 @@ class Utf8Only:
 
 
 def _undecodable(request: HttpRequest) -> Iterator[str]:
-    """Which part of the address or form is not UTF-8: "path", "?name" of a parameter, or "body"."""
+    """Return the part that is not UTF-8: "path", "?name" for a parameter, or "body"."""
     if not _is_utf8(_path(request)):
         yield "path"
     query = request.META.get("QUERY_STRING", "")
@@ -83,21 +82,21 @@ def _undecodable_parameters(query: bytes) -> Iterator[str]:
 
 
 def _path(request: HttpRequest) -> bytes:
-    """As it was sent, without its escapes."""
+    """Return the path as sent, without its escapes."""
     scope = getattr(request, "scope", None)
     if scope is None:
-        # Under WSGI Django escapes again what is not UTF-8, and nothing else.
+        # Under WSGI Django escapes only what is not UTF-8.
         return unquote_to_bytes(request.path_info)
     return unquote_to_bytes(scope.get("raw_path") or scope["path"])
 
 
 def _form(request: HttpRequest) -> bytes:
-    """The body of a page's form, without its escapes; nothing of other bodies, which the API reads by itself."""
+    """Return the form of a page, without its escapes; nothing for bodies of the API."""
     if request.content_type not in FORMS or request.path_info.startswith(API):
         return b""
     try:
         body = request.body
-    except UnreadablePostError:  # whoever sent it has left
+    except UnreadablePostError:  # the client has disconnected
         return b""
     return unquote_to_bytes(body) if request.content_type == FORMS[0] else body
 

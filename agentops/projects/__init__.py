@@ -1,1 +1,1 @@
-"""Projects isolate teams: who may enter, with which keys, and what the audit trail records."""
+"""Projects isolate teams: who may enter, with which keys, and what the audit log records."""

@@ -139,7 +139,7 @@ def _at_fault(agent: Agent, cause: BaseException | None) -> str:
 def _audit(
     by: audit.Actor, action: AgentAuditAction, agent: Agent, *, before: dict[str, Any] | None, after: dict[str, Any]
 ) -> None:
-    """Record the change. The audit trail keeps settings redacted, since they may hold secrets."""
+    """Record the change. The audit log keeps settings redacted, since they may hold secrets."""
     version: dict[str, Any] = {"agent_id": agent.slug, "version": agent.version}
     was, _ = REDACTOR.clean(before)
     now, _ = REDACTOR.clean({**version, **after})

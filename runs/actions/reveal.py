@@ -16,7 +16,7 @@ SECRETS_REVEALED = "secrets.revealed"
 
 
 def reveal(principal: Principal, project_id: UUID, obj: Model) -> None:
-    """Record in the audit trail that the principal sees the secrets of `obj`.
+    """Record in the audit log that the principal sees the secrets of `obj`.
 
     Raises `Forbidden`, which names the required role or scope.
     """

@@ -1,6 +1,6 @@
 """The actions on runs that people and programs have: create, resume, fork, pause, stop, send, reply, resolve.
 
-What begins or ends a run is recorded in the audit trail, in the same transaction. The caller has checked the
+What begins or ends a run is recorded in the audit log, in the same transaction. The caller has checked the
 permission.
 """
 

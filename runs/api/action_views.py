@@ -1,7 +1,7 @@
-"""What can be done to runs: create them, resume, fork, pause and stop them, and say something to them.
+"""The actions on runs: create, resume, fork, pause, stop, send commands, resolve tool calls.
 
-A door: authorises, parses, and makes one call of runs.actions.run_actions. All of it is a POST, and with an
-Idempotency-Key it happens once.
+Each view authorises, parses, and makes one call of runs.actions.run_actions. All are POSTs, and happen once with an
+`Idempotency-Key`.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from runs.queries.record_columns import TOOL_CALL
 from runs.queries.run_columns import RUN, runs_of, with_id
 from runs.statuses import LIVE, RunStatus
 
-#: What a filter names, and the column that has it.
+#: Filters of bulk actions, and their columns.
 FILTERS = {name: name for name in ("status_reason", "parent_run_id", "root_run_id")} | {"agent_id": "agent__slug"}
 
 Act = Callable[[dict[str, Any]], Response]
 
 
 class Acting(ApiView):
-    """A POST: a body, and one act, on the run of the address or in its project."""
+    """A POST with a body and one action, on a run or in a project."""
 
-    #: Where nothing is sent, `{}` is meant.
+    #: Whether an empty body counts as `{}`.
     body_optional: ClassVar[bool] = False
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
@@ -70,11 +70,11 @@ class Acting(ApiView):
         return self.once(run.project, partial(self.act, run))
 
     def act(self, target: Any, sent: dict[str, Any]) -> Response:
-        """Do it to the run, or in the project, with what was sent."""
+        """Carry out the action with the validated body."""
         raise NotImplementedError
 
     def once(self, project: Project, act: Act) -> HttpResponse:
-        """Do it with the body that was sent."""
+        """Carry out the action, or return the stored answer of the idempotency key."""
         document = document_of(self.request, optional=self.body_optional)
         body = self.get_serializer(data=document)
         body.is_valid(raise_exception=True)
@@ -83,12 +83,12 @@ class Acting(ApiView):
         return once(self.request, self.principal, project, document, lambda: self._rendered(act(sent)))
 
     def _rendered(self, response: Response) -> HttpResponse:
-        """Now and not later, because its content may be kept for repeats."""
+        """Render the answer at once, because its content may be stored for repetitions."""
         rendered: HttpResponse = self.finalize_response(self.request, response).render()
         return rendered
 
     def _require_same_run(self, project: Project, named: set[str]) -> None:
-        """A body may name the run of the address, by its id or by its runner's own, and no other."""
+        """Raise `RunMismatch` if the body names another run than the URL."""
         run_id = self.kwargs.get("run_id")
         others = {name for name in named if name.lower() != str(run_id)}
         if others and others != {
@@ -97,7 +97,7 @@ class Acting(ApiView):
             raise RunMismatch(f"the body names run {echo(min(others))}, the address run {run_id}")
 
     def run_answer(self, run: AgentRun, status: int, **also: Any) -> Response:
-        """A run as its own address shows it; where it is a new one, with that address."""
+        """Return the run as its own URL returns it; for a new run, with a Location header."""
         shown = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
         headers = {"Location": self._address(run.pk)} if status == 201 else {}
         return Response({**shown, **also}, status, headers=headers)
@@ -276,7 +276,7 @@ class Commands(Acting):
 
 
 def _agent(project: Project, agent_id: str) -> Agent:
-    """The agent that a body names: what is wrong is the body, and not the address."""
+    """Return the agent that the body names. An error points into the body."""
     try:
         return agent_definitions.find(project, agent_id)
     except AgentNotFound as error:
@@ -289,7 +289,7 @@ def _named(project: Project, ids: list[UUID]) -> list[AgentRun]:
 
 
 def _unended(project: Project, wanted: dict[str, Any]) -> list[AgentRun]:
-    """The paused ones, and after them the live ones, as many as go at once."""
+    """Return paused runs, then running ones, up to the limit of a bulk action."""
     columns = {FILTERS[name]: value for name, value in wanted.items()}
     runs = AgentRun.objects.select_related("project").filter(project=project, **columns)
     unended = runs.unended().order_by("pk")
@@ -298,7 +298,7 @@ def _unended(project: Project, wanted: dict[str, Any]) -> list[AgentRun]:
 
 
 def _command_json(posted: Posted, kind: str) -> dict[str, Any]:
-    """The command; no more than its run where it was granted before anyone wished it."""
+    """Return the command as JSON, or only its run if the run was in the requested state already."""
     if posted.command is None:
         return {"id": None, "run_id": posted.run.pk, "run_status": posted.run.status, "type": kind}
     posted.command.refresh_from_db(fields=["applied_at", "outcome"])

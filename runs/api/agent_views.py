@@ -1,4 +1,4 @@
-"""`/api/projects/{project}/agents` and `…/agents/{agent}`: what runs are started with."""
+"""`/api/projects/{project}/agents` and `…/agents/{agent}`: the agents of a project."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AgentDetail(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         project, slug = self.get_project(), self.kwargs["agent"]
-        # What can be no name never reaches the database: Postgres fails on NUL and lone surrogates.
+        # An invalid name never reaches the database: PostgreSQL fails on NUL and lone surrogates.
         agent = Agent.objects.filter(project=project, slug=slug).first() if re.match(SLUG_PATTERN, slug) else None
         if agent is None:
             raise NoSuchAgent

@@ -1,5 +1,7 @@
-"""What the API answers, as DRF's serializers: all but runs, messages, tool calls and events, which the database writes
-as JSON (runs/queries)."""
+"""The answers of the API as DRF serializers.
+
+Runs, messages, tool calls and events have none: the database writes them as JSON (runs/queries).
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, TurnU
 from runs.queries.run_columns import RUN
 from runs.statuses import RunStatus
 
-#: In front of the keys of commands that come by the API: pages and recordings have keys of their own.
+#: Prefix of the keys of commands from the API. Pages and recordings use other keys.
 KEYS = "api:"
-#: A run that goes on, with whether it did before the request.
+#: A resumed run, and whether it existed before the request.
 RESUMED_RUN = RUN.schema() | {
     "properties": RUN.schema()["properties"]
     | {"already_resumed": {"type": "boolean", "description": "True if it was resumed before this request."}},
@@ -28,7 +30,7 @@ RESUMED_RUN = RUN.schema() | {
 COMMAND_OR_RUN = {"anyOf": [{"$ref": "#/components/schemas/CommandAnswer"}, RESUMED_RUN]}
 _ATTEMPT = "Attempt, from 0."
 _USED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-#: Of model calls without a lasting answer; the totals include it.
+#: Usage of model calls without a lasting answer; the totals include it.
 _BUCKET = ("calls", "input_tokens", "output_tokens", "cost_usd")
 
 
@@ -131,7 +133,7 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 def usage_totals(run_id: UUID) -> AgentRun | None:
-    """The run with what its model calls have used. One statement."""
+    """Return the run with the totals of its model calls, by one query."""
     counted = {
         "model_calls": Count("turn_usages"),
         "cache_saved_usd": Sum("turn_usages__cache_saved_usd"),
@@ -208,7 +210,7 @@ class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
 
     class Meta:
         model = RunCommand
-        #: Of a wish that was granted before it was recorded, nothing else is answered.
+        #: The only fields if the run was in the requested state already.
         always = ("id", "run_id", "run_status", "type")
         fields = (
             *always,

@@ -1,4 +1,4 @@
-"""The base of the API's views: DRF's, with queries that are checked, and the way to projects and runs."""
+"""The base classes of the API's views: DRF's, with validated queries and access to projects and runs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from runs.queries.record_columns import Holder, holder
 
 
 class ApiView(GenericAPIView):  # type: ignore[misc]
-    """A view of the API. What it is made of is said by REST_FRAMEWORK in the settings.
+    """A view of the API. Its classes are those of REST_FRAMEWORK in the settings.
 
-    What it refuses is raised with a `code` and a `status`, and answered by agentops.http.middleware.Refusals.
+    Errors are raised as exceptions with a `code` and a `status`; agentops.http.middleware.Refusals turns them into
+    answers.
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
-    #: The parameters of GET and HEAD; other methods have none.
+    #: The query parameters of GET and HEAD; other methods have none.
     query_class: ClassVar[type[QuerySerializer]] = QuerySerializer
-    #: Whether its answer has one form, whatever an Accept header says.
+    #: Whether the Accept header is ignored, because there is one media type.
     any_type: ClassVar[bool] = False
-    #: The values of the parameters, by name.
+    #: The validated query parameters.
     query: dict[str, Any]
-    #: Of the address, once it was looked up.
+    #: The project of the URL, once it was looked up.
     project_id: UUID | None = None
 
     @property
@@ -45,14 +46,14 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
 
     @property
     def default_response_headers(self) -> dict[str, str]:
-        """None: Allow is said where a method is refused."""
+        """Empty: the Allow header is only sent with 405."""
         return {}
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
         return super().perform_content_negotiation(request, force or self.any_type)
 
     def perform_authentication(self, request: Request) -> None:
-        # Whoever guesses keys is counted too.
+        # Before authentication, so that guesses of API keys are counted.
         limits.count_address(request._request)
         super().perform_authentication(request)
 
@@ -62,17 +63,17 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         self.query = query_of(kind, request.query_params)
 
     def get_project(self, action: Action = Action.READ) -> Project:
-        """The project of the address. A foreign one is refused as an unknown one is, after the same queries."""
+        """Return the project of the URL. A foreign project is refused like an unknown one, after the same queries."""
         named, key = self.kwargs["project"], self.request.auth
-        # The row of the key was read a moment ago, and says it all where it is the right one.
+        # The row of the key was just read, and is enough if it belongs to this project.
         project = (key and project_of_key(key, named, action)) or project_for(self.principal, named, action)
         self.project_id = project.pk
         return project
 
     def get_run(self, action: Action = Action.READ) -> AgentRun:
-        """The run of the address, with its project and log.
+        """Return the run of the URL, with its project and log.
 
-        A run of another project is refused as an unknown one is, whether the caller might see it there or not.
+        A run of another project is refused like an unknown one, even if the caller has access to it there.
         """
         project = self.get_project(action)
         run = run_in(project, self.kwargs["run_id"], among=AgentRun.objects.select_related("log"))
@@ -80,33 +81,33 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         return run
 
     def look_up_run(self) -> Holder:
-        """The run of the address for what it holds; refused as get_run refuses."""
+        """Return what is needed of the run of the URL to list what belongs to it. Refused as in get_run."""
         project, run_id = self.get_project(), self.kwargs["run_id"]
         found = holder(project.pk, run_id)
         if found is None:
-            # Says why, unless the run was opened just now.
+            # Raises the error, unless the run was created just now.
             run = run_in(project, run_id, among=AgentRun.objects.select_related("log"))
             found = Holder(run.pk, project.pk, run.log.last_seq)
         return found
 
     def tagged(self, text: str) -> HttpResponse:
-        """JSON text with its ETag, or 304 where the caller has it. An If-None-Match that is none changes nothing."""
+        """Return JSON text with its ETag, or 304 if the client has it. An invalid If-None-Match is ignored."""
         tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
         known = parse_etags(self.request.headers.get("If-None-Match", ""))
-        # The server compresses after us, and makes a tag weak by that.
+        # Compression, which comes later, makes the tag weak.
         if "*" in known or tag in {one.removeprefix("W/") for one in known}:
             return HttpResponse(status=304, headers={"ETag": tag})
         return HttpResponse(text, content_type=JSON, headers={"ETag": tag})
 
 
 class ListView(ListAPIView, ApiView):  # type: ignore[misc]
-    """A list of a model's rows, each written by a serializer."""
+    """A list of rows of a model, each written by a serializer."""
 
     query_class: ClassVar = PageQuery
 
 
 class HotListView(ApiView):
-    """A list that may be long and is asked for often: its rows are JSON of the database's own making."""
+    """A long list that is requested often: the database writes its rows as JSON."""
 
     query_class: ClassVar = PageQuery
 
@@ -116,5 +117,5 @@ class HotListView(ApiView):
         return response
 
     def get_rows(self) -> Fetch:
-        """What reads the rows."""
+        """Return the function that reads the rows of a page."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Who calls the API, and how often: DRF's classes for keys, sessions and rates."""
+"""DRF's classes for authentication and rate limits of the API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ BEARER = "bearer "
 
 
 class KeyAuthentication(BaseAuthentication):  # type: ignore[misc]
-    """The holder of a key. Where any credential is sent, only that counts: AuthInvalid or AuthRevoked for a bad one."""
+    """Authentication by an API key. If any credential is sent, only that counts.
+
+    Raises `AuthInvalid` or `AuthRevoked`.
+    """
 
     def authenticate(self, request: Request) -> tuple[Principal, ApiKey] | None:
         header = request.headers.get("Authorization")
@@ -34,7 +37,7 @@ class KeyAuthentication(BaseAuthentication):  # type: ignore[misc]
 
 
 class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
-    """Whoever is signed in, with the token of a page for what changes something."""
+    """Authentication by a session, with a CSRF token for requests that change something."""
 
     def authenticate(self, request: Request) -> tuple[Principal, None] | None:
         found = super().authenticate(request)
@@ -42,14 +45,14 @@ class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
 
     def enforce_csrf(self, request: Request) -> None:
         try:
-            # Not DRF's request, whose form would be the body, parsed.
+            # Not DRF's request, which would parse the body as a form.
             super().enforce_csrf(request._request)
         except PermissionDenied:
             raise CsrfFailed from None
 
 
 class CallerRate(BaseThrottle):  # type: ignore[misc]
-    """The limit of the key or the person. That of the address is asked before the credential (ApiView)."""
+    """The rate limit of the key or the user. That of the address is counted before authentication (ApiView)."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
         limits.count_principal(request._request, request.user)

@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/events`: a page of a run's log. The stream of what comes is in `streams`."""
+"""`…/agent-runs/{run}/events`: pages of a run's log. The stream is in stream_views."""
 
 from __future__ import annotations
 

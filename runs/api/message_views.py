@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/messages` and `…/messages/{message}`: the conversation."""
+"""`…/agent-runs/{run}/messages` and `…/messages/{message}`: the messages of a run."""
 
 from __future__ import annotations
 

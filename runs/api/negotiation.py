@@ -1,4 +1,4 @@
-"""In which form the API answers: what an Accept header excludes, and JSON without secrets."""
+"""Content negotiation of the API, and its JSON renderer, which masks secrets."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from runs.queries.masking import masked_rows
 
 
 class Negotiation(DefaultContentNegotiation):  # type: ignore[misc]
-    """DRF's, to which an empty Accept header excludes nothing, and a quality of 0 does exclude."""
+    """DRF's negotiation, except that an empty Accept header excludes nothing, and a quality of 0 excludes a type."""
 
     def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> tuple[Any, str]:
         first = renderers[0]
-        # What nearly everyone sends needs no parsing.
+        # The common headers need no parsing.
         if request.headers.get("Accept", "") in ("", "*/*", first.media_type):
             return first, first.media_type
         renderer, media_type = super().select_renderer(request, renderers, format_suffix)
         try:
-            # Of the most exact word for it, which DRF looks at first.
+            # The quality of the most specific media range, which DRF tries first.
             excluded = float(parse_header_parameters(media_type)[1].get("q", 1)) <= 0
         except ValueError:
             excluded = False
@@ -33,7 +33,7 @@ class Negotiation(DefaultContentNegotiation):  # type: ignore[misc]
 
 
 class MaskedJSONRenderer(JSONRenderer):  # type: ignore[misc]
-    """DRF's JSON; secrets leave by no door."""
+    """DRF's JSON renderer, with secrets masked."""
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
         text: bytes = super().render(data, accepted_media_type, renderer_context)

@@ -1,4 +1,4 @@
-"""`…/notifications` and `…/notifications/read`: the inbox of a project, and what of it somebody has read."""
+"""`…/notifications` and `…/notifications/read`: the inbox of a project, and its read state."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What this door refuses: exceptions that agentops.http.middleware.Refusals answers with as RFC 9457 problem+json.
+"""The errors of the API: exceptions that agentops.http.middleware.Refusals answers with RFC 9457 problem details.
 
-Whatever a floor below raises with a `code` and a `status` is answered the same way.
+Any exception with a `code` and a `status`, from any module, is answered the same way.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 JSON = "application/json"
 MAX_ECHO = 64
-#: As much of it is looked at.
+#: Characters of a value that are searched for secrets before it is echoed.
 MAX_LOOK = 4096
-#: More would help nobody to mend a request.
+#: Entries of `errors`; more would not help to correct the request.
 MAX_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One line of `errors`. `pointer`: of a body RFC 6901's (`/labels/0`), of the query the name (`?limit`), of a
-    header its name (`Idempotency-Key`)."""
+    """One entry of `errors`.
+
+    `pointer` is an RFC 6901 pointer into the body (`/labels/0`), the name of a query parameter (`?limit`), or the
+    name of a header (`Idempotency-Key`).
+    """
 
     pointer: str
     code: str
@@ -36,7 +39,7 @@ class Fault:
 
 
 class Problem(Exception):
-    """A refusal. Raised as it is for what happens in one place only, as a subclass for what callers look for."""
+    """An error. Raised as it is if it occurs in one place only, or as a subclass if callers catch it."""
 
     code: str = "bad_request"
     status: int = 400
@@ -57,7 +60,7 @@ class Problem(Exception):
         self.status = status or self.status
         self.errors = [fault.as_json() for fault in list(errors)[:MAX_FAULTS]]
         self.headers = dict(headers or {})
-        #: Further members of the answer, such as the status of a run that was not in the right one.
+        #: Further members of the answer, such as the status of the run.
         self.data = extra
 
 
@@ -68,7 +71,7 @@ class CsrfFailed(Problem):
 
 
 class ResourceNotFound(Problem):
-    """One text for what does not exist and for what is another project's."""
+    """Something does not exist, or belongs to another project: the answer is the same."""
 
     code = "not_found"
     status = 404
@@ -76,26 +79,26 @@ class ResourceNotFound(Problem):
 
 
 class RunMismatch(Problem):
-    """The body is about another run than the address."""
+    """The body names another run than the URL."""
 
     code = "run_mismatch"
     status = 409
 
 
 class InvalidParameters(Problem):
-    """The query cannot be used. The code is that of its first fault."""
+    """The query is invalid. The code is that of its first fault."""
 
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__(faults[0].detail, code=faults[0].code, errors=faults)
 
 
 def echo(text: str) -> str:
-    """What was sent, as a message may repeat it: masked first, because what is cut may not be known as a secret."""
+    """Return a value for use in an error text. Masked before it is cut, because half a secret is not recognised."""
     return repr(REDACTOR.clean_text(text[:MAX_LOOK])[0][:MAX_ECHO])
 
 
 def refused(error: Exception, context: Mapping[str, Any]) -> None:
-    """DRF's handler of exceptions: raises what DRF refuses in our words, and leaves all else to the middleware."""
+    """DRF's exception handler: raises DRF's errors as ours, and leaves all others to the middleware."""
     if isinstance(error, exceptions.NotAuthenticated):
         raise AuthRequired from error
     if isinstance(error, exceptions.ValidationError):
@@ -118,7 +121,7 @@ def _faults(found: Any, pointer: str = "") -> Iterable[Fault]:
             step = "" if name == "non_field_errors" else "/" + str(name).replace("~", "~0").replace("/", "~1")
             yield from _faults(inner, pointer + step)
     elif isinstance(found, list):
-        # A list of messages belongs to one place; a list of objects has one for each item.
+        # A list of messages belongs to one field; a list of objects has an entry for each item.
         nested = any(isinstance(item, Mapping) and "message" not in item for item in found)
         for place, item in enumerate(found):
             yield from _faults(item, f"{pointer}/{place}" if nested else pointer)

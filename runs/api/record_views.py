@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/checkpoints`, `/errors` and `/usage`: what each step leaves behind beside messages."""
+"""`…/agent-runs/{run}/checkpoints`, `/errors` and `/usage`: records of the steps of a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class UsageView(ListView):
 
     def get_paginated_response(self, data: Any) -> Response:
         totals = usage_totals(self.kwargs["run_id"])
-        if totals is None:  # removed since
+        if totals is None:  # removed in the meantime
             raise RunNotFound("no such run")
         response = super().get_paginated_response(data)
         response.data = {"totals": UsageTotals(totals).data, **response.data}

@@ -52,7 +52,7 @@ class RunsQuery(QuerySerializer):
     limit, cursor = Limit(), Cursor()
 
 
-#: Filters, and what each adds to the condition.
+#: Filters, and the SQL condition of each.
 FILTERS: dict[str, Callable[[Where, Any], Where]] = {
     "status": with_status,
     "parent_run_id": lambda where, value: with_id(where, "r.parent_run_id", value),
@@ -93,7 +93,7 @@ class RunDetail(ApiView):
     def get(self, request: Request, **_: Any) -> HttpResponse:
         run = self.look_up_run()
         text = RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk))
-        if text is None:  # removed since
+        if text is None:  # removed in the meantime
             raise RunNotFound("no such run")
         return self.tagged(text)
 

@@ -1,6 +1,6 @@
-"""`…/agent-runs/{run}/events/stream`: a run's events as they come, as JSON.
+"""`…/agent-runs/{run}/events/stream`: the events of a run as server-sent events.
 
-A door: authorises, parses, and answers with a stream, which timeline.live serves.
+The view authorises and parses; timeline.live serves the stream.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EventStreamView(ApiView):
 
     http_method_names = ["get"]
     query_class: ClassVar = StreamQuery
-    #: Whoever opens a stream by hand asks for no type, or for another.
+    #: Clients that open a stream by hand send no Accept header, or another type.
     any_type = True
 
     def get(self, request: Request, **_: Any) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""`…/agent-runs/{run}/tool-calls` and `…/tool-calls/{call}`: what the model asked for, and what came of it."""
+"""`…/agent-runs/{run}/tool-calls` and `…/tool-calls/{call}`: the tool calls of a run."""
 
 from __future__ import annotations
 

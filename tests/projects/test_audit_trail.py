@@ -1,4 +1,4 @@
-"""The audit trail: what is written down, and that nothing of it is altered."""
+"""The audit log: what is written down, and that nothing of it is altered."""
 
 from __future__ import annotations
 

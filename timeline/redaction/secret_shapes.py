@@ -65,7 +65,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         (
             _shape("github_token", "gh[oprsu]_", r"[A-Za-z0-9]{20,}+"),
             _shape("github_token", "github_pat_", r"[A-Za-z0-9_]{20,}+"),
-            # The prefix of an API key is not a secret: it identifies the key, for example in the audit trail.
+            # The prefix of an API key is not a secret: it identifies the key, for example in the audit log.
             _shape("agentops_key", "aok_", rf"(?!(?:live|test)_[0-9A-Za-z]{{12}}(?!{_WORD})){_WORD}{{16,}}+"),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Projects, their members, keys and audit trail; keys of repeated requests; restores; notifications."""
+"""Projects, their members, keys and audit log; keys of repeated requests; restores; notifications."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a request may carry: bodies, query parameters, cursors and idempotency keys."""
+"""Request bodies, query parameters, cursors and idempotency keys."""

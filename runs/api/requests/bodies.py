@@ -1,4 +1,4 @@
-"""Bodies of requests: read with every limit, parsed strictly, and checked against what a resource takes."""
+"""Request bodies: size limits, strict JSON, and fields with strict types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentops.projects.names import UUID_PATTERN
 from runs.api.problems import JSON, MAX_ECHO, Problem, echo
 from timeline.redaction.redact import BARE
 
-#: Of a body as it is sent, and of the same without its encoding.
+#: Bytes of a body as sent, and after its decompression.
 MAX_BYTES = 5 * 1024 * 1024
 GZIP = 16 + zlib.MAX_WBITS
 GZIP_MAGIC = b"\x1f\x8b"
@@ -29,9 +29,9 @@ MIB = MAX_BYTES // (1024 * 1024)
 
 
 class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
-    """What a request may carry: its fields, each strictly of its type, and no other."""
+    """The fields of a body, each strictly of its type. Unknown fields are errors."""
 
-    #: What a field is called where one is not known.
+    #: What a field is called in the error about an unknown one.
     named: ClassVar[str] = "field"
 
     def to_internal_value(self, data: Any) -> Any:
@@ -53,13 +53,13 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
 
 
 class StringField(serializers.CharField):  # type: ignore[misc]
-    """A JSON string as it is. What no database holds of it (NUL, lone surrogates) is replaced where it is stored."""
+    """A JSON string, unchanged. NUL and lone surrogates are replaced when it is stored."""
 
     default_error_messages = {"invalid": "this must be a string"}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_blank": True, "trim_whitespace": False} | options)
-        # The limits of its length stay; what refuses single characters goes.
+        # Keep the limits of length; drop the validators of single characters.
         self.validators: list[Any] = [one for one in self.validators if hasattr(one, "limit_value")]
 
     def to_internal_value(self, data: Any) -> str:
@@ -69,14 +69,14 @@ class StringField(serializers.CharField):  # type: ignore[misc]
 
 
 class LineField(StringField):
-    """One line of text, without what steers a terminal."""
+    """One line of text without control characters."""
 
     def to_internal_value(self, data: Any) -> str:
         return printable(BARE.clean_text(super().to_internal_value(data))[0]).strip()
 
 
 class Identifier(StringField):
-    """A name that a program gives to something of its own."""
+    """A name that a client gives to one of its objects."""
 
     def __init__(self, max_length: int, **options: Any) -> None:
         super().__init__(min_length=1, max_length=max_length, allow_blank=False, **options)
@@ -85,7 +85,7 @@ class Identifier(StringField):
 
 
 class Choice(serializers.ChoiceField):  # type: ignore[misc]
-    """One of a closed set of words."""
+    """One of a closed set of values."""
 
     default_error_messages = {"invalid_choice": "{input} is none of {choices}"}
 
@@ -95,7 +95,7 @@ class Choice(serializers.ChoiceField):  # type: ignore[misc]
 
 
 class WholeField(serializers.IntegerField):  # type: ignore[misc]
-    """A JSON number without a point. Neither a string of digits nor true is one."""
+    """A JSON number without a decimal point; neither a string of digits nor true."""
 
     default_error_messages = {"invalid": "this must be a whole number"}
 
@@ -117,7 +117,7 @@ class Flag(serializers.BooleanField):  # type: ignore[misc]
 
 
 class IdField(serializers.UUIDField):  # type: ignore[misc]
-    """A UUID in its usual spelling."""
+    """A UUID in its usual form."""
 
     default_error_messages = {"invalid": "this must be an id: 32 hexadecimal digits and four dashes"}
 
@@ -128,16 +128,16 @@ class IdField(serializers.UUIDField):  # type: ignore[misc]
 
 
 class StrictJSONParser(BaseParser):  # type: ignore[misc]
-    """DRF's parser of all bodies: one JSON object in UTF-8, plain or in gzip, within all limits.
+    """DRF's parser of all bodies: one JSON object in UTF-8, plain or compressed by gzip, within all limits.
 
-    Raises Problem (400, 413, 415) or NotJson (400, 413, 422).
+    Raises `Problem` (400, 413, 415) or `NotJson` (400, 413, 422).
     """
 
     media_type = JSON
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, Any]:
         request = parser_context["request"]
-        if "*" in request._request.content_type:  # which DRF takes for any type
+        if "*" in request._request.content_type:  # which DRF reads as any type
             raise UnsupportedMediaType(media_type)
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):
@@ -149,7 +149,7 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
 
 
 def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
-    """The JSON object that was sent. `optional`: where nothing is sent, an empty one is meant.
+    """Return the JSON object of the body. `optional`: an empty body counts as an empty object.
 
     Raises what StrictJSONParser raises. A body that is too long is not read.
     """
@@ -160,7 +160,7 @@ def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
         raise _too_large()
     if request.stream is None and not optional:
         raise Problem("the body is empty: send a JSON object", code="empty_body")
-    # Without a body DRF would give an empty form to whoever names the type of one.
+    # Without a body DRF would return an empty form for a form type.
     return {} if request.stream is None else request.data
 
 
@@ -177,7 +177,7 @@ def _read(stream: Any, length: int) -> bytes:
 
 
 def _inflated(request: Request, raw: bytes) -> bytes:
-    """The body without its Content-Encoding; never more of it than a body may have."""
+    """Return the decompressed body, or raise once it exceeds the limit."""
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity"):
         return raw

@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: who repeats a request gets the answer again that the first one got, and nothing happens twice.
+"""`Idempotency-Key`: a repeated request gets the answer of the first one, and nothing happens twice.
 
-The answer is kept for a day, by the transaction of what was done: a crash leaves both or neither. A refusal has done
-nothing and is not kept, so a repeat may still succeed.
+The answer is stored for a day, in the transaction of the action, so a crash leaves both or neither. An error has done
+nothing and is not stored, so a repetition may succeed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
-#: 1 to 255 characters of ASCII, without spaces around them.
+#: 1 to 255 ASCII characters, without spaces around them.
 KEY = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?", re.ASCII)
-#: Of what was answered; the rest is the same for every answer.
+#: Headers that are stored; the others are the same for every answer.
 KEPT_HEADERS = ("Content-Type", "Location")
-#: How many old keys a new one takes away: there are never many more than a day's, also where no retention runs.
+#: Expired keys that each new key deletes, so that they do not accumulate without retention.
 FORGET_WITH_EACH = 2
 RETRY_AFTER_S = 1
 
-#: Keys whose first request this process is answering now.
+#: Keys whose first request this process is handling now.
 being_answered: set[bytes] = set()
 _answering_lock = threading.Lock()
 
@@ -46,7 +46,7 @@ def once(
     document: Mapping[str, Any],
     act: Callable[[], HttpResponse],
 ) -> HttpResponse:
-    """The answer of `act`; where the request has a key, of the first request that had it. `document`: its body."""
+    """Return the answer of `act`, or that of the first request with the same key. `document` is the body."""
     key = _key(request)
     if key is None:
         return act()
@@ -79,7 +79,7 @@ def _key(request: HttpRequest) -> str | None:
 
 
 def _kept(key: str) -> str:
-    """The key as it is stored: one that has a secret in it as a digest, so that two of them stay two."""
+    """Return the key as stored. A key with a secret becomes a digest, so that different keys stay different."""
     return key if not REDACTOR.spans(key) else f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
@@ -94,7 +94,7 @@ def _again(earlier: IdempotencyKey, asked: bytes) -> HttpResponse:
 
 @contextmanager
 def _alone_here(scope: bytes) -> Iterator[None]:
-    """Refuses a second request of this process at the same time: on SQLite it would wait for the first one's end."""
+    """Refuse a second request with the key in this process, which on SQLite would wait for the first."""
     with _answering_lock:
         if scope in being_answered:
             raise _in_progress()
@@ -107,7 +107,7 @@ def _alone_here(scope: bytes) -> Iterator[None]:
 
 
 def _alone_everywhere(scope: bytes) -> None:
-    """The same between processes, until the transaction ends. SQLite lets in one writer at a time by itself."""
+    """Lock the key between processes until the end of the transaction. SQLite has one writer anyway."""
     if connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:

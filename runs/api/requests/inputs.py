@@ -1,4 +1,4 @@
-"""What the API takes about runs: a body for each POST."""
+"""The bodies of the POSTs on runs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from runs.api.requests.bodies import (
 from runs.errors import InvalidMaxSteps
 from runs.lifecycle import creation, inbox, title_limits
 
-#: A command's key, as it is sent; it is kept with a word in front of it.
+#: The key of a command as sent; it is stored with a prefix.
 MAX_KEY = 120
 MAX_IDS = 200
-#: Names of a run's id in a body; where they are gathered, for `Acting.once` to look at.
+#: Names of the run ID in a body, and the key under which `Acting.once` finds them.
 RUN_NAMES, NAMED_RUNS = ("run_id", "runId"), "named runs"
 MAX_RUN_NAME = 255
 
 
 class Label(LineField):
-    """A word or two; spaces around it are not part of it."""
+    """A short label; spaces around it are removed."""
 
     default_error_messages = {"blank": "a label has at least one character"}
 
@@ -48,13 +48,13 @@ class Label(LineField):
 
 
 class MaxSteps(WholeField):
-    """A budget of steps; what is one is the domain's to say."""
+    """A step budget; runs.lifecycle.creation validates it."""
 
     def __init__(self) -> None:
         text = "Step limit. Null: that of the agent, or of the run that is resumed or forked."
         bounds = {"min_value": 1, "max_value": settings.AGENTOPS_MAX_TOTAL_STEPS}
         super().__init__(required=False, allow_null=True, default=None, help_text=text, **bounds)
-        # The bounds are told to readers of the document; it is not these that refuse.
+        # The bounds are for the documentation; they are checked elsewhere.
         self.validators: list[Any] = []
 
     def to_internal_value(self, data: Any) -> int:
@@ -71,11 +71,11 @@ class MessageField(StringField):
 
 
 class AgentId(StringField):
-    """An agent's name in a project. What can be none is refused as that, and not looked for."""
+    """The ID of an agent. An invalid one is refused as such, without a query."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=63, allow_blank=False, **options)
-        # A slug's, whose length is the field's to say.
+        # The pattern of a slug; the field checks the length.
         text = "this has lower-case letters, digits and dashes, and does not begin with a dash"
         self.validators.append(RegexValidator(r"\A[a-z0-9][a-z0-9-]*\Z", text, code="invalid_identifier"))
 

@@ -1,7 +1,7 @@
-"""Pages of a list: signed cursors, and the answer `{next, previous, results}` with its `Link` header.
+"""Pagination by signed cursors: the answer `{next, previous, results}`, and its `Link` header.
 
-A cursor holds a place in the order of a list, not a row: it goes on working when the row is deleted, and what is
-inserted between two pages neither repeats nor skips one.
+A cursor is a place in the order of a list, not a row. It stays valid when the row is deleted, and rows inserted between
+two pages neither repeat nor skip one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from runs.api.problems import JSON, Problem
 from runs.api.requests.queries import PageQuery
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan
 
-#: A cursor that was made under another version is refused: change it with what a cursor holds.
+#: Cursors of another version are refused: change it together with the content of a cursor.
 VERSION = 1
 MAC_BYTES = 16
 LINK = {"type": ["string", "null"], "format": "uri-reference"}
-#: What reads the rows of a list, by SQL of its own.
+#: Reads the rows of a list by SQL.
 Fetch = Callable[[RowSpan], Rows]
 
 
@@ -42,19 +42,19 @@ class InvalidCursor(Problem):
 
 
 class Pages(BasePagination):  # type: ignore[misc]
-    """DRF's pagination by signed cursors. Its view is an ApiView whose query has PageQuery's parameters."""
+    """DRF's pagination by signed cursors, for an ApiView whose query has PageQuery's parameters."""
 
     def paginate_queryset(self, queryset: QuerySet[Any] | Fetch, request: Request, view: Any = None) -> list[Any]:
-        """The rows of the page that is asked for. `queryset` has an order in which no two rows share a place."""
+        """Return the rows of the requested page. The order of `queryset` must be total."""
         self.request, self.limit = request, int(view.query["limit"])
         filters = sorted((name, str(value)) for name, value in view.query.items() if name not in _PARAMETERS)
-        # What a cursor is good for: this view, this project, this run, these filters.
+        # A cursor is valid for this view, project, run and these filters only.
         scope = [request.resolver_match.url_name, str(view.project_id), str(view.kwargs.get("run_id")), filters]
         self.bound_to = json.dumps(scope).encode()
         self.cursor = _opened(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
         span = self.cursor or RowSpan()
         fetch = partial(rows_of, queryset) if isinstance(queryset, QuerySet) else queryset
-        # One more than a page: that tells whether there is a next one.
+        # One row more than a page says whether there is a next page.
         found = fetch(replace(span, limit=self.limit + 1))
         onward, back = self._neighbours(found, backward=span.backward)
         self.next, self.previous = (back, onward) if span.backward else (onward, back)
@@ -62,7 +62,7 @@ class Pages(BasePagination):  # type: ignore[misc]
         return (rows.backwards() if span.backward else rows).found
 
     def _neighbours(self, found: Rows, *, backward: bool) -> tuple[str | None, str | None]:
-        """The link onward in the direction of reading, and the one back to where the reader came from."""
+        """Return the links to the next and the previous page, in the direction of reading."""
         cursor = self.cursor
         end = found.place(self.limit - 1) if len(found) > self.limit else found.reached
         onward = None if end is None else self.link(RowSpan(end, backward=backward))
@@ -70,7 +70,7 @@ class Pages(BasePagination):  # type: ignore[misc]
             return onward, None
         if len(found):
             return onward, self.link(RowSpan(found.place(0), backward=not backward))
-        # Nothing is left on this side: what lies on the other begins at the place itself.
+        # Nothing is left on this side: the other side begins at the place itself.
         return onward, self.link(replace(cursor, backward=not backward, inclusive=not cursor.inclusive))
 
     def link(self, cursor: RowSpan) -> str:
@@ -83,7 +83,7 @@ class Pages(BasePagination):  # type: ignore[misc]
         return Response({"next": self.next, "previous": self.previous, "results": data}, headers=self._headers())
 
     def text_response(self, rows: list[str]) -> HttpResponse:
-        """The same of rows that the database has written as JSON."""
+        """Return the answer for rows that the database wrote as JSON."""
         links = f'"next":{json.dumps(self.next)},"previous":{json.dumps(self.previous)}'
         return HttpResponse(f'{{{links},"results":[{",".join(rows)}]}}', content_type=JSON, headers=self._headers())
 
@@ -97,7 +97,7 @@ class Pages(BasePagination):  # type: ignore[misc]
 
 
 def page_of(listing: Listing) -> dict[int, dict[str, Any]]:
-    """What a view of such a list answers, for the OpenAPI document."""
+    """Return the schema of a page for the OpenAPI document."""
     return {200: Pages().get_paginated_response_schema({"type": "array", "items": listing.schema()})}
 
 
@@ -105,7 +105,7 @@ _PARAMETERS = frozenset(PageQuery().fields)
 
 
 def rows_of(queryset: QuerySet[Any], span: RowSpan) -> Rows:
-    """The rows of a queryset at a place in its order, all of whose columns go the same way. One statement."""
+    """Return the rows of a queryset from a place in its order, all of whose columns go the same way. One query."""
     order = [str(name) for name in queryset.query.order_by]
     names = [name.removeprefix("-") for name in order]
     sign = "gt" if order[0].startswith("-") == span.backward else "lt"
@@ -135,14 +135,14 @@ def _signed(content: bytes, bound_to: bytes) -> str:
 
 
 def _opened(text: str, bound_to: bytes) -> RowSpan:
-    """Raises InvalidCursor for anything but a cursor of ours: no position is ever read that we have not written."""
+    """Return the content of a cursor. Raises `InvalidCursor` for a cursor that this site did not sign."""
     if not text.isascii():
         raise InvalidCursor
     try:
         content = urlsafe_b64decode(text + "=" * (-len(text) % 4))[MAC_BYTES:]
     except (Error, ValueError):
         raise InvalidCursor from None
-    # Compared as text: base64 is read leniently, so several texts would stand for the same bytes.
+    # Compared as text, because lenient base64 decodes several texts to the same bytes.
     if not compare_digest(_signed(content, bound_to), text):
         raise InvalidCursor
     *place, kind = json.loads(content)

@@ -1,4 +1,4 @@
-"""Queries: serializers that check them, and from which the OpenAPI document takes their parameters."""
+"""Query parameters: serializers that validate them and describe them for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from runs.api.problems import MAX_ECHO, Fault, InvalidParameters
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField
 from timeline.redaction.redact import BARE
 
-#: What JavaScript, and every column of ours, can hold without doubt.
+#: The largest integer that JavaScript and our columns hold exactly.
 MAX_INTEGER = 2**63 - 1
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
 MAX_CURSOR = 512
-#: Zones beyond it exist nowhere, and PostgreSQL refuses them.
+#: Larger offsets do not exist, and PostgreSQL refuses them.
 MAX_OFFSET = timedelta(hours=16)
-#: 19 digits reach beyond 2**63, which is looked at afterwards; a longer text is no number that we know.
+#: 19 digits exceed 2**63, which is checked afterwards.
 WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})",
     re.ASCII,
 )
-#: Parameter → the code of its refusal.
+#: Parameter → the code of its error.
 CODES = {"limit": "invalid_limit", "cursor": "invalid_cursor", "afterSeq": "invalid_after_seq"}
 
 
 class QuerySerializer(StrictSerializer):
-    """The parameters of a query. A field's `style` may hold an `example` for the OpenAPI document."""
+    """The parameters of a query. A field's `style` may contain an `example` for the OpenAPI document."""
 
     named: ClassVar[str] = "parameter"
 
 
 class WholeParameter(serializers.IntegerField):  # type: ignore[misc]
-    """A whole number in ASCII digits: no sign, no point, no underscore."""
+    """An integer in ASCII digits, without sign, point or underscore."""
 
     default_error_messages = {"invalid": "this must be a whole number"}
 
@@ -49,6 +49,7 @@ class WholeParameter(serializers.IntegerField):  # type: ignore[misc]
         super().__init__(min_value=low, max_value=high, **options)
 
     def to_internal_value(self, data: Any) -> int:
+        """Return each value once, in the order of the set, so that equal queries are equal."""
         if not isinstance(data, str) or not WHOLE.fullmatch(data):
             self.fail("invalid")
         return int(data)
@@ -61,7 +62,7 @@ class Limit(WholeParameter):
 
 
 class Cursor(StringField):
-    """Its text is read when it is known which list is asked, by the paginator."""
+    """A cursor. The paginator validates its text."""
 
     def __init__(self) -> None:
         text = "Position of a page, from `next` or `previous` of another page of this list."
@@ -69,7 +70,7 @@ class Cursor(StringField):
 
 
 class Choices(Choice, serializers.MultipleChoiceField):  # type: ignore[misc]
-    """Words of a closed set: sent several times, or with commas between them, they mean "any of these"."""
+    """Values of a closed set, repeated or separated by commas, which mean "any of these"."""
 
     def to_internal_value(self, data: Any) -> tuple[str, ...]:
         """Each once, in the order of the set, so that the same question is always the same."""
@@ -79,7 +80,7 @@ class Choices(Choice, serializers.MultipleChoiceField):  # type: ignore[misc]
 
 
 class Time(serializers.DateTimeField):  # type: ignore[misc]
-    """A moment as RFC 3339 writes it, with its zone."""
+    """A time as in RFC 3339, with its zone."""
 
     default_error_messages = {
         "invalid": "this must be a time such as 2026-11-20T16:45:00Z",
@@ -87,13 +88,13 @@ class Time(serializers.DateTimeField):  # type: ignore[misc]
     }
 
     def to_internal_value(self, data: Any) -> datetime:
-        # An unescaped plus arrives as a space; what was meant is not in doubt.
+        # An unescaped plus arrives as a space.
         given = re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", str(data), flags=re.ASCII)
         try:
             moment = parse_datetime(given.upper()) if TIME.fullmatch(given) else None
         except ValueError:  # the 30th of February
             moment = None
-        if moment is None or moment.year in (1, 9999):  # there a zone leads out of the calendar
+        if moment is None or moment.year in (1, 9999):  # the zone moves it out of the calendar
             raise ValidationError(self.error_messages["invalid"])
         if abs(moment.utcoffset() or timedelta(0)) >= MAX_OFFSET:
             raise ValidationError(self.error_messages["zone"])
@@ -107,7 +108,7 @@ class Text(StringField):
         super().__init__(required=False, allow_blank=False, min_length=1, max_length=max_length, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        # What no database holds as it is (NUL, lone surrogates) was replaced when it was stored, and is here.
+        # NUL and lone surrogates were replaced when the text was stored, and are replaced here too.
         return BARE.clean_text(super().to_internal_value(data))[0]
 
 
@@ -125,8 +126,8 @@ class SecretsQuery(QuerySerializer):
 
 
 def query_of(kind: type[QuerySerializer], sent: QueryDict) -> dict[str, Any]:
-    """The values of what was sent, and defaults. Raises InvalidParameters with every fault that there is."""
-    # A list is what was sent several times: only some parameters take one.
+    """Return the validated parameters with defaults. Raises `InvalidParameters` with every fault."""
+    # A repeated parameter is a list, which only some parameters accept.
     values = {name: texts[0] if len(texts) == 1 else texts for name, texts in sent.lists()}
     try:
         checked: dict[str, Any] = _one(kind).run_validation(values)
@@ -137,7 +138,7 @@ def query_of(kind: type[QuerySerializer], sent: QueryDict) -> dict[str, Any]:
     return checked
 
 
-#: Kept: fields hold nothing of what they check, and a serializer copies all of its own.
+#: Cached, because fields are stateless and a serializer copies all of its own.
 _one: Callable[[Any], QuerySerializer] = functools.cache(lambda kind: kind())
 
 

@@ -1,6 +1,6 @@
-"""`/api/schema`: the OpenAPI document. `/api/docs`: the same for people, where it can be tried.
+"""`/api/schema`: the OpenAPI document. `/api/docs`: its page for people.
 
-A door: authorises, and gives what is made once per process.
+The document is made once per process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from runs.api.base_views import ApiView
 
 
 class Schema(ApiView):
-    """For whoever has a key or is signed in; what is in it depends on neither."""
+    """The OpenAPI document, for every authenticated caller; its content is the same for all."""
 
     schema = None
-    # Generators ask for YAML, for "openapi+json", or for anything: there is one form.
+    # Generators request YAML, "openapi+json" or anything: there is one form.
     any_type = True
 
     def get(self, request: Request) -> HttpResponse:
@@ -33,14 +33,14 @@ class Schema(ApiView):
 
 @functools.cache
 def document() -> str:
-    """The OpenAPI 3.1 document as JSON."""
+    """Return the OpenAPI 3.1 document as JSON."""
     made: dict[str, Any] = SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
     return json.dumps(made, ensure_ascii=False, separators=(",", ":"))
 
 
 @require_safe
 @login_required
-# The page's program writes styles into elements, and has its pictures inside its style sheet.
+# The script of the page sets inline styles, and its images are in its style sheet.
 @csp_replace({"style-src": ["'self'", "'unsafe-inline'"], "require-trusted-types-for": None})
 def docs(request: HttpRequest) -> HttpResponse:
     return render(request, "api/docs.html")

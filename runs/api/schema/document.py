@@ -1,4 +1,4 @@
-"""The OpenAPI document: what each view says of itself, in drf-spectacular's frame.
+"""The OpenAPI document, by drf-spectacular, from what each view declares.
 
 Nothing is described twice: parameters, bodies and rows describe themselves where they are parsed and read.
 """
@@ -43,7 +43,7 @@ _LAST_EVENT_ID = OpenApiParameter(
 
 
 def _header(name: str, description: str, status: int) -> OpenApiParameter:
-    """Of the answers with this status."""
+    """Return a header of the answers with this status."""
     return OpenApiParameter(name, location="header", description=description, response=[status])
 
 
@@ -60,7 +60,7 @@ _RATES = {
 _RATE_HEADERS = {name: {"$ref": f"#/components/headers/{name}"} for name in _RATES}
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait.", **_WHOLE_HEADER}}
 
-#: Status → what it means here. Which of them a view gives follows from what it is.
+#: Status → its description. The kind of a view decides which of them it has.
 REFUSALS = {
     400: "The query, a header or the body cannot be read.",
     401: "The credential is missing, invalid, revoked or expired.",
@@ -86,10 +86,10 @@ COMPONENTS = {
 
 
 class Described(AutoSchema):
-    """An operation as its ApiView declares it, with what all operations have."""
+    """The operation of an ApiView, with what all operations share."""
 
     view: ApiView
-    #: Words of a path's parameters that are no ids.
+    #: Path parameters that are not IDs.
     PATH_WORDS: ClassVar[Mapping[str, str]] = {
         "project": "A project's ID or slug.",
         "agent": "The agent's name.",
@@ -125,7 +125,7 @@ class Described(AutoSchema):
         return [*shown, _LINK]
 
     def get_examples(self) -> list[OpenApiExample]:
-        """Those of parameters."""
+        """Return the examples of the parameters."""
         fields = self.view.query_class._declared_fields if self.method == "GET" else {}
         return [
             OpenApiExample(name, value=field.style["example"], parameter_only=(name, "query"))
@@ -142,14 +142,14 @@ class Described(AutoSchema):
     def _map_serializer(self, serializer: Any, direction: str, bypass_extensions: bool = False) -> dict[str, Any]:
         mapped: dict[str, Any] = super()._map_serializer(serializer, direction, bypass_extensions)  # type: ignore[no-untyped-call]
         kind = serializer if isinstance(serializer, type) else type(serializer)
-        # A docstring of its own; drf-spectacular takes an inherited one too.
+        # Its own docstring; drf-spectacular would also use an inherited one.
         mapped.pop("description", None)
         described = {"description": kind.__doc__} if "__doc__" in vars(kind) and kind.__doc__ else {}
         if issubclass(kind, StrictSerializer):
             return {**mapped, **described, "additionalProperties": False}
         for field in mapped["properties"].values():
             field.pop("readOnly", None)
-        # An answer has all of its members, unless its serializer names those that it always has.
+        # All fields of an answer are required, unless its serializer names the required ones.
         required = getattr(getattr(kind, "Meta", None), "always", mapped["properties"])
         return {**mapped, **described, "required": list(required)}
 
@@ -182,5 +182,5 @@ class Described(AutoSchema):
         return self.path.endswith("/stream")
 
     def _is_tagged(self) -> bool:
-        """Of a single thing: lists say what they are by their query."""
+        """Whether the answer has an ETag: single objects do, lists do not."""
         return self.method == "GET" and not self._is_stream() and "limit" not in self.view.query_class._declared_fields

@@ -1,7 +1,4 @@
-"""Examples for the OpenAPI document, made from the schemas themselves: they cannot fall behind.
-
-A door's part: pure.
-"""
+"""Examples for the OpenAPI document, generated from its schemas, so that they are never outdated."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 from runs.api.problems import JSON
 from runs.api.schema.document import COMPONENTS
 
-#: What a member of this name says in examples; where there is none, its type decides.
+#: Example values by field name; the type decides for all others.
 BY_NAME: dict[str, Any] = {
     "agent_id": "reviewer",
     "call_id": "toolu_01",
@@ -67,7 +64,7 @@ _BY_TYPE: dict[str, Any] = {"string": "text", "integer": 7, "number": 12.5, "boo
 
 
 def add_examples(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """A hook of drf-spectacular's: gives each answer an example, and the document what all operations share."""
+    """Postprocessing hook of drf-spectacular: add an example to each answer, and what all operations share."""
     components = result["components"]
     for name, added in COMPONENTS.items():
         components[name] = components.get(name, {}) | added
@@ -80,7 +77,7 @@ def add_examples(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
-    """Something that the schema allows, and that a reader recognises."""
+    """Return a value that the schema allows."""
     if "$ref" in schema:
         return example_of(schemas[schema["$ref"].rpartition("/")[2]], schemas, name)
     if "anyOf" in schema:

@@ -41,7 +41,7 @@ def find_run(reference: str) -> AgentRun:
 
 
 def operator() -> str:
-    """Who acts, for logs and the audit trail. By the user id: the environment says what it likes."""
+    """Who acts, for logs and the audit log. By the user id: the environment says what it likes."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

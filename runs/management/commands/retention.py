@@ -46,7 +46,7 @@ class Command(OurCommand):
             chosen = choices.add_parser(name, help=told, description=told)
             chosen.set_defaults(handler=handler)
             chosen.add_argument("run", metavar="RUN", help="run ID or a unique prefix")
-            chosen.add_argument("--reason", metavar="TEXT", type=_reason, required=True, help="for the audit trail")
+            chosen.add_argument("--reason", metavar="TEXT", type=_reason, required=True, help="for the audit log")
             chosen.add_argument("--json", action="store_true", help="as JSON")
 
     def apply(self, options: dict[str, Any]) -> None:

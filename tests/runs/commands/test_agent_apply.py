@@ -1,4 +1,4 @@
-"""Agent definitions: what is accepted, what each refusal points at, and the audit trail."""
+"""Agent definitions: what is accepted, what each refusal points at, and the audit log."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def there(*runs: AgentRun) -> list[bool]:
 
 
 def rows_of(run_id: UUID) -> dict[str, int]:
-    """Table → rows that name this id in any of their columns, but for its tombstone and the audit trail."""
+    """Table → rows that name this id in any of their columns, but for its tombstone and the audit log."""
     found = {}
     for model in apps.get_models(include_auto_created=True):
         table = model._meta.db_table
