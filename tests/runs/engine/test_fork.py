@@ -153,7 +153,7 @@ def test_other_instructions_stand_in_place_of_the_earlier_ones(scripted: MakeScr
     assert (created["forked_from"], created["forked_at_step"]) == (str(run.pk), 1)
     assert created["changed"] == ["instructions", "max_steps"]
     told = describe("run.created", created)
-    assert f"as a fork of {run.pk} after step 1 with other instructions and max steps" in told
+    assert f"as a fork of {run.pk} after step 1 with changed instructions and max steps" in told
     whole(run, forked, later, third)
 
 

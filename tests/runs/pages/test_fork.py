@@ -100,7 +100,7 @@ def test_what_is_changed_is_changed_and_nothing_else(operator: Client, run: Agen
         "instructions": "Be quick.", "max_steps": 3, "settings": {"tool_output_limit": 10},
     }  # fmt: skip
     assert new.max_steps == 3
-    assert "with other instructions" in page_of(operator, new)
+    assert "with changed instructions" in page_of(operator, new)
 
 
 def test_one_form_forks_once(operator: Client, run: AgentRun) -> None:

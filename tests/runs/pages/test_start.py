@@ -104,8 +104,8 @@ def test_the_form_shows_the_agents_and_what_they_are(operator: Client, agent: Ag
         agent.model,
         "at most 40 steps",
         "at most 1 step<",
-        "recorded",
-        "the prompt may be left out",
+        "replays a recording",
+        "prompt optional",
     ):
         assert text in page or text.rstrip("<") in page
     assert page.index('value="replay"') < page.index('value="zeta"')
@@ -138,8 +138,8 @@ def test_a_project_without_agents_says_how_to_make_one(operator: Client) -> None
     ("fields", "field", "text"),
     [
         ({"agent": ""}, "agent", "Choose an agent"),
-        ({"agent": "gone"}, "agent", "no such agent any more"),
-        ({"agent": "repl\x00ay"}, "agent", "no such agent any more"),
+        ({"agent": "gone"}, "agent", "no longer exists"),
+        ({"agent": "repl\x00ay"}, "agent", "no longer exists"),
         ({"agent": "bare", "prompt": ""}, "prompt", "needs a prompt"),
         ({"agent": "bare", "prompt": "\r\n \t"}, "prompt", "needs a prompt"),
         ({"prompt": "x" * 200_001}, "prompt", "at most 200000 characters"),
@@ -149,11 +149,11 @@ def test_a_project_without_agents_says_how_to_make_one(operator: Client) -> None
         ({"max_steps": "0"}, "max_steps", "whole number from 1 to 500"),
         ({"max_steps": "-1"}, "max_steps", "whole number from 1 to 500"),
         ({"max_steps": "501"}, "max_steps", "whole number from 1 to 500"),
-        ({"max_steps": "1.5"}, "max_steps", "no whole number"),
-        ({"max_steps": "１２"}, "max_steps", "no whole number"),
-        ({"max_steps": "1_0"}, "max_steps", "no whole number"),
-        ({"max_steps": "9" * 100}, "max_steps", "no whole number"),
-        ({"max_steps": "null"}, "max_steps", "no whole number"),
+        ({"max_steps": "1.5"}, "max_steps", "is not a whole number"),
+        ({"max_steps": "１２"}, "max_steps", "is not a whole number"),
+        ({"max_steps": "1_0"}, "max_steps", "is not a whole number"),
+        ({"max_steps": "9" * 100}, "max_steps", "is not a whole number"),
+        ({"max_steps": "null"}, "max_steps", "is not a whole number"),
         ({"token": ""}, "token", "required"),
         ({"token": "x"}, "token", "valid UUID"),
     ],
