@@ -52,7 +52,7 @@ def test_resume_leads_to_a_new_run_that_lives(tabs: Tabs, web: WebThread) -> Non
     page = visit(tabs, web, first)
     status(page, "paused")
     menu(page, "Resume")
-    expect(page.get_by_text("A new run goes on from step 2")).to_be_visible()
+    expect(page.get_by_text("Creates a new run that continues at step 2")).to_be_visible()
     page.get_by_role("button", name="Resume as a new run").click()
     expect(page).not_to_have_url(re.compile(str(first.pk)))
     expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
@@ -68,7 +68,7 @@ def test_resume_leads_to_a_new_run_that_lives(tabs: Tabs, web: WebThread) -> Non
     assert first.status == RunStatus.RESUMED
     page.get_by_role("link", name="resumed from").click()
     status(page, "resumed")
-    page.get_by_role("link", name="continued as").first.click()
+    page.get_by_role("link", name="continued by").first.click()
     expect(page).to_have_url(f"{web.url}/runs/{second.pk}")
 
 
@@ -85,7 +85,7 @@ def test_resume_with_a_message(tabs: Tabs, web: WebThread, javascript: bool) -> 
     child = AgentRun.objects.get(resumed_from=run)
     assert child.max_steps == 7
     expect(page.locator("#timeline")).to_contain_text("Look at the <b>other</b> file & go on")
-    expect(page.locator("#messages")).to_contain_text("Resumed")
+    expect(page.locator("#messages")).to_contain_text("Run resumed.")
 
 
 @both_ways
@@ -93,11 +93,11 @@ def test_pause_and_stop(tabs: Tabs, web: WebThread, javascript: bool) -> None:
     run = make_run()
     page = visit(tabs, web, run, javascript=javascript)
     page.get_by_role("button", name="Pause", exact=True).click()
-    expect(page.locator("#messages")).to_contain_text("Paused")
+    expect(page.locator("#messages")).to_contain_text("Run paused.")
     status(page, "paused")
     menu(page, "Stop")
-    expect(page.get_by_text("A stopped run cannot be resumed")).to_be_visible()
-    page.get_by_role("button", name="Stop this run").click()
+    expect(page.get_by_text("a stopped run cannot be resumed")).to_be_visible()
+    page.get_by_role("button", name="Stop run").click()
     status(page, "stopped")
 
     expect(page.get_by_role("button", name="Resume").first).to_be_disabled()
@@ -111,8 +111,8 @@ def test_a_message_is_sent_once(tabs: Tabs, web: WebThread, javascript: bool) ->
     page = visit(tabs, web, run, javascript=javascript)
     menu(page, "Send message")
     message_box(page).fill("Also check the tests.")
-    page.get_by_role("button", name="Send", exact=True).click()
-    expect(page.locator("#messages")).to_contain_text("Sent")
+    page.get_by_role("button", name="Send message", exact=True).click()
+    expect(page.locator("#messages")).to_contain_text("Message sent")
 
     [command] = RunCommand.objects.filter(run=run)
     assert "Also check the tests." in str(command.payload)
@@ -158,7 +158,7 @@ def test_a_run_is_started_by_the_form(tabs: Tabs, web: WebThread, javascript: bo
     page.get_by_text(agent.slug, exact=True).click()
     page.get_by_role("textbox", name="Prompt").fill("Count to three.")
     page.get_by_label("Title").fill("Counting")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start run", exact=True).click()
     expect(page).to_have_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
 
     [run] = AgentRun.objects.filter(agent=agent)
@@ -176,7 +176,7 @@ def test_a_form_that_is_wrong_keeps_what_was_typed(tabs: Tabs, web: WebThread, j
     page.get_by_text(agent.slug, exact=True).click()
     page.get_by_role("textbox", name="Prompt").fill("Count to three.")
     page.get_by_label("Step budget").fill("a few")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start run", exact=True).click()
     expect(page.locator(".error").first).to_be_visible()
 
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("Count to three.")

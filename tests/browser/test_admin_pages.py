@@ -74,7 +74,7 @@ def test_our_tables_load_and_act(tabs: Tabs, web: WebThread, boss: User) -> None
     page.locator("select[name=action]").select_option("stop")
     page.get_by_role("button", name="Go").click()
     page.get_by_role("button", name="Stop 2 runs").click()
-    expect(page.get_by_text("Asked to stop: 2.")).to_be_visible()
+    expect(page.get_by_text("Stop requested: 2 runs.")).to_be_visible()
     page.goto(page_url(run))
     page.locator("#content").get_by_role("link", name="Events").click()
     expect(page.locator("#result_list tbody tr").first).to_be_visible()

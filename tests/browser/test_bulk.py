@@ -50,7 +50,7 @@ def test_the_chosen_ones_are_resumed_from_a_dialog(
     expect(page.locator("#connection")).to_have_text("Live")
     expect(page.get_by_role("button", name="Resume selected…")).to_be_disabled()
     pick(page, runs[0], runs[3])
-    page.get_by_role("button", name="Resume 2 chosen…").click()
+    page.get_by_role("button", name="Resume 2 selected…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Resume 1 run?")
     expect(dialog).to_contain_text("Only paused runs can be resumed; this one is queued.")
@@ -72,22 +72,22 @@ def test_a_row_that_changes_stays_chosen(tabs: Tabs, web: WebThread, project: Pr
     page = open_list(tabs, web, project)
     expect(page.locator("#connection")).to_have_text("Live")
     page.get_by_label("Select all runs on this page").check()
-    expect(page.get_by_role("button", name="Resume 4 chosen…")).to_be_enabled()
+    expect(page.get_by_role("button", name="Resume 4 selected…")).to_be_enabled()
     inbox.pause(runs[3].pk, by="test")
     expect(page.locator(f"#run-{runs[3].pk} .status")).to_have_text("paused")
 
     expect(page.locator(f"#run-{runs[3].pk} .pick input")).to_be_checked()
-    page.get_by_role("button", name="Resume 4 chosen…").click()
+    page.get_by_role("button", name="Resume 4 selected…").click()
     expect(page.get_by_role("dialog")).to_contain_text("Resume 4 runs?")
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     # Only looked at: nothing is forgotten.
-    expect(page.get_by_role("button", name="Resume 4 chosen…")).to_be_enabled()
+    expect(page.get_by_role("button", name="Resume 4 selected…")).to_be_enabled()
 
 
 def test_a_double_click_resumes_once(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project)
     pick(page, *runs[:3])
-    page.get_by_role("button", name="Resume 3 chosen…").click()
+    page.get_by_role("button", name="Resume 3 selected…").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume 3 runs").dblclick()
     expect(page.get_by_role("dialog").locator("[data-done]")).to_be_visible()
 
@@ -97,10 +97,10 @@ def test_a_double_click_resumes_once(tabs: Tabs, web: WebThread, project: Projec
 def test_an_admin_takes_live_ones_too(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project, Role.ADMIN)
     pick(page, runs[0], runs[3])
-    page.get_by_role("button", name="Resume 2 chosen…").click()
+    page.get_by_role("button", name="Resume 2 selected…").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="Also the live one…").click()
-    expect(dialog).to_contain_text("1 live run is taken from its worker")
+    dialog.get_by_role("button", name="Include 1 active run…").click()
+    expect(dialog).to_contain_text("Stops the worker of 1 active run")
     dialog.get_by_role("button", name="Resume 2 runs").click()
     expect(dialog).to_contain_text("Resumed 2 runs")
 
@@ -127,7 +127,7 @@ def test_the_keyboard_is_enough(tabs: Tabs, web: WebThread, project: Project, ru
     page = open_list(tabs, web, project)
     page.locator(f"#run-{runs[1].pk} .pick input").focus()
     page.keyboard.press("Space")
-    page.get_by_role("button", name="Resume 1 chosen…").focus()
+    page.get_by_role("button", name="Resume 1 selected…").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_contain_text("Resume 1 run?")
     page.get_by_role("dialog").get_by_role("button", name="Resume 1 run").focus()

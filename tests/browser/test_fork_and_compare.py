@@ -55,15 +55,15 @@ def test_a_run_is_forked_and_compared_without_scripts(
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=False)
     open_run(page, run)
     page.get_by_role("link", name="Fork…").click()
-    page.get_by_label("Where").select_option("after step 3")
+    page.get_by_label("Checkpoint").select_option("After step 3")
     page.get_by_label("Message").fill("Another way.")
-    page.get_by_role("button", name="Fork").click()
+    page.get_by_role("button", name="Fork run").click()
 
     new = AgentRun.objects.filter(forked_from=run).latest("created_at")
     expect(page).to_have_url(f"{web.url}/runs/{new.pk}")
     assert (new.forked_at_step, new.prompt) == (3, "Another way.")
     page.get_by_role("link", name="compare with previous run").click()
-    expect(page.get_by_text("The first 3 steps are the same in both")).to_be_visible()
+    expect(page.get_by_text("The runs share the first 3 steps")).to_be_visible()
     page.get_by_role("link", name="Go to first difference").click()
     expect(page).to_have_url(re.compile(r"page=0#pair-0$"))
 

@@ -105,7 +105,7 @@ def test_filters_stand_in_the_address(tabs: Tabs, web: WebThread, runs: list[Age
     transitions.move(runs[1], RunStatus.STOPPED, RunStopped(reason="operator"), source=Source.WEB, reason="operator")
     page = open_list(tabs, web, runs, javascript=javascript)
     page.locator("label.chip", has_text="stopped").click()
-    page.get_by_role("button", name="Filter", exact=True).click()
+    page.get_by_role("button", name="Apply filters").click()
     expect(page).to_have_url(re.compile(r"status=stopped"))
     expect(page.locator("tr.run")).to_have_count(1)
     assert titles(page) == ["Task number 1"]

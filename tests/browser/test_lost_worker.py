@@ -34,9 +34,9 @@ def test_a_killed_worker_is_told_and_the_run_goes_on(tabs: Tabs, stage: Stage, w
 
     worker.signal(Stage.KILL)
     banner = page.locator("#head .banner", has_text="Worker lost")
-    expect(banner).to_contain_text("Another worker goes on with the run", timeout=PATIENCE_MS)
+    expect(banner).to_contain_text("Another worker will continue the run", timeout=PATIENCE_MS)
     stage.worker()
-    expect(banner).to_contain_text("Continued by another worker (recovery 1)", timeout=PATIENCE_MS)
+    expect(banner).to_contain_text("Another worker continues the run (recovery 1)", timeout=PATIENCE_MS)
     expect(page.locator(".card-assistant.is-abandoned")).to_be_visible()
     eventually(lambda: stage.reaches(run, RunStatus.COMPLETED, within_s=60), within_s=60, why="the run has ended")
     status(page, "completed", timeout=PATIENCE_MS)

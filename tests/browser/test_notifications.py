@@ -66,7 +66,7 @@ def test_they_are_read_one_by_one_or_all_at_once(tabs: Tabs, web: WebThread, run
     bell(page, "Notifications: 2 unread")
     page.get_by_role("button", name="Mark all as read").click()
 
-    expect(page.get_by_text("2 marked as read.")).to_be_visible()
+    expect(page.get_by_text("Marked 2 as read.")).to_be_visible()
     expect(page.locator(".notice.unread")).to_have_count(0)
     bell(page, "Notifications")
     expect(page.get_by_role("button", name="Mark all as read")).to_have_count(0)

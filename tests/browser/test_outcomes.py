@@ -49,9 +49,9 @@ def test_an_outcome_is_told_without_scripts(tabs: Tabs, web: WebThread, run: Age
     place.get_by_label("Output").fill("Three rows.")
     place.get_by_role("button", name="Mark as done", exact=True).click()
 
-    expect(page.get_by_text("Said. The run goes on with that.")).to_be_visible()
+    expect(page.get_by_text("Outcome recorded. The run continues.")).to_be_visible()
     expect(page.locator(f"#call-{call.pk}")).to_contain_text("completed")
-    expect(page.locator(f"#call-{call.pk}")).to_contain_text(f"Reported done by {call_resolver(call)}, not observed.")
+    expect(page.locator(f"#call-{call.pk}")).to_contain_text(f"Marked as done by {call_resolver(call)}, not observed")
     call.refresh_from_db()
     assert (call.status, call.output) == ("completed", "Three rows.")
 
@@ -72,10 +72,10 @@ def test_to_run_it_again_is_asked_about_on_a_narrow_screen(
     for each in ("Mark as done…", "Mark as failed…", "Run again…"):
         place.get_by_text(each).click()
         assert_fits(page)
-    expect(place.get_by_text("it happens twice")).to_be_visible()
+    expect(place.get_by_text("running it again repeats its effect")).to_be_visible()
     place.get_by_role("button", name="Run again anyway").click()
 
-    expect(page.get_by_text("Said. The call runs again.")).to_be_visible()
+    expect(page.get_by_text("Outcome recorded. The tool call runs again.")).to_be_visible()
     assert AgentRun.objects.get(pk=run.pk).status == "queued"
 
 
@@ -85,7 +85,7 @@ def test_the_others_see_it_at_once(tabs: Tabs, web: WebThread, run: AgentRun) ->
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     open_run(page, run)
     live(page)
-    expect(page.locator(f"#outcome-{call.pk}")).to_contain_text("needs the role operator")
+    expect(page.locator(f"#outcome-{call.pk}")).to_contain_text("requires the role operator")
 
     resolve(run.pk, call.pk, OutcomeChoice.RETRY, by="ada")
     expect(page.locator(f"#call-{call.pk}")).to_contain_text("planned")

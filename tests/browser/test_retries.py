@@ -54,15 +54,15 @@ def test_each_try_is_told_live(tabs: Tabs, web: WebThread, settings: Any) -> Non
     live(page)
     with driven(run):
         banner = page.locator("#head .banner", has_text="Attempt 2 of 4")
-        expect(banner).to_contain_text("Attempt 2 of 4 comes")
+        expect(banner).to_contain_text("Attempt 2 of 4 is scheduled")
         expect(banner).to_contain_text("cannot be reached from the worker")
         expect(banner.locator("[data-until]")).to_have_text(re.compile(r"^in [1-4] s$"))  # it counts down from more
         expect(page.locator(".card-assistant.is-abandoned .text")).to_contain_text(PIECE.strip())
-        expect(banner).to_contain_text("Attempt 2 of 4 is at work")
+        expect(banner).to_contain_text("Attempt 2 of 4 is running")
         # Who comes only now sees the same.
         other = tabs.open(web.url, make_person(run.project, Role.VIEWER))
         open_run(other, run)
-        expect(other.locator("#head .banner")).to_contain_text("Attempt 2 of 4 is at work")
+        expect(other.locator("#head .banner")).to_contain_text("Attempt 2 of 4 is running")
         goes_on.set()
         expect(page.locator("#timeline")).to_contain_text("A whole thought.")
         expect(banner).to_have_count(0)

@@ -107,7 +107,7 @@ def test_a_request_that_fails_is_told_until_one_works(tabs: Tabs, web: WebThread
     page.locator("#older").scroll_into_view_if_needed()
     alert = page.get_by_role("alert")
 
-    expect(alert).to_contain_text("The server answered 500. Try again in a moment. Request r-1.")
+    expect(alert).to_contain_text("The request failed with HTTP status 500. Try again later. Request ID: r-1.")
     page.unroute("**/rows?*")
     first = min(seqs(page))
     page.locator("#older a").click()

@@ -67,7 +67,7 @@ def test_runs_and_pages_outlive_kills(site: Site, tabs: Tabs, tmp_path: Path) ->
 
     page.get_by_role("link", name="Start run").first.click()
     page.get_by_text("paced", exact=True).click()
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start run", exact=True).click()
     live(page)
     mark(page)
     expect(page.locator("#timeline .step").nth(2)).to_be_attached(timeout=20_000)
