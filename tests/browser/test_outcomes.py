@@ -85,7 +85,7 @@ def test_the_others_see_it_at_once(tabs: Tabs, web: WebThread, run: AgentRun) ->
     page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
     open_run(page, run)
     live(page)
-    expect(page.locator(f"#outcome-{call.pk}")).to_contain_text("requires the role operator")
+    expect(page.locator(f"#outcome-{call.pk}")).to_contain_text("Requires the role operator")
 
     resolve(run.pk, call.pk, OutcomeChoice.RETRY, by="ada")
     expect(page.locator(f"#call-{call.pk}")).to_contain_text("planned")
