@@ -139,7 +139,7 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
     except RunRefusal as refusal:
         return BulkOutcome(run.pk, code=refusal.code, reason=str(refusal))
     if done.already:
-        return BulkOutcome(run.pk, done.run.pk, "already_resumed", f"it went on as {done.run.pk}")
+        return BulkOutcome(run.pk, done.run.pk, "already_resumed", f"already continued by {done.run.pk}")
     return BulkOutcome(run.pk, None if dry_run else done.run.pk)
 
 

@@ -193,7 +193,7 @@
     return stream;
   };
 
-  // --- Closing and reopening connections ----------------- ----------------------------------------------------------
+  // --- Closing and reopening connections ---------------------------------------------------------------------------
 
   const each = (act) => streams.forEach((stream) => act(stream));
   const reopen = (stream) => {

@@ -111,7 +111,7 @@
     if (atEnd) target.scrollTop = target.scrollHeight;
   }
 
-  // --- Limiting the page's size-------------------------------------------------------------------------------------
+  // --- Limiting the size of the page --------------------------------------------------------------------------------
 
   function shorten() {
     const rows = [...timeline.querySelectorAll(":scope > [data-seq]")];

@@ -89,7 +89,7 @@
   // querySelectorAll does not match the element itself.
   const around = (node) => (node.matches(`${ALL}, ${TICKS}`) && node.parentElement) || node;
 
-  // --- One timer, only while visible ----- ------------------------------------------------------------------------
+  // --- One timer, only while visible ----------------------------------------------------------------------------------
 
   let beat = 0;
   function turn() {

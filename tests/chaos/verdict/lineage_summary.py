@@ -45,7 +45,7 @@ class LineageSummary:
 
 
 def lineage(root: AgentRun) -> list[AgentRun]:
-    """The root and those that it went on as, oldest first."""
+    """The root and those that already continued by, oldest first."""
     return list(AgentRun.objects.filter(root_run=root.root_run_id).order_by("step_base", "created_at"))
 
 

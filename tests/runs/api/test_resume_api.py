@@ -83,7 +83,7 @@ def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int
         assert (new.step_count, new.status, new.status_reason) == (500, "paused", "max_steps")
         assert new.messages.filter(role="assistant").count() == made
         before, answer = counts(), alpha.post(f"/{new.pk}/resume", {"max_steps": 50})
-        # The older run of the chain answers with what it went on as, not with the cap.
+        # The older run of the chain answers with what already continued by, not with the cap.
         again = alpha.post(f"/{run.pk}/resume")
         assert (again.status_code, again.json()["id"], again.json()["already_resumed"]) == (200, str(new.pk), True)
 
