@@ -194,7 +194,7 @@ def test_live_ones_are_taken_where_that_was_asked(project: Project) -> None:
     one, live = paused(project, "One"), queued(project, "Live")
     client = client_of(project, Role.ADMIN)
     html = send(client, one, live)
-    assert "Also the live one…" in html
+    assert "Include 1 active run…" in html
 
     html = send(client, one, live, kill="1", do="preview")
     assert heading(html) == "Resume 2 runs?"
@@ -210,7 +210,7 @@ def test_only_admins_take_live_ones(project: Project) -> None:
     live = queued(project)
     client = client_of(project)
 
-    assert "Also the live" not in send(client, live)
+    assert "active run" not in send(client, live)
     for do in ("preview", "resume"):
         assert client.post(URL, {"id": str(live.pk), "kill": "1", "do": do}).status_code == 403
     assert AgentRun.objects.get(pk=live.pk).state is RunStatus.QUEUED
