@@ -1,6 +1,6 @@
-"""The Celery tasks. A task is only a hint that there is work; if it is lost, the sweep finds the work.
+"""The Celery tasks. A task only wakes a worker; if the task is lost, the sweep finds the run.
 
-Signals of Celery start and end the worker of the process.
+Signals of Celery start and stop the worker of the process.
 """
 
 from __future__ import annotations

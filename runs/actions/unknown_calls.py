@@ -153,7 +153,9 @@ def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, 
         return Resolved(run, call, run.state, new=False)
     facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
     if chosen:
-        raise CallNotUnknown(f"{chosen.get('by') or 'another person'} has chosen {chosen['decision']} for this call", **facts)
+        raise CallNotUnknown(
+            f"{chosen.get('by') or 'another person'} has chosen {chosen['decision']} for this call", **facts
+        )
     if call.status == ToolStatus.UNKNOWN:
         raise CallNotUnknown(f"its outcome stays unknown: the run is {run.status}", **facts)
     raise CallNotUnknown(f"this call is {call.status}: its outcome is not unknown", **facts)

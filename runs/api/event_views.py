@@ -19,7 +19,7 @@ PAGE = {
     "type": "object",
     "properties": {
         "results": {"type": "array", "items": EVENTS.schema()},
-        "last_seq": {"type": "integer", "description": "The number of the last event that there is."},
+        "last_seq": {"type": "integer", "description": "Sequence number of the newest event."},
         "next": {"type": ["string", "null"], "format": "uri-reference"},
     },
     "required": ["results", "last_seq", "next"],

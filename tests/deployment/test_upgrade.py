@@ -20,7 +20,7 @@ READ = (
     "print(Project.objects.get().slug, list(AgentRun.with_removed.all()))"
 )
 
-#: The tables that are left of ours, and what a database has beside tables; SQLite drops triggers with their table.
+#: Prints the tables and functions of agentops that still exist. Both databases drop triggers with their table.
 LEFT = """
 from django.db import connection
 names = connection.introspection.table_names()

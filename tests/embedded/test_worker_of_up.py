@@ -11,7 +11,7 @@ from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
-#: `up`, whose Celery worker is told that it cannot go on as soon as there is a file of that name.
+#: Runs `up`, whose Celery worker fails as soon as a file of that name exists.
 FAILING = """
 import sys, threading, time
 from pathlib import Path

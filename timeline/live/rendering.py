@@ -31,7 +31,7 @@ class Rendering:
     render: Callable[[UUID, Sequence[Event]], Sequence[Piece]]
     #: Whether the pieces of a frame are merged into one message per name.
     merged: bool = False
-    #: A reader that is further behind is told to reload instead.
+    #: Events by which a reader may be behind; beyond that, its page is reloaded. None: no limit.
     max_behind: int | None = None
 
     def items(self, log_id: UUID, batch: Sequence[Event], incarnation: int = 0) -> list[Item]:

@@ -277,8 +277,8 @@ def _trimmed(drive: Drive) -> list[Entry]:
 def _first_to_run(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
     """Return the call that may be marked running in the same commit; None if there is none.
 
-    It needs a tool that is no question, and must pass the repeat guard. Agents that roll back start no call here,
-    so that there is a state in which the turn is committed and nothing has started.
+    Its tool must exist and not be a question, and the repeat guard must let it pass. Agents that roll back start no
+    call here: a turn can only be rolled back while none of its calls has started.
     """
     tool = drive.toolset.get(calls[0].tool_name) if calls else None
     if drive.rolls_back or tool is None or tool.asks:

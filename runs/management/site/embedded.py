@@ -56,7 +56,7 @@ class Ending:
 
 
 class EmbeddedServer(uvicorn.Server):
-    """Uvicorn that starts the worker once it answers, and ends it when it is told to end."""
+    """Uvicorn that starts the worker after its own start, and stops the worker at its shutdown."""
 
     def __init__(self, config: uvicorn.Config, ending: Ending, ready: Callable[[], None]) -> None:
         super().__init__(config)
