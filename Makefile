@@ -18,6 +18,9 @@ TOOL_STAMP := $(VENV)/.stamp-uv
 RUN_STAMP := $(VENV)/.stamp-run
 ENV_STAMP := $(VENV)/.stamp-env
 
+# Compiled modules are kept: the suite starts hundreds of processes, and compiling costs each of them over a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Servers that the second pass of `make test` uses when they answer.
 TEST_POSTGRES_URL ?= postgresql://postgres@127.0.0.1:5432/postgres
 TEST_REDIS_URL ?= redis://127.0.0.1:6379/15
@@ -28,11 +31,11 @@ export REQUIRE_SERVICES
 
 # More arguments for pytest: make test PYTEST_ARGS="-k lease -x"
 PYTEST_ARGS ?=
-# More workers than cores: the tests with real processes mostly wait.
-PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
+# Three workers for each of two cores: the tests with real processes mostly wait.
+PYTEST := $(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/browser
 # Browsers by themselves and a few at a time: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
-BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile
+BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile $(if $(filter tests/%,$(PYTEST_ARGS)),,tests/browser)
 # What has SQLite whatever the database of the suite is, or is about the provider and takes half a minute, is run by the
 # first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
 ONCE := $(addprefix --ignore=,tests/embedded tests/outage tests/test_documented_examples.py)
