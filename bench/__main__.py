@@ -7,30 +7,30 @@ import importlib
 import subprocess
 import sys
 
-from bench import place
+from bench import workspace
 
 NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers", "streams", "browser", "words", "startup")
 EXTRA = ("profile", "follow")
-MODULES = {"profile": "profiling", "follow": "following"}
+MODULES = {"lists": "list_requests", "profile": "profiling", "follow": "following"}
 
 
 def main() -> None:
-    asked = _asked()
-    names = asked.names or list(NAMES)
+    options = _parse_options()
+    names = options.names or list(NAMES)
     if len(names) == 1:
         module = importlib.import_module(f"bench.{MODULES.get(names[0], names[0])}")
-        with place.prepared() as here:
-            module.run(here, steps=asked.steps, quick=asked.quick, with_peers=not asked.no_peers)
+        with workspace.prepare_workspace() as prepared_workspace:
+            module.run(prepared_workspace, steps=options.steps, quick=options.quick, with_peers=not options.no_peers)
         return
     flags = [argument for argument in sys.argv[1:] if argument not in names]
     for name in names:
         # A process and a database of its own for each: what one leaves behind must not slow the next.
-        ended = subprocess.run([sys.executable, "-m", "bench", name, *flags], check=False)
-        if ended.returncode:
-            sys.exit(ended.returncode)
+        process = subprocess.run([sys.executable, "-m", "bench", name, *flags], check=False)
+        if process.returncode:
+            sys.exit(process.returncode)
 
 
-def _asked() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)} (all of these), {', '.join(EXTRA)}"
@@ -43,13 +43,13 @@ def _asked() -> argparse.Namespace:
         default=1000,
         help="length of the runs (1000, at least 50); with less, the rest is shorter too",
     )
-    asked = parser.parse_args()
-    unknown = [name for name in asked.names if name not in (*NAMES, *EXTRA)]
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in (*NAMES, *EXTRA)]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}")
-    if asked.steps < 50:
+    if options.steps < 50:
         parser.error("--steps must be at least 50")
-    return asked
+    return options
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
-from bench.place import Place, settle
 from bench.report import Row, heading, mid, rate, show
-from bench.writers import EVENT_TYPE, Order, Writers, bare_append, body, digest, keyed, writing
+from bench.workspace import Workspace, vacuum
+from bench.writers import EVENT_TYPE, WriteOrder, Writers, bare_append, body, digest, keyed, writing
 
 HOT_GOAL = 0.7
 EMPTY_GOAL = 0.8
@@ -55,9 +55,9 @@ END $$
 Append = Callable[[list[str]], Any]
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("append: events of ~300 B with event IDs, one commit per batch")
-    with place.connect() as connection:
+    with workspace.connect() as connection:
         # The cases decide when statistics are made.
         connection.execute("ALTER TABLE agent_run_events SET (autovacuum_enabled = off)")
         connection.execute(TWIN)
@@ -65,21 +65,21 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     rounds = 3 if quick else 9
     scale = min(steps / 1000, 1)
     for batch, events in PER_TURN.items():
-        one_connection(place, batch, rounds, max(int(events * scale), batch))
+        one_connection(workspace, batch, rounds, max(int(events * scale), batch))
     with writing() as writers:
         for batch in (1, 100):
-            hot_log(place, writers, batch, rounds, TURN_S * scale)
+            hot_log(workspace, writers, batch, rounds, TURN_S * scale)
         for logs in (1, LOGS):
-            emptied_table(place, writers, logs, 2 if quick else 4, 2 * TURN_S * scale)
+            emptied_table(workspace, writers, logs, 2 if quick else 4, 2 * TURN_S * scale)
 
 
-def one_connection(place: Place, batch: int, rounds: int, events: int) -> None:
-    log_id = made_logs(place, 1)[0]
-    _twins(place)
-    settle(place)
-    with place.connect() as connection:
+def one_connection(workspace: Workspace, batch: int, rounds: int, events: int) -> None:
+    log_id = create_logs(workspace, 1)[0]
+    _twins(workspace)
+    vacuum(workspace)
+    with workspace.connect() as connection:
         ways: dict[str, Append] = {
-            "ours": partial(_ours, log_id),
+            "agentops": partial(_agentops, log_id),
             "COPY, no counter": partial(_copy, connection, log_id, count(1_000_000_000)),
             "executemany, no counter": partial(_executemany, connection, log_id, count(2_000_000_000)),
             "bare plpgsql append": partial(bare_append, connection, log_id),
@@ -90,19 +90,19 @@ def one_connection(place: Place, batch: int, rounds: int, events: int) -> None:
                 took = _timed(append, batch, events, f"{name}{turn}")
                 if turn:  # the first turn warms up
                     seconds[name].append(took)
-    ours = seconds.pop("ours")
+    own_s = seconds.pop("agentops")
     for name, theirs in seconds.items():
-        ratio = mid([other / own for own, other in zip(ours, theirs, strict=True)])
-        figures = (rate(events / mid(ours), "/s"), f"{name}: {rate(events / mid(theirs), '/s')}")
+        ratio = mid([other / own for own, other in zip(own_s, theirs, strict=True)])
+        figures = (rate(events / mid(own_s), "/s"), f"{name}: {rate(events / mid(theirs), '/s')}")
         show(Row(f"1 connection, batches of {batch}", *figures, ratio))
 
 
-def hot_log(place: Place, writers: Writers, batch: int, rounds: int, seconds: float) -> None:
+def hot_log(workspace: Workspace, writers: Writers, batch: int, rounds: int, seconds: float) -> None:
     """Compare 8 writers on one log, which wait for its row lock, with 8 writers on 50 logs."""
-    logs = made_logs(place, LOGS)
-    _twins(place)
-    settle(place)
-    kinds = {(name, bare): Order(some, batch, seconds, bare=bare)
+    logs = create_logs(workspace, LOGS)
+    _twins(workspace)
+    vacuum(workspace)
+    kinds = {(name, bare): WriteOrder(some, batch, seconds, bare=bare)
              for bare in (False, True) for name, some in (("hot", logs[:1]), ("spread", logs))}  # fmt: skip
     rates: dict[tuple[str, bool], list[float]] = {kind: [] for kind in kinds}
     for turn in range(rounds + 1):
@@ -116,17 +116,17 @@ def hot_log(place: Place, writers: Writers, batch: int, rounds: int, seconds: fl
         figures = (f"hot: {rate(mid(hot), '/s')}", f"{LOGS} logs: {rate(mid(spread), '/s')}")
         what = f"8 writers, batches of {batch}{', bare plpgsql' if bare else ''}"
         show(Row(what, *figures, ratio, at_least=None if bare else HOT_GOAL))
-    _check_dense(place, logs)
+    _check_dense(workspace, logs)
 
 
-def emptied_table(place: Place, writers: Writers, logs: int, rounds: int, seconds: float) -> None:
+def emptied_table(workspace: Workspace, writers: Writers, logs: int, rounds: int, seconds: float) -> None:
     """Measure sessions with query plans for empty tables: after TRUNCATE, and again after ANALYZE."""
-    order = Order(made_logs(place, logs), 100, seconds)
+    order = WriteOrder(create_logs(workspace, logs), 100, seconds)
     emptied: list[float] = []
     analysed: list[float] = []
     writers.rate(order)
     for _ in range(rounds):
-        with place.connect() as connection:
+        with workspace.connect() as connection:
             with connection.transaction():
                 connection.execute("SET LOCAL agentops.maintenance = 'on'")
                 connection.execute("TRUNCATE agent_run_events")
@@ -138,7 +138,7 @@ def emptied_table(place: Place, writers: Writers, logs: int, rounds: int, second
     show(Row(f"8 writers, {logs} log(s), after TRUNCATE", *figures, ratio, at_least=EMPTY_GOAL))
 
 
-def made_logs(place: Place, number: int) -> list[UUID]:
+def create_logs(workspace: Workspace, number: int) -> list[UUID]:
     from agentops.projects.models import Project
     from timeline.models import Log
 
@@ -146,8 +146,8 @@ def made_logs(place: Place, number: int) -> list[UUID]:
     return [Log.objects.create(project=project).pk for _ in range(number)]
 
 
-def _twins(place: Place) -> None:
-    with place.connect() as connection:
+def _twins(workspace: Workspace) -> None:
+    with workspace.connect() as connection:
         connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log ON CONFLICT DO NOTHING")
 
 
@@ -159,7 +159,7 @@ def _timed(append: Append, batch: int, events: int, salt: str) -> float:
     return time.perf_counter() - began
 
 
-def _ours(log_id: UUID, ids: list[str]) -> None:
+def _agentops(log_id: UUID, ids: list[str]) -> None:
     from django.db import transaction
 
     from timeline import log
@@ -199,12 +199,12 @@ def _executemany(connection: psycopg.Connection, log_id: UUID, seqs: count[int],
         cursor.executemany(_INSERT, _rows(log_id, seqs, ids))
 
 
-def _check_dense(place: Place, logs: Sequence[UUID]) -> None:
-    with place.connect() as connection:
-        found = connection.execute(
+def _check_dense(workspace: Workspace, logs: Sequence[UUID]) -> None:
+    with workspace.connect() as connection:
+        gap_count = connection.execute(
             "SELECT count(*) FROM (SELECT 1 FROM agent_run_events WHERE log_id = ANY(%s) GROUP BY log_id"
             " HAVING min(seq) <> 1 OR max(seq) <> count(*)) AS gaps",
             [list(logs)],
         ).fetchone()
-    if found != (0,):
-        raise RuntimeError(f"{found} logs have gaps")
+    if gap_count != (0,):
+        raise RuntimeError(f"{gap_count} logs have gaps")

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from bench.following import long_page
-from bench.pages import Reader, Start, chromium, reading
-from bench.place import Place
-from bench.publishing import Publisher
+from bench.page_reader import PageReader, Start, chromium, reading
+from bench.publishing import PublisherProcess
 from bench.report import Row, heading, mid, note, percentile, show
 from bench.stacks import Stack, embedded, scaled
 from bench.stream_servers import fresh_run, own_publisher
+from bench.workspace import Workspace
 
 EMBEDDED_MS, SCALED_MS = 150, 250
 EMBEDDED_MIB, SCALED_MIB = 200, 500
@@ -25,23 +25,23 @@ WARM_UP = 2
 WHOLE = 1000
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("browser: headless Chromium on an idle machine")
     if chromium() is None:
         show(Row("all browser benchmarks", "-", "Chromium is not installed"))
         return
     small = steps < WHOLE
     clicks = 1 if small else 4 if quick else 25
-    with embedded(place) as stack:
+    with embedded(workspace) as stack:
         idle_memory("embedded", stack, EMBEDDED_MIB)
         starts("embedded", stack, clicks, EMBEDDED_MS)
-    with scaled(place) as stack:
+    with scaled(workspace) as stack:
         idle_memory("web, worker and clock", stack, SCALED_MIB)
         starts("scaled", stack, clicks, SCALED_MS)
     events, seconds = (1_000, 1) if small else (5_000, 5) if quick else (50_000, 60)
-    with scaled(place, workers=0) as stack:
-        rows(place, stack, 2 if small else 10 if quick else 60)
-        long_page(place, stack, events=events, seconds=seconds)
+    with scaled(workspace, workers=0) as stack:
+        rows(workspace, stack, 2 if small else 10 if quick else 60)
+        long_page(workspace, stack, events=events, seconds=seconds)
 
 
 def idle_memory(what: str, stack: Stack, limit: float) -> None:
@@ -61,10 +61,10 @@ def starts(what: str, stack: Stack, clicks: int, limit: float) -> None:
     note(f"p50 {percentile(seen, 50):.0f} ms, longest {max(seen):.0f} ms, {clicks} clicks; {_parts(made)}")
 
 
-def rows(place: Place, stack: Stack, samples: int) -> None:
+def rows(workspace: Workspace, stack: Stack, samples: int) -> None:
     """Measure the time from the commit of an event in another process to its row in an open page."""
     run_id, before = fresh_run()
-    with own_publisher(place) as publisher, reading(stack) as reader:
+    with own_publisher(workspace) as publisher, reading(stack) as reader:
         reader.open_run(str(run_id))
         waits = _waits(reader, publisher, run_id, before, samples)
     if len(waits) < samples:
@@ -73,7 +73,7 @@ def rows(place: Place, stack: Stack, samples: int) -> None:
     show(Row("commit to row in the page, p95", f"{p95:.1f} ms", f"p50: {percentile(waits, 50):.1f} ms"))
 
 
-def _waits(reader: Reader, publisher: Publisher, run_id: UUID, before: int, samples: int) -> list[float]:
+def _waits(reader: PageReader, publisher: PublisherProcess, run_id: UUID, before: int, samples: int) -> list[float]:
     publisher.publish(str(run_id), bursts=WARM_UP, rate=4)
     # Not a divisor of anything that ticks here: each finds the page at another moment.
     stamps = publisher.publish(str(run_id), bursts=samples, rate=4.37)

@@ -1,6 +1,6 @@
 """Runs executed as in production: created by `runs.lifecycle.creation`, executed by a worker on the `fixture` provider.
 
-Import it after `place.prepared` has set Django up, because it imports the product.
+Import it after `workspace.prepare_workspace` has set up Django, because it imports the product.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def nobody() -> None:
 
 
 @dataclass
-class Clock:
+class DriveClock:
     """Records the start of each model call and the end of the run, without the time used by others in between."""
 
     marks: list[float] = field(default_factory=list)
@@ -101,10 +101,10 @@ def _created(fixture: str, steps: int) -> AgentRun:
 
 
 @contextmanager
-def _marking(window: int, others: Callable[[], None]) -> Iterator[Clock]:
+def _marking(window: int, others: Callable[[], None]) -> Iterator[DriveClock]:
     """Record the calls of the provider, which happen on the thread of the worker."""
     provider: Any = providers.get("fixture")
-    clock = Clock()
+    clock = DriveClock()
     plain = provider.open
 
     def marked(call: providers.ModelCall) -> Any:

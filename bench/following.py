@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from bench.pages import Memory, Reader, Visit, chromium, reading
-from bench.place import Place
-from bench.publishing import Publisher
+from bench.page_reader import Memory, PageReader, Visit, chromium, reading
+from bench.publishing import PublisherProcess
 from bench.report import Row, heading, mid, note, show
 from bench.stacks import Stack, scaled
 from bench.stream_servers import fresh_run, own_publisher
+from bench.workspace import Workspace
 
 PAINT_MS = 1500
 WEIGHT_KB = 300
@@ -23,24 +23,24 @@ FIRST = 3000
 FIRST_SIZE = 100
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("follow: a tab follows a run of 50,000 events for ten minutes")
     if chromium() is None:
         show(Row("all browser benchmarks", "-", "Chromium is not installed"))
         return
-    with scaled(place, workers=0) as stack:
-        long_page(place, stack, events=50_000, seconds=30 if quick else 600)
+    with scaled(workspace, workers=0) as stack:
+        long_page(workspace, stack, events=50_000, seconds=30 if quick else 600)
 
 
-def long_page(place: Place, stack: Stack, *, events: int, seconds: int) -> None:
+def long_page(workspace: Workspace, stack: Stack, *, events: int, seconds: int) -> None:
     from bench import long_run
 
     run_id, opening = fresh_run()
     long_run.fill(run_id, events)
-    with own_publisher(place, "steps") as publisher, reading(stack) as reader:
+    with own_publisher(workspace, "steps") as publisher, reading(stack) as reader:
         publisher.skip(str(run_id), events)
         visits = [reader.open_run(str(run_id)) for _ in range(VISITS)]
-        before, after = _followed(reader, publisher, str(run_id), seconds)
+        before, after = _follow(reader, publisher, str(run_id), seconds)
         behind = opening + publisher.published(str(run_id)) - reader.newest()
     if behind > long_run.PER_STEP:
         raise RuntimeError(f"the page is {behind} events behind")
@@ -62,7 +62,7 @@ def _judge_visits(what: str, visits: list[Visit]) -> None:
     note(f"{parts}; {visits[0].files} files, cache empty; {len(visits)} visits")
 
 
-def _followed(reader: Reader, publisher: Publisher, run_id: str, seconds: int) -> tuple[Memory, Memory]:
+def _follow(reader: PageReader, publisher: PublisherProcess, run_id: str, seconds: int) -> tuple[Memory, Memory]:
     """Return the memory of the page after loading, and after following for some time."""
     publisher.publish(run_id, bursts=FIRST // FIRST_SIZE, rate=RATE / 2, size=FIRST_SIZE)
     reader.page.wait_for_timeout(2000)

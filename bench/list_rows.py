@@ -1,6 +1,6 @@
 """Generates a project with very many runs, and one run with as many events, in SQL.
 
-Import it after `place.prepared` has set Django up, because it imports the product.
+Import it after `workspace.prepare_workspace` has set up Django, because it imports the product.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from bench.place import Place, settle
+from bench.workspace import Workspace, vacuum
 
 #: Events of a step (bench/long_run.py, which needs Django set up).
 PER_STEP = 10
@@ -53,7 +53,7 @@ _AT = f"(timestamptz '{BEGIN}' + n * interval '{APART_S} s')"
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledSite:
     count: int
     project_id: UUID
     #: The run whose log has as many events.
@@ -63,7 +63,7 @@ class Filled:
     session: str
 
 
-def fill(place: Place, count: int) -> Filled:
+def fill(workspace: Workspace, count: int) -> FilledSite:
     """Generate the rows of a project, without foreign key checks and without synchronous commits."""
     from agentops.projects.access import SYSTEM
     from agentops.projects.keys import create_key
@@ -73,7 +73,7 @@ def fill(place: Place, count: int) -> Filled:
     project = create_project("bench", "Bench", actor=SYSTEM)
     agent = Agent.objects.create(project=project, slug="bench", provider="fixture", model="m")
     values = {"project": project.pk, "agent": agent.pk, "count": count}
-    with place.connect() as connection:
+    with workspace.connect() as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("SET synchronous_commit = off")
         for statement in (_LOGS, _RUNS):
@@ -81,9 +81,9 @@ def fill(place: Place, count: int) -> Filled:
         newest = AgentRun.objects.newest_first()[:1].get()
         connection.execute(_EVENTS.format(at=_AT, per_step=PER_STEP), {"log": newest.pk, "count": count, **_step()})
         connection.execute("UPDATE timeline_log SET last_seq = %s WHERE id = %s", [count, newest.pk])
-    settle(place)
+    vacuum(workspace)
     key = create_key(project, name="bench", scopes=["read"], actor=SYSTEM).plain
-    return Filled(count, project.pk, newest.pk, key, _session())
+    return FilledSite(count, project.pk, newest.pk, key, _session())
 
 
 def _step() -> dict[str, Any]:

@@ -35,31 +35,34 @@ def fill(log_id: UUID, count: int) -> None:
 
 def entry(number: int) -> Entry:
     """Return event `number`, counted from 1. Its texts are generated and need no redaction."""
-    step, place = divmod(number - 1, PER_STEP)
-    type_, told = events_of_step(step % STEPS)[place]
-    return Entry(told, type_, step=step, clean=True)
+    step, position = divmod(number - 1, PER_STEP)
+    type_, texts = events_of_step(step % STEPS)[position]
+    return Entry(texts, type_, step=step, clean=True)
 
 
 @lru_cache(maxsize=STEPS)
 def events_of_step(step: int) -> list[tuple[EventType, dict[str, Any]]]:
     """Return the events of one step. Contents are in the payloads, as for external runs."""
-    said = _steps()[step]
-    call = {"call_id": said.call_id, "tool_name": said.tool}
+    recorded_step = _steps()[step]
+    call = {"call_id": recorded_step.call_id, "tool_name": recorded_step.tool}
     counts = {"input_tokens": 1800 + step, "output_tokens": 260, "duration_ms": 3400, "finish_reason": "tool_use"}
     return [
         (EventType.LLM_TURN_START, {"model": "made-up-1"}),
-        *[(EventType.LLM_TEXT_DELTA, {"text": piece, "index": at}) for at, piece in enumerate(_pieces(said.text))],
-        (EventType.MESSAGE_ADDED, {"role": "assistant", "content": said.text}),
+        *[
+            (EventType.LLM_TEXT_DELTA, {"text": piece, "index": at})
+            for at, piece in enumerate(_pieces(recorded_step.text))
+        ],
+        (EventType.MESSAGE_ADDED, {"role": "assistant", "content": recorded_step.text}),
         (EventType.LLM_TURN_END, {"model": "made-up-1", "tool_calls": 1, **counts}),
-        (EventType.TOOL_START, {**call, "arguments": said.arguments}),
-        (EventType.TOOL_OUTPUT, {"call_id": said.call_id, "text": said.output}),
-        (EventType.TOOL_END, {**call, "status": "completed", "duration_ms": 42, "output": said.output}),
-        (EventType.MESSAGE_ADDED, {"role": "tool_result", "preview": said.output[:200], "truncated": True}),
+        (EventType.TOOL_START, {**call, "arguments": recorded_step.arguments}),
+        (EventType.TOOL_OUTPUT, {"call_id": recorded_step.call_id, "text": recorded_step.output}),
+        (EventType.TOOL_END, {**call, "status": "completed", "duration_ms": 42, "output": recorded_step.output}),
+        (EventType.MESSAGE_ADDED, {"role": "tool_result", "preview": recorded_step.output[:200], "truncated": True}),
     ]
 
 
 @lru_cache(maxsize=1)
-def _steps() -> list[payload.Step]:
+def _steps() -> list[payload.PayloadStep]:
     return payload.steps(STEPS)
 
 

@@ -18,7 +18,7 @@ PROMPT = "Work through the whole list and report what you find."
 
 
 @dataclass(frozen=True)
-class Step:
+class PayloadStep:
     """One turn: the model responds with `text` and a tool call with `arguments`; the tool returns `output`."""
 
     call_id: str
@@ -53,11 +53,11 @@ class Prose:
             length += len(sentence) + 1
         return " ".join(sentences)[:size]
 
-    def step(self, number: int, size: int) -> Step:
+    def step(self, number: int, size: int) -> PayloadStep:
         path = "/".join(self._random.choices(self._words[200:], k=3))
         arguments = {"path": f"{path}.py", "offset": self._random.randint(0, 2000), "limit": 200}
         token = self._random.getrandbits(96)
-        return Step(f"toolu_{token:024x}", self.text(size), "read_file", arguments, self.text(size))
+        return PayloadStep(f"toolu_{token:024x}", self.text(size), "read_file", arguments, self.text(size))
 
     @staticmethod
     def _word(source: random.Random) -> str:
@@ -65,12 +65,12 @@ class Prose:
         return "".join(source.choice(ONSETS) + source.choice(NUCLEI) + source.choice(CODAS) for _ in range(count))
 
 
-def steps(count: int, *, size: int = 1000, seed: int = 7) -> list[Step]:
+def steps(count: int, *, size: int = 1000, seed: int = 7) -> list[PayloadStep]:
     prose = Prose(seed)
     return [prose.step(number, size) for number in range(count)]
 
 
-def write_fixture(folder: Path, name: str, turns: list[Step]) -> None:
+def write_fixture(folder: Path, name: str, turns: list[PayloadStep]) -> None:
     """Write the turns as a fixture for the `fixture` provider."""
     calls: list[dict[str, Any]] = [_call(turn) for turn in turns]
     calls[0]["input"]["prompt"] = PROMPT
@@ -78,12 +78,12 @@ def write_fixture(folder: Path, name: str, turns: list[Step]) -> None:
     (folder / f"{name}.json").write_text(json.dumps({"calls": calls}))
 
 
-def write_plain(path: Path, turns: list[Step]) -> None:
+def write_plain(path: Path, turns: list[PayloadStep]) -> None:
     """Write the turns for a peer, whose process does not import agentops."""
     path.write_text(json.dumps([asdict(turn) for turn in turns]))
 
 
-def _call(turn: Step) -> dict[str, Any]:
+def _call(turn: PayloadStep) -> dict[str, Any]:
     asked = {"type": "tool_call", "callId": turn.call_id, "toolName": turn.tool, "args": turn.arguments, "atMs": 900}
     return {
         "input": {},

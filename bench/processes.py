@@ -99,7 +99,7 @@ def running(
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_us,  # noqa: PLW1509 - one system call, no lock of ours or of the interpreter
+            preexec_fn=_end_with_us,  # noqa: PLW1509 - one system call, no lock of Python code or of the interpreter
         )
     program = Program(popen, port, output)
     try:

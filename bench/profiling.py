@@ -10,14 +10,14 @@ import pstats
 import time
 
 from bench import payload
-from bench.place import Place
 from bench.report import note
+from bench.workspace import Workspace
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     from bench import driven
 
-    payload.write_fixture(place.fixtures(), "profiled", payload.steps(steps))
+    payload.write_fixture(workspace.fixtures(), "profiled", payload.steps(steps))
     with driven.working() as worker:
         # The first run also builds what a process builds once.
         driven.drive(worker, "profiled", steps=steps)

@@ -14,7 +14,7 @@ from bench.processes import NotStarted
 Stamps = dict[int, tuple[int, int]]
 
 
-class Publisher:
+class PublisherProcess:
     def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
         self._process = process
         self._errors = errors
@@ -49,13 +49,15 @@ class Publisher:
 
 
 @contextmanager
-def publishing(command: Sequence[str | Path], environment: Mapping[str, str], errors: Path) -> Iterator[Publisher]:
+def publishing(
+    command: Sequence[str | Path], environment: Mapping[str, str], errors: Path
+) -> Iterator[PublisherProcess]:
     with errors.open("w") as stream:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream, text=True
         )
     try:
-        yield Publisher(process, errors)
+        yield PublisherProcess(process, errors)
     finally:
         process.kill()
         process.communicate()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import nan
 from statistics import median
 
-COLUMNS = ("what", "ours", "peer or limit", "ratio", "goal", "reached")
+COLUMNS = ("what", "agentops", "peer or limit", "ratio", "goal", "reached")
 WIDTHS = (46, 20, 40, 7, 9, 7)
 
 
@@ -19,7 +19,7 @@ class Row:
     """A case. Without a goal it is not judged. A text as `ratio` says why it could not be measured."""
 
     what: str
-    ours: str
+    own: str
     other: str = "-"
     ratio: float | None = None
     at_least: float | None = None
@@ -48,7 +48,7 @@ def heading(title: str) -> None:
 
 def show(row: Row) -> None:
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-    _line((row.what, row.ours, row.other, ratio, row.goal, row.reached))
+    _line((row.what, row.own, row.other, ratio, row.goal, row.reached))
 
 
 def note(text: str) -> None:

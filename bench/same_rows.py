@@ -18,10 +18,10 @@ import psycopg
 from psycopg.types.string import TextLoader
 from uuid_utils.compat import uuid7
 
-from bench.place import Place
+from bench.workspace import Workspace
 
 #: Tables that a step inserts into, with the column that names the run and the one that the database fills.
-INSERTED = {
+INSERT_TABLES = {
     "agent_run_messages": ("run_id", None),
     "agent_run_tool_calls": ("run_id", None),
     "agent_run_turn_usages": ("run_id", "id"),
@@ -30,12 +30,12 @@ INSERTED = {
 }
 FINISH = """UPDATE agent_run_tool_calls SET status = %s, output = %s, attempts = %s, duration_ms = %s, finished_at = %s,
     result_message_id = %s WHERE id = %s AND status = 'running'"""
-FINISHED = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id", "id")
+FINISH_COLUMNS = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id", "id")
 COUNT = """UPDATE agent_runs SET step_count = %s, input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,
     cache_read_tokens = cache_read_tokens + %s, cache_write_tokens = cache_write_tokens + %s,
     reasoning_tokens = reasoning_tokens + %s WHERE id = %s AND lease_epoch = %s"""
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-COUNTED = ("step_number", *TOKENS)
+COUNT_COLUMNS = ("step_number", *TOKENS)
 ADVANCE = "UPDATE timeline_log SET last_seq = %s, last_event_at = clock_timestamp() WHERE id = %s"
 EPOCH = "SELECT epoch FROM timeline_log WHERE id = %s"
 
@@ -43,7 +43,7 @@ Values = dict[str, Any]
 
 
 @dataclass
-class Commit:
+class RowCommit:
     """The rows of one transaction, as parameters for `executemany`."""
 
     inserts: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Writer:
     """Writes the commits of a run in order, a given number of steps at a time."""
 
     def __init__(
-        self, connection: psycopg.Connection, target: UUID, statements: dict[str, str], commits: list[Commit]
+        self, connection: psycopg.Connection, target: UUID, statements: dict[str, str], commits: list[RowCommit]
     ) -> None:
         self._connection = connection
         self._target = target
@@ -85,7 +85,7 @@ class Writer:
                 self._connection.execute(EPOCH, (self._target,)).fetchone()
         return time.perf_counter() - began
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: RowCommit) -> None:
         with self._connection.pipeline(), self._connection.transaction(), self._connection.cursor() as cursor:
             if commit.count:
                 cursor.execute(COUNT, commit.count)
@@ -102,7 +102,7 @@ class Writer:
 class CompactWriter(Writer):
     """Writes each commit as one statement (data-modifying CTEs), with the fewest possible round trips."""
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: RowCommit) -> None:
         parts: list[tuple[str, tuple[Any, ...]]] = []
         if commit.count:
             parts.append((COUNT, commit.count))
@@ -120,13 +120,13 @@ class CompactWriter(Writer):
 class SameRows:
     """The rows of a run, to be written again with plain psycopg."""
 
-    def __init__(self, place: Place, run_id: UUID) -> None:
-        self._place = place
+    def __init__(self, workspace: Workspace, run_id: UUID) -> None:
+        self._workspace = workspace
         self._source = run_id
         self._statements: dict[str, str] = {}
-        with place.connect() as connection:
+        with workspace.connect() as connection:
             connection.adapters.register_loader("jsonb", TextLoader)
-            self._rows = {name: self._read(connection, name) for name in INSERTED}
+            self._rows = {name: self._read(connection, name) for name in INSERT_TABLES}
         self._epoch = max(row["epoch"] or 0 for _, row in self._rows["agent_run_events"])
 
     @contextmanager
@@ -136,7 +136,7 @@ class SameRows:
         commits = list(self._commits(target))
         first = next(index for index, commit in enumerate(commits) if commit.is_turn)
         last = max(index for index, commit in enumerate(commits) if commit.finish)
-        with self._place.connect() as connection:
+        with self._workspace.connect() as connection:
             self._open_run(connection, target)
             writer = kind(connection, target, self._statements, commits[first : last + 1])
             for commit in commits[:first]:
@@ -147,7 +147,7 @@ class SameRows:
 
     def _check(self, connection: psycopg.Connection, target: UUID, last_seq: int) -> None:
         """Raise if the written rows differ from those of the run."""
-        for table, (owner, _) in INSERTED.items():
+        for table, (owner, _) in INSERT_TABLES.items():
             upto = f"AND seq <= {last_seq}" if table == "agent_run_events" else ""
             found = connection.execute(
                 f"SELECT count(*), sum(pg_column_size(t.*)) FROM {table} t"
@@ -158,7 +158,7 @@ class SameRows:
                 raise RuntimeError(f"{table}: the run has other rows than the limit wrote: {found}")
 
     def _read(self, connection: psycopg.Connection, table: str) -> list[tuple[str, Values]]:
-        owner, filled = INSERTED[table]
+        owner, filled = INSERT_TABLES[table]
         cursor = connection.execute(f"SELECT xmin::text, * FROM {table} WHERE {owner} = %s", (self._source,))
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
@@ -167,16 +167,16 @@ class SameRows:
         self._statements[table] = f"INSERT INTO {table} ({', '.join(kept)}) VALUES ({marks})"
         return [(row["xmin"], {name: row[name] for name in kept}) for row in rows]
 
-    def _commits(self, target: UUID) -> Iterator[Commit]:
+    def _commits(self, target: UUID) -> Iterator[RowCommit]:
         """Yield the transactions in the order of the log. Each of them appended to it."""
         fresh = self._fresh_ids(target)
-        by_xmin: dict[str, Commit] = {}
+        by_xmin: dict[str, RowCommit] = {}
         events = sorted(self._rows["agent_run_events"], key=lambda item: item[1]["seq"])
         for xmin, row in events:
-            commit = by_xmin.setdefault(xmin, Commit())
+            commit = by_xmin.setdefault(xmin, RowCommit())
             commit.last_seq = row["seq"]
             self._insert(commit, "agent_run_events", row, fresh)
-        written_by: dict[UUID, Commit] = {}
+        written_by: dict[UUID, RowCommit] = {}
         for xmin, row in self._rows["agent_run_messages"]:
             written_by[row["id"]] = by_xmin[xmin]
             by_xmin[xmin].is_turn |= row["role"] == "assistant"
@@ -186,9 +186,9 @@ class SameRows:
             as_started = row | dict.fromkeys(("output", "duration_ms", "finished_at", "result_message_id"))
             as_started |= {"status": "running", "attempts": 0}
             self._insert(written_by[row["message_id"]], "agent_run_tool_calls", as_started, fresh)
-            written_by[row["result_message_id"]].finish = _mapped([row[name] for name in FINISHED], fresh)
+            written_by[row["result_message_id"]].finish = _mapped([row[name] for name in FINISH_COLUMNS], fresh)
         for xmin, row in self._rows["agent_run_turn_usages"]:
-            by_xmin[xmin].count = (*(row[name] for name in COUNTED), target, self._epoch)
+            by_xmin[xmin].count = (*(row[name] for name in COUNT_COLUMNS), target, self._epoch)
             self._insert(by_xmin[xmin], "agent_run_turn_usages", row, fresh)
         for xmin, row in self._rows["agent_run_checkpoints"]:
             self._insert(by_xmin[xmin], "agent_run_checkpoints", row, fresh)
@@ -201,7 +201,7 @@ class SameRows:
         return fresh
 
     @staticmethod
-    def _insert(commit: Commit, table: str, row: Values, fresh: dict[Any, UUID]) -> None:
+    def _insert(commit: RowCommit, table: str, row: Values, fresh: dict[Any, UUID]) -> None:
         commit.inserts.setdefault(table, []).append(_mapped(row.values(), fresh))
 
     def _open_run(self, connection: psycopg.Connection, target: UUID) -> None:

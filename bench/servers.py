@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.list_rows import Filled, fill
-from bench.lists import RUNS, Client
-from bench.place import Place
+from bench.list_requests import RUNS, HttpClient
+from bench.list_rows import FilledSite, fill
 from bench.processes import Program, free_port, running, site
 from bench.report import Row, heading, mid, note, percentile, show
+from bench.workspace import Workspace
 
 CLIENTS, THREADS = 8, 4
 ROWS = 5_000
@@ -26,9 +26,9 @@ ROUNDS, SECONDS = 3, 3.0
 QUICK_SECONDS = 0.5
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading(f"servers: pages and API by `serve` and by granian (WSGI), one process each, {CLIENTS} clients")
-    filled = fill(place, ROWS)
+    filled = fill(workspace, ROWS)
     urls = {
         "API: 50 runs": RUNS,
         "API: one run": f"{RUNS}/{filled.long_run}",
@@ -36,21 +36,23 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
         "page: newest runs": "/p/bench/runs",
     }
     seconds = QUICK_SECONDS if quick or steps < 1000 else SECONDS
-    with _by_serve(place) as serve, _by_granian(place) as granian:
+    with _by_serve(workspace) as serve, _by_granian(workspace) as granian:
         for name, url in urls.items():
             _compare(name, url, filled, {"serve": serve, "granian": granian}, seconds)
 
 
-def _compare(name: str, url: str, filled: Filled, programs: dict[str, Program], seconds: float) -> None:
+def _compare(name: str, url: str, filled: FilledSite, programs: dict[str, Program], seconds: float) -> None:
     for program in programs.values():
         _load(program, filled, url, seconds / 4)  # warms up
-    found = {who: [_load(program, filled, url, seconds) for _ in range(ROUNDS)] for who, program in programs.items()}
-    cpu = {who: mid([each.cpu_ms for each in rounds]) for who, rounds in found.items()}
+    loads = {
+        title: [_load(program, filled, url, seconds) for _ in range(ROUNDS)] for title, program in programs.items()
+    }
+    cpu = {title: mid([each.cpu_ms for each in rounds]) for title, rounds in loads.items()}
     limit = f"granian: {cpu['granian']:.2f} ms"
     show(Row(f"{name}: CPU time per request", f"{cpu['serve']:.2f} ms", limit, cpu["serve"] / cpu["granian"]))
-    for who, rounds in found.items():
+    for title, rounds in loads.items():
         rate, p99 = mid([each.rate for each in rounds]), mid([each.p99 for each in rounds])
-        note(f"{who}: {rate:.0f} requests/s, p50 {mid([each.p50 for each in rounds]):.1f} ms, p99 {p99:.1f} ms")
+        note(f"{title}: {rate:.0f} requests/s, p50 {mid([each.p50 for each in rounds]):.1f} ms, p99 {p99:.1f} ms")
 
 
 class Load:
@@ -62,11 +64,11 @@ class Load:
         self.p50, self.p99 = percentile(took, 50), percentile(took, 99)
 
 
-def _load(program: Program, filled: Filled, url: str, seconds: float) -> Load:
+def _load(program: Program, filled: FilledSite, url: str, seconds: float) -> Load:
     until, took = time.monotonic() + seconds, []
 
     def ask() -> None:
-        client = Client(program, filled)
+        client = HttpClient(program, filled)
         while time.monotonic() < until:
             began = time.perf_counter()
             client.get(url)
@@ -82,19 +84,19 @@ def _load(program: Program, filled: Filled, url: str, seconds: float) -> Load:
 
 
 @contextmanager
-def _by_granian(place: Place) -> Any:
+def _by_granian(workspace: Workspace) -> Any:
     port = free_port()
     flags = f"--interface wsgi --host 127.0.0.1 --port {port} --workers 1 --blocking-threads {THREADS} --no-ws"
     command: list[str | Path] = [
         sys.executable, "-m", "granian", *flags.split(), "--log-level", "warning", "bench.wsgi_site:application",
     ]  # fmt: skip
-    with running(command, os.environ, place.folder / "granian.log", port=port) as program:
+    with running(command, os.environ, workspace.folder / "granian.log", port=port) as program:
         yield program
 
 
 @contextmanager
-def _by_serve(place: Place) -> Any:
+def _by_serve(workspace: Workspace) -> Any:
     port = free_port()
     environment = os.environ | {"AGENTOPS_WEB_THREADS": str(THREADS)}
-    with running(site(port), environment, place.folder / "serve.log", port=port) as program:
+    with running(site(port), environment, workspace.folder / "serve.log", port=port) as program:
         yield program

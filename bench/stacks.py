@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import payload
-from bench.place import OURS, Place, empty, redis_url
 from bench.processes import NotStarted, Program, free_port, running, site
+from bench.workspace import RESET_PREFIXES, Workspace, redis_url, truncate_tables
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 #: The one that the embedded mode makes by itself.
@@ -44,51 +44,53 @@ class Stack:
 
 
 @contextmanager
-def embedded(place: Place, agent: Mapping[str, object] | None = None) -> Iterator[Stack]:
+def embedded(workspace: Workspace, agent: Mapping[str, object] | None = None) -> Iterator[Stack]:
     port = free_port()
-    environment = _environment(place) | {"AGENTOPS_HOME": str(place.folder / "embedded"), "PORT": str(port)}
-    definition = place.folder / "agent.json"
-    definition.write_text(json.dumps(agent or _definition(place)))
+    environment = _environment(workspace) | {"AGENTOPS_HOME": str(workspace.folder / "embedded"), "PORT": str(port)}
+    definition = workspace.folder / "agent.json"
+    definition.write_text(json.dumps(agent or _definition(workspace)))
     # `up` fills a new site with a demo, which would be at work meanwhile: this one holds something already.
     _manage(environment, "migrate", "--verbosity", "0")
     _manage(environment, "project", "create", PROJECT)
     _manage(environment, "agent", "apply", str(definition), "--project", PROJECT)
-    output = place.folder / "up.log"
+    output = workspace.folder / "up.log"
     with running([sys.executable, MANAGE, "up"], environment, output, port=port) as program:
-        found = _login(program)
+        login = _login(program)
         time.sleep(SETTLED_S)
-        yield Stack(program.url, found["name"], found["password"], (program,))
+        yield Stack(program.url, login["name"], login["password"], (program,))
 
 
 @contextmanager
-def scaled(place: Place, *, workers: int = 1) -> Iterator[Stack]:
+def scaled(workspace: Workspace, *, workers: int = 1) -> Iterator[Stack]:
     """A web process, and workers, the first of which runs the scheduler."""
-    environment = _environment(place) | {"DATABASE_URL": place.url, "REDIS_URL": redis_url()}
-    _furnish(place)
+    environment = _environment(workspace) | {"DATABASE_URL": workspace.url, "REDIS_URL": redis_url()}
+    _furnish(workspace)
     port = free_port()
     with ExitStack() as stack:
         web = site(port)
-        programs = [stack.enter_context(running(web, environment, place.folder / "web.log", port=port))]
+        programs = [stack.enter_context(running(web, environment, workspace.folder / "web.log", port=port))]
         for number in range(workers):
             command = [sys.executable, str(MANAGE), "worker", *(["--beat"] if number == 0 else [])]
-            programs.append(stack.enter_context(running(command, environment, place.folder / f"worker-{number}.log")))
+            programs.append(
+                stack.enter_context(running(command, environment, workspace.folder / f"worker-{number}.log"))
+            )
         time.sleep(SETTLED_S)
         yield Stack(programs[0].url, "bench", PASSWORD, tuple(programs))
 
 
-def _environment(place: Place) -> dict[str, str]:
+def _environment(workspace: Workspace) -> dict[str, str]:
     """Return the default environment, with the variables that the processes need."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    given = ("SECRET_KEY", "LOG_LEVEL", "AGENTOPS_FIXTURES", "AGENTOPS_HOME")
-    return kept | {name: os.environ[name] for name in given}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(RESET_PREFIXES)}
+    required = ("SECRET_KEY", "LOG_LEVEL", "AGENTOPS_FIXTURES", "AGENTOPS_HOME")
+    return inherited | {name: os.environ[name] for name in required}
 
 
-def _definition(place: Place) -> dict[str, object]:
-    payload.write_fixture(place.fixtures(), AGENT, payload.steps(STEPS))
+def _definition(workspace: Workspace) -> dict[str, object]:
+    payload.write_fixture(workspace.fixtures(), AGENT, payload.steps(STEPS))
     return {"agent_id": AGENT, "provider": "fixture", "model": AGENT, "tools": ["recorded"], "max_steps": STEPS + 1}
 
 
-def _furnish(place: Place) -> None:
+def _furnish(workspace: Workspace) -> None:
     """Create a project, an agent and a member in the database of this process."""
     from django.contrib.auth.models import User
 
@@ -96,8 +98,8 @@ def _furnish(place: Place) -> None:
     from agentops.projects.memberships import create_project
     from runs.actions import agent_definitions
 
-    empty(place)
-    agent_definitions.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(place), by="bench")
+    truncate_tables(workspace)
+    agent_definitions.apply(create_project(PROJECT, PROJECT, actor=SYSTEM), _definition(workspace), by="bench")
     User.objects.create_superuser("bench", password=PASSWORD)
 
 

@@ -16,9 +16,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from bench import report
-from bench.place import Place
 from bench.report import Row, heading, show
 from bench.stacks import embedded
+from bench.workspace import Workspace
 
 BIN = Path(sys.executable).parent
 #: Seconds of processor time, and for `up` of the clock.
@@ -31,9 +31,9 @@ SETTLED_S = 20.0
 POLL_S = 0.01
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     rounds = 2 if quick else 7
-    home = place.folder / "home"
+    home = workspace.folder / "home"
     env = _environment(home)
     first = _first_page_s(env)
     heading("startup: CPU time of commands, s; start of the site, s")
@@ -42,21 +42,21 @@ def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
     show(Row("python -c pass", f"{bare:.3f}"))
     show(Row("django-admin help", f"{django:.3f}"))
     for command, limit in LIMITS.items():
-        ours = _cpu_s([str(BIN / "agentops"), *command.split()[1:]], env, rounds)
-        other = f"limit {limit:.1f}; django-admin help x {ours / django:.1f}"
-        show(Row(command, f"{ours:.3f}", other, ours / limit, at_most=1.0))
+        product_s = _cpu_s([str(BIN / "agentops"), *command.split()[1:]], env, rounds)
+        other = f"limit {limit:.1f}; django-admin help x {product_s / django:.1f}"
+        show(Row(command, f"{product_s:.3f}", other, product_s / limit, at_most=1.0))
     again = report.mid([_first_page_s(env) for _ in range(rounds)])
     show(
         Row("start of `up` to the first page", f"{again:.2f}", f"limit {FIRST_PAGE_S}", again / FIRST_PAGE_S, at_most=1)
     )
     show(Row("the same with an empty AGENTOPS_HOME, creating the demo", f"{first:.2f}"))
-    _show_idle(place, quick=quick)
+    _show_idle(workspace, quick=quick)
 
 
-def _show_idle(place: Place, *, quick: bool) -> None:
+def _show_idle(workspace: Workspace, *, quick: bool) -> None:
     """Print memory and CPU time per minute of a site with an agent and without runs."""
     seconds = SETTLED_S / 4 if quick else SETTLED_S
-    with embedded(place) as stack:
+    with embedded(workspace) as stack:
         time.sleep(seconds)
         mib, before = stack.rss_mib(), stack.programs[0].cpu_s()
         time.sleep(seconds)
@@ -66,18 +66,18 @@ def _show_idle(place: Place, *, quick: bool) -> None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+    inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
-        return {**kept, "AGENTOPS_HOME": str(home), "PORT": str(free.getsockname()[1])}
+        return {**inherited, "AGENTOPS_HOME": str(home), "PORT": str(free.getsockname()[1])}
 
 
 def _cpu_s(command: Sequence[str], env: dict[str, str], rounds: int) -> float:
     """Return the median CPU time of the process in seconds over `rounds`, after one round that fills the caches."""
-    return report.mid([_once(command, env) for _ in range(rounds + 1)][1:])
+    return report.mid([_measure_once(command, env) for _ in range(rounds + 1)][1:])
 
 
-def _once(command: Sequence[str], env: dict[str, str]) -> float:
+def _measure_once(command: Sequence[str], env: dict[str, str]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL, timeout=120)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

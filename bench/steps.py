@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bench import payload, peers
-from bench.place import Place, settle
 from bench.report import Row, heading, mid, note, rate, show
+from bench.workspace import Workspace, vacuum
 
 if TYPE_CHECKING:
     from bench.driven import Driven
@@ -27,7 +27,7 @@ SHORT_RUNS = 12
 
 
 @dataclass
-class Turns:
+class StepTurns:
     """A program that executes the same steps, one window at a time."""
 
     name: str
@@ -39,41 +39,41 @@ class Turns:
         self.seconds.append(self.maker.steps(self.size))
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     from bench import driven
     from bench.same_rows import SameRows
 
     heading(f"steps: one worker, runs of {steps:,} steps, ~1 KB text, one tool call and ~1 KB result per step")
     turns = payload.steps(steps)
-    payload.write_fixture(place.fixtures(), "steps", turns)
+    payload.write_fixture(workspace.fixtures(), "steps", turns)
     with driven.working() as worker:
         # The first run also builds what a process builds once.
-        same = SameRows(place, driven.drive(worker, "steps", steps=steps).run_id)
-        runs, limits = against_limit(place, worker, same, steps=steps, rounds=1 if quick else 3)
+        same = SameRows(workspace, driven.drive(worker, "steps", steps=steps).run_id)
+        runs, limits = against_limit(workspace, worker, same, steps=steps, rounds=1 if quick else 3)
         flatness(f"last {ENDS} steps / first {ENDS}, run of {steps:,}", runs, limits)
         if with_peers:
             for peer in peers.STEPPING:
-                against_peer(place, worker, peer, turns)
-        short_runs(place, worker, turns[:SHORT], with_peers=with_peers)
+                against_peer(workspace, worker, peer, turns)
+        short_runs(workspace, worker, turns[:SHORT], with_peers=with_peers)
         if not quick:
-            long_run(place, worker, steps=5 * steps)
+            long_run(workspace, worker, steps=5 * steps)
 
 
 def against_limit(
-    place: Place, worker: Worker, same: SameRows, *, steps: int, rounds: int
+    workspace: Workspace, worker: Worker, same: SameRows, *, steps: int, rounds: int
 ) -> tuple[list[Driven], list[list[float]]]:
     from bench.same_rows import CompactWriter
 
-    ours: list[float] = []
+    own_s: list[float] = []
     compact: list[float] = []
     runs: list[Driven] = []
     limits: list[list[float]] = []
     for _ in range(rounds):
-        settle(place)
+        vacuum(workspace)
         with same.writer() as writer, same.writer(CompactWriter) as compactly:
-            others = [Turns("limit", writer, WINDOW), Turns("compact", compactly, WINDOW)]
+            others = [StepTurns("limit", writer, WINDOW), StepTurns("compact", compactly, WINDOW)]
             runs.append(side_by_side(worker, "steps", steps, others))
-            ours += runs[-1].windows(WINDOW)
+            own_s += runs[-1].windows(WINDOW)
             limits.append(others[0].seconds)
             compact += others[1].seconds
     limit = [seconds for one in limits for seconds in one]
@@ -81,20 +81,20 @@ def against_limit(
         ("psycopg, the same rows and commits", limit, LIMIT_GOAL),
         ("psycopg, one statement a commit", compact, None),
     ):
-        ratio = mid([theirs / own for own, theirs in zip(ours, seconds, strict=True)])
-        figures = (rate(WINDOW / mid(ours), "steps/s"), f"{name}: {rate(WINDOW / mid(seconds), '/s')}")
+        ratio = mid([theirs / own for own, theirs in zip(own_s, seconds, strict=True)])
+        figures = (rate(WINDOW / mid(own_s), "steps/s"), f"{name}: {rate(WINDOW / mid(seconds), '/s')}")
         show(Row("durable step, median window", *figures, ratio, at_least=goal))
-    total = sum(limit) / sum(ours)
+    total = sum(limit) / sum(own_s)
     note(f"ratio by total time instead of the median window: {total:.2f}; windows of {WINDOW} steps, {rounds} runs")
     return runs, limits
 
 
-def against_peer(place: Place, worker: Worker, peer: peers.Peer, turns: Sequence[payload.Step]) -> None:
+def against_peer(workspace: Workspace, worker: Worker, peer: peers.Peer, turns: Sequence[payload.PayloadStep]) -> None:
     what = f"durable step, run of {len(turns):,}"
-    settle(place)
+    vacuum(workspace)
     try:
-        with peer.started(place, turns, window=WINDOW) as maker:
-            other = Turns(peer.title, maker, WINDOW)
+        with peer.started(workspace, turns, window=WINDOW) as maker:
+            other = StepTurns(peer.title, maker, WINDOW)
             measured = side_by_side(worker, "steps", len(turns), [other])
             title = maker.title
     except peers.PeerUnusable as error:
@@ -105,46 +105,46 @@ def against_peer(place: Place, worker: Worker, peer: peers.Peer, turns: Sequence
     show(Row(what, rate(steps / own, "steps/s"), f"{title}: {rate(steps / theirs, '/s')}", theirs / own, at_least=1.0))
 
 
-def short_runs(place: Place, worker: Worker, turns: Sequence[payload.Step], *, with_peers: bool) -> None:
+def short_runs(workspace: Workspace, worker: Worker, turns: Sequence[payload.PayloadStep], *, with_peers: bool) -> None:
     """Measure short runs from claim to end, where the fixed cost of a run dominates. Not judged."""
     from bench import driven
     from bench.same_rows import SameRows
 
     steps, what = len(turns), f"durable step, run of {len(turns)}"
-    payload.write_fixture(place.fixtures(), "short", list(turns))
-    same = SameRows(place, driven.drive(worker, "short", steps=steps).run_id)
-    ours: list[float] = []
+    payload.write_fixture(workspace.fixtures(), "short", list(turns))
+    same = SameRows(workspace, driven.drive(worker, "short", steps=steps).run_id)
+    own_s: list[float] = []
     limit: list[float] = []
     for _ in range(SHORT_RUNS):
-        ours.append(driven.drive(worker, "short", steps=steps).seconds)
+        own_s.append(driven.drive(worker, "short", steps=steps).seconds)
         with same.writer() as writer:
             limit.append(writer.steps(steps))
-    own = rate(steps / mid(ours), "steps/s")
-    show(Row(what, own, f"psycopg, the same rows: {rate(steps / mid(limit), '/s')}", mid(limit) / mid(ours)))
+    own = rate(steps / mid(own_s), "steps/s")
+    show(Row(what, own, f"psycopg, the same rows: {rate(steps / mid(limit), '/s')}", mid(limit) / mid(own_s)))
     for peer in peers.STEPPING if with_peers else ():
-        ours, theirs = [], []
+        own_s, theirs = [], []
         try:
-            with peer.started(place, turns, window=steps, runs=SHORT_RUNS) as maker:
+            with peer.started(workspace, turns, window=steps, runs=SHORT_RUNS) as maker:
                 for _ in range(SHORT_RUNS):
-                    ours.append(driven.drive(worker, "short", steps=steps).seconds)
+                    own_s.append(driven.drive(worker, "short", steps=steps).seconds)
                     theirs.append(maker.steps(steps))
                 title = maker.title
         except peers.PeerUnusable as error:
             show(Row(what, "-", f"{peer.title}: {error}"))
             continue
         other = f"{title}: {rate(steps / mid(theirs), '/s')}"
-        show(Row(what, rate(steps / mid(ours), "steps/s"), other, mid(theirs) / mid(ours)))
+        show(Row(what, rate(steps / mid(own_s), "steps/s"), other, mid(theirs) / mid(own_s)))
 
 
-def long_run(place: Place, worker: Worker, *, steps: int) -> None:
+def long_run(workspace: Workspace, worker: Worker, *, steps: int) -> None:
     from bench import driven
     from bench.same_rows import SameRows
 
-    payload.write_fixture(place.fixtures(), "long", payload.steps(steps))
-    same = SameRows(place, driven.drive(worker, "long", steps=steps).run_id)
-    settle(place)
+    payload.write_fixture(workspace.fixtures(), "long", payload.steps(steps))
+    same = SameRows(workspace, driven.drive(worker, "long", steps=steps).run_id)
+    vacuum(workspace)
     with same.writer() as writer:
-        limit = Turns("limit", writer, WINDOW)
+        limit = StepTurns("limit", writer, WINDOW)
         measured = side_by_side(worker, "long", steps, [limit])
     flatness(f"last {ENDS} steps / first {ENDS}, run of {steps:,}", [measured], [limit.seconds])
 
@@ -158,14 +158,14 @@ def flatness(what: str, runs: Sequence[Driven], limits: Sequence[Sequence[float]
     for run, limit in zip(runs, limits, strict=True):
         windows = run.windows(WINDOW)
         count = max(min(ENDS, run.steps // 2) // WINDOW, 1)
-        ours, theirs = (sum(some[-count:]) / sum(some[:count]) for some in (windows, limit))
-        plain.append(ours)
-        growths.append(ours / theirs)
+        own_growth, theirs = (sum(some[-count:]) / sum(some[:count]) for some in (windows, limit))
+        plain.append(own_growth)
+        growths.append(own_growth / theirs)
     figures = (f"{mid(plain):.2f} times as slow", f"the limit meanwhile: {mid(plain) / mid(growths):.2f}")
     show(Row(what, *figures, mid(growths), at_most=FLAT_GOAL))
 
 
-def side_by_side(worker: Worker, fixture: str, steps: int, others: Sequence[Turns]) -> Driven:
+def side_by_side(worker: Worker, fixture: str, steps: int, others: Sequence[StepTurns]) -> Driven:
     from bench import driven
 
     def all_of_them() -> None:

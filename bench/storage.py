@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 
 from bench import payload, peers
-from bench.place import Place, empty
 from bench.report import Row, heading, note, show
+from bench.workspace import Workspace, truncate_tables
 
 GOAL = 1.6
 RECORDING = "claude-code-b6"
@@ -38,7 +38,7 @@ Sizes = dict[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
-class Grown:
+class Growth:
     sizes: Sizes
 
     @property
@@ -55,94 +55,96 @@ class Grown:
             yield table, sum(size for _, size in parts), sorted(parts, key=lambda part: -part[1])
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     from bench import driven
 
     heading(f"storage: bytes stored / bytes of content, runs of {steps:,} steps")
     turns = payload.steps(steps)
-    said = sum(turn.size for turn in turns)
-    payload.write_fixture(place.fixtures(), "stored", turns)
+    payload_bytes = sum(turn.size for turn in turns)
+    payload.write_fixture(workspace.fixtures(), "stored", turns)
     with driven.working() as worker:
-        with growth(place) as ours:
+        with growth(workspace) as own:
             driven.drive(worker, "stored", steps=steps)
-        show(_row(f"{steps:,} steps, ~1 KB texts", ours, said, at_most=GOAL))
-        break_down(ours, said, steps)
-        others = against_peers(place, turns, said) if with_peers else []
+        show(_row(f"{steps:,} steps, ~1 KB texts", own, payload_bytes, at_most=GOAL))
+        break_down(own, payload_bytes, steps)
+        others = against_peers(workspace, turns, payload_bytes) if with_peers else []
         for title, theirs in others:
-            figures = (f"{ours.total / said:.2f} x", f"{title}: {theirs / said:.1f} x")
-            show(Row("agentops relative to a peer", *figures, ours.total / theirs))
-        with growth(place, driven.drive, worker, "stored", steps=steps) as second:
+            figures = (f"{own.total / payload_bytes:.2f} x", f"{title}: {theirs / payload_bytes:.1f} x")
+            show(Row("agentops relative to a peer", *figures, own.total / theirs))
+        with growth(workspace, driven.drive, worker, "stored", steps=steps) as second:
             driven.drive(worker, "stored", steps=steps)
-        show(_row("the same again, in tables with one run", second, said))
-        long_texts(place, worker, steps=steps // 4)
-        recording(place, worker)
+        show(_row("the same again, in tables with one run", second, payload_bytes))
+        long_texts(workspace, worker, steps=steps // 4)
+        recording(workspace, worker)
 
 
-def long_texts(place: Place, worker: Any, *, steps: int) -> None:
+def long_texts(workspace: Workspace, worker: Any, *, steps: int) -> None:
     from bench import driven
 
     turns = payload.steps(steps, size=LONG_TEXT)
-    said = sum(turn.size for turn in turns)
-    payload.write_fixture(place.fixtures(), "long-texts", turns)
-    with growth(place) as grown:
+    payload_bytes = sum(turn.size for turn in turns)
+    payload.write_fixture(workspace.fixtures(), "long-texts", turns)
+    with growth(workspace) as grown:
         driven.drive(worker, "long-texts", steps=steps)
-    show(_row(f"{steps:,} steps, 8 KB texts (compressed by Postgres)", grown, said))
-    break_down(grown, said, steps)
+    show(_row(f"{steps:,} steps, 8 KB texts (compressed by Postgres)", grown, payload_bytes))
+    break_down(grown, payload_bytes, steps)
 
 
-def recording(place: Place, worker: Any) -> None:
+def recording(workspace: Workspace, worker: Any) -> None:
     """Measure a recorded conversation: thinking, parallel tool calls, large outputs."""
     from bench import driven
     from runs.fixtures.library import load
 
     fixture = load(RECORDING)
     steps = len(fixture.answers)
-    said = sum(_said(call) for call in fixture.answers)
-    with growth(place) as grown:
+    payload_bytes = sum(_text_bytes(call) for call in fixture.answers)
+    with growth(workspace) as grown:
         driven.drive(worker, RECORDING, steps=steps)
-    show(_row(f"recording {RECORDING}, {steps} steps", grown, said))
-    break_down(grown, said, steps)
+    show(_row(f"recording {RECORDING}, {steps} steps", grown, payload_bytes))
+    break_down(grown, payload_bytes, steps)
 
 
-def against_peers(place: Place, turns: Sequence[payload.Step], said: int) -> list[tuple[str, int]]:
+def against_peers(
+    workspace: Workspace, turns: Sequence[payload.PayloadStep], payload_bytes: int
+) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for peer in peers.STEPPING:
         try:
-            with peer.started(place, turns, window=len(turns)) as maker:
+            with peer.started(workspace, turns, window=len(turns)) as maker:
                 with psycopg.connect(maker.url, autocommit=True) as connection:
                     before = _sizes(connection)
                     maker.steps(len(turns))
                     connection.execute("VACUUM")
                     connection.execute("CHECKPOINT")
                     grown = _difference(before, _sizes(connection))
-                show(_row(f"{len(turns):,} steps, ~1 KB texts", None, said, other=(maker.title, grown.total)))
+                show(_row(f"{len(turns):,} steps, ~1 KB texts", None, payload_bytes, other=(maker.title, grown.total)))
                 found.append((maker.title, grown.total))
         except peers.PeerUnusable as error:
             show(Row(f"{len(turns):,} steps, ~1 KB texts", "-", f"{peer.title}: {error}"))
     return found
 
 
-def break_down(grown: Grown, said: int, steps: int) -> None:
+def break_down(grown: Growth, payload_bytes: int, steps: int) -> None:
     """Print tables and their parts. Those below 1 % of the size of the contents are summed up."""
 
     def line(name: str, size: int) -> None:
         if size:
-            note(f"{name:<52} {size:>12,} B  {size / steps:>8,.0f} B/step  {size / said:.3f} x")
+            note(f"{name:<52} {size:>12,} B  {size / steps:>8,.0f} B/step  {size / payload_bytes:.3f} x")
 
     small = 0
     for table, size, parts in grown.by_table():
-        if size < said / 100:
+        if size < payload_bytes / 100:
             small += size
             continue
         line(table, size)
-        large = [(part, part_size) for part, part_size in parts if part_size >= said / 100]
+        large = [(part, part_size) for part, part_size in parts if part_size >= payload_bytes / 100]
         for part, part_size in large:
             line(f"    {part}", part_size)
         line("    other", size - sum(part_size for _, part_size in large))
     line("other tables", small)
 
 
-class Growing(Grown):
+class GrowthResult(Growth):
     """The result of `growth`, set when the block ends."""
 
     def __init__(self) -> None:
@@ -150,12 +152,12 @@ class Growing(Grown):
 
 
 @contextmanager
-def growth(place: Place, first: Callable[..., Any] = dict, *args: Any, **kwargs: Any) -> Iterator[Growing]:
+def growth(workspace: Workspace, first: Callable[..., Any] = dict, *args: Any, **kwargs: Any) -> Iterator[GrowthResult]:
     """Measure the growth of an emptied database during the block. `first` is called before."""
-    grown = Growing()
-    empty(place)
+    grown = GrowthResult()
+    truncate_tables(workspace)
     first(*args, **kwargs)
-    with place.connect() as connection:
+    with workspace.connect() as connection:
         connection.execute("VACUUM")
         before = _sizes(connection)
         yield grown
@@ -165,17 +167,22 @@ def growth(place: Place, first: Callable[..., Any] = dict, *args: Any, **kwargs:
 
 
 def _row(
-    what: str, ours: Grown | None, said: int, *, other: tuple[str, int] | None = None, at_most: float | None = None
+    what: str,
+    own: Growth | None,
+    payload_bytes: int,
+    *,
+    other: tuple[str, int] | None = None,
+    at_most: float | None = None,
 ) -> Row:
-    said_text = f"said: {said / 1e6:,.2f} MB"
-    if ours is not None:
-        return Row(what, f"{ours.total / 1e6:,.2f} MB", said_text, ours.total / said, at_most=at_most)
+    limit_text = f"said: {payload_bytes / 1e6:,.2f} MB"
+    if own is not None:
+        return Row(what, f"{own.total / 1e6:,.2f} MB", limit_text, own.total / payload_bytes, at_most=at_most)
     assert other is not None
     title, size = other
-    return Row(what, "-", f"{title}: {size / 1e6:,.1f} MB", size / said)
+    return Row(what, "-", f"{title}: {size / 1e6:,.1f} MB", size / payload_bytes)
 
 
-def _said(call: Any) -> int:
+def _text_bytes(call: Any) -> int:
     """Return the size of a recorded call in bytes: texts, thinking with signatures, arguments, outputs, user turns."""
     texts = [getattr(part, name, None) for part in call.response.parts for name in ("content", "signature")]
     texts += [json.dumps(part.args) for part in call.tool_calls if part.args]
@@ -188,5 +195,5 @@ def _sizes(connection: psycopg.Connection) -> Sizes:
     return {(table, part): size for table, part, size in connection.execute(SIZES).fetchall()}
 
 
-def _difference(before: Sizes, after: Sizes) -> Grown:
-    return Grown({key: size - before.get(key, 0) for key, size in after.items()})
+def _difference(before: Sizes, after: Sizes) -> Growth:
+    return Growth({key: size - before.get(key, 0) for key, size in after.items()})

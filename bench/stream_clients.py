@@ -60,7 +60,7 @@ class Close:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Received:
     """The events that the clients received in one window. Times in milliseconds."""
 
     delivered: int
@@ -69,7 +69,7 @@ class Seen:
     repeated: int
     reconnected: int
     refused: int
-    #: From the publisher's call, and from when the event was there for others (for ours: the commit).
+    #: From the publisher's call, and from when others can read the event (for agentops: the commit).
     since_call: array[float] = field(repr=False)
     since_public: array[float] = field(repr=False)
 
@@ -88,8 +88,8 @@ class Readers:
         """Connect the clients, and return how many were accepted."""
         return int(self._ask(order))
 
-    def collect(self, case: str, stamps: Stamps, patience: float = 3.0) -> Seen:
-        seen: Seen = self._ask(Collect(case, stamps, patience))
+    def collect(self, case: str, stamps: Stamps, patience: float = 3.0) -> Received:
+        seen: Received = self._ask(Collect(case, stamps, patience))
         return seen
 
     def close(self, case: str) -> None:
@@ -103,14 +103,14 @@ class Readers:
 @contextmanager
 def reading() -> Iterator[Readers]:
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    own_end, reader_end = context.Pipe()
+    process = context.Process(target=serve, args=(reader_end,), daemon=True)
     process.start()
-    theirs.close()
+    reader_end.close()
     try:
-        yield Readers(ours)
+        yield Readers(own_end)
     finally:
-        ours.close()
+        own_end.close()
         process.join(5)
         process.kill()
 
@@ -123,7 +123,7 @@ def serve(pipe: Connection) -> None:
 
 async def _serve(pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
-    crowds: dict[str, list[Reader]] = {}
+    crowds: dict[str, list[StreamReader]] = {}
     while True:
         try:
             order = await loop.run_in_executor(None, pipe.recv)
@@ -131,7 +131,7 @@ async def _serve(pipe: Connection) -> None:
             return
         match order:
             case Connect():
-                crowds[order.case] = [Reader(order, number) for number in range(order.count)]
+                crowds[order.case] = [StreamReader(order, number) for number in range(order.count)]
                 pipe.send(await _opened(crowds[order.case]))
             case Collect():
                 pipe.send(await _collected(crowds[order.case], order))
@@ -142,7 +142,7 @@ async def _serve(pipe: Connection) -> None:
                 pipe.send(None)
 
 
-class Reader(asyncio.Protocol):
+class StreamReader(asyncio.Protocol):
     """One client. It reconnects with Last-Event-ID like a browser."""
 
     def __init__(self, order: Connect, number: int) -> None:
@@ -155,7 +155,7 @@ class Reader(asyncio.Protocol):
         self.lives = order.lives
         self._rest = self._last_id = b""
         self.reads: list[tuple[int, bytes]] = []
-        self.found: list[tuple[int, int]] = []
+        self.items: list[tuple[int, int]] = []
         self.let_in = False
         self.reconnected = self.refused = 0
 
@@ -200,7 +200,7 @@ class Reader(asyncio.Protocol):
         for at, data in reads:
             frames, end, self._rest = (self._rest + data).rpartition(b"\n\n")
             if end:
-                self.found += ((int(number), at) for number in NUMBER.findall(frames))
+                self.items += ((int(number), at) for number in NUMBER.findall(frames))
                 self._last_id = (EVENT_ID.findall(frames) or [self._last_id])[-1]
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class Reader(asyncio.Protocol):
         await self.open()
 
 
-async def _opened(readers: list[Reader]) -> int:
+async def _opened(readers: list[StreamReader]) -> int:
     for at in range(0, len(readers), AT_ONCE):
         await asyncio.gather(*(reader.open() for reader in readers[at : at + AT_ONCE]))
     until = time.monotonic() + OPEN_S
@@ -229,25 +229,25 @@ async def _opened(readers: list[Reader]) -> int:
     return sum(reader.let_in for reader in readers)
 
 
-async def _collected(readers: list[Reader], order: Collect) -> Seen:
+async def _collected(readers: list[StreamReader], order: Collect) -> Received:
     for reader in readers:
         reader.lives = None
     progress = time.monotonic()
     while True:
         await _quiet(readers)
-        came = sum(len(reader.found) for reader in readers)
+        came = sum(len(reader.items) for reader in readers)
         for reader in readers:
             reader.parse()
-        if sum(len(reader.found) for reader in readers) > came:
+        if sum(len(reader.items) for reader in readers) > came:
             progress = time.monotonic()
-        if all(len({n for n, _ in reader.found} & order.stamps.keys()) == len(order.stamps) for reader in readers):
+        if all(len({n for n, _ in reader.items} & order.stamps.keys()) == len(order.stamps) for reader in readers):
             break
         if time.monotonic() > progress + order.patience:
             break
-    return _seen(readers, order.stamps)
+    return _received(readers, order.stamps)
 
 
-async def _quiet(readers: list[Reader]) -> None:
+async def _quiet(readers: list[StreamReader]) -> None:
     before = -1
     until = time.monotonic() + OPEN_S
     while time.monotonic() < until and before != (now := sum(len(reader.reads) for reader in readers)):
@@ -255,21 +255,21 @@ async def _quiet(readers: list[Reader]) -> None:
         await asyncio.sleep(QUIET_S)
 
 
-def _seen(readers: list[Reader], stamps: Stamps) -> Seen:
+def _received(readers: list[StreamReader], stamps: Stamps) -> Received:
     since_call, since_public = array("d"), array("d")
     lost = reordered = repeated = delivered = 0
     for reader in readers:
-        numbers = [number for number, _ in reader.found if number in stamps]
+        numbers = [number for number, _ in reader.items if number in stamps]
         delivered += len(numbers)
         lost += len(stamps) - len(set(numbers))
         repeated += len(numbers) - len(set(numbers))
         reordered += sum(after < before for before, after in pairwise(numbers))
-        for number, at in reader.found:
+        for number, at in reader.items:
             if number in stamps:
                 called, public = stamps[number]
                 since_call.append((at - called) / 1e6)
                 since_public.append((at - public) / 1e6)
-        reader.found = []
+        reader.items = []
     reconnected = sum(reader.reconnected for reader in readers)
     refused = sum(reader.refused for reader in readers)
-    return Seen(delivered, lost, reordered, repeated, reconnected, refused, since_call, since_public)
+    return Received(delivered, lost, reordered, repeated, reconnected, refused, since_call, since_public)

@@ -1,6 +1,6 @@
 """The servers of streams: agentops, a plain ASGI application and django-eventstream. One process each.
 
-Import it after `place.prepared` has set Django up, because it imports the product.
+Import it after `workspace.prepare_workspace` has set up Django, because it imports the product.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from bench import payload, peers
-from bench.place import Place, database, redis_url, sibling
 from bench.processes import Program, free_port, running, site, uvicorn
-from bench.publishing import Publisher, publishing
+from bench.publishing import PublisherProcess, publishing
+from bench.workspace import Workspace, database, redis_url, sibling_url
 
 #: A path that needs no run.
 NO_RUN = "019a0000-0000-7000-8000-000000000000"
@@ -25,12 +25,12 @@ READERS_PER_KEY = 20
 
 
 @dataclass(frozen=True)
-class Served:
+class StreamServer:
     """A server of a stream, with its publisher."""
 
     name: str
     program: Program
-    publisher: Publisher
+    publisher: PublisherProcess
     #: A stream that nothing was published to yet: its path, and what the publisher calls it.
     fresh: Callable[[], tuple[str, str]]
     keys: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Site:
 
 
 @contextmanager
-def ours(place: Place, readers: int) -> Iterator[Served]:
+def agentops_server(workspace: Workspace, readers: int) -> Iterator[StreamServer]:
     from agentops.projects.access import SYSTEM
     from agentops.projects.keys import create_key
     from agentops.projects.models import Project
@@ -67,38 +67,38 @@ def ours(place: Place, readers: int) -> Iterator[Served]:
     port = free_port()
     server = site(port)
     with ExitStack() as stack:
-        program = stack.enter_context(running(server, environment, place.folder / "ours.log", port=port))
-        publisher = stack.enter_context(own_publisher(place))
-        yield Served("ours", program, publisher, _fresh_stream, keys)
+        program = stack.enter_context(running(server, environment, workspace.folder / "agentops.log", port=port))
+        publisher = stack.enter_context(own_publisher(workspace))
+        yield StreamServer("agentops", program, publisher, _fresh_stream, keys)
 
 
 @contextmanager
-def own_publisher(place: Place, *arguments: str) -> Iterator[Publisher]:
+def own_publisher(workspace: Workspace, *arguments: str) -> Iterator[PublisherProcess]:
     command = [sys.executable, "-m", "bench.own_publisher", *arguments]
     environment = os.environ | {"REDIS_URL": redis_url()}
-    with publishing(command, environment, place.folder / "ours-publisher.log") as publisher:
+    with publishing(command, environment, workspace.folder / "agentops-publisher.log") as publisher:
         yield publisher
 
 
 @contextmanager
-def plain(place: Place) -> Iterator[Served]:
+def plain(workspace: Workspace) -> Iterator[StreamServer]:
     environment = peers.variables() | {"BENCH_REDIS_URL": redis_url()}
-    with _peer(place, Site("limit", "plain_asgi", "/", sys.executable), environment) as served:
+    with _peer(workspace, Site("limit", "plain_asgi", "/", sys.executable), environment) as served:
         yield served
 
 
 @contextmanager
-def eventstream(place: Place, *, stored: bool = False) -> Iterator[Served]:
+def eventstream(workspace: Workspace, *, stored: bool = False) -> Iterator[StreamServer]:
     """Start django-eventstream, by default without storage, or with storage in PostgreSQL."""
     python = str(peers.installed("eventstream", peers.EVENTSTREAM))
     environment = peers.variables() | {"BENCH_REDIS_URL": redis_url()}
     name = "eventstream, stored" if stored else "eventstream"
     with ExitStack() as stack:
         if stored:
-            url = stack.enter_context(database(sibling(place.url, "eventstream")))
+            url = stack.enter_context(database(sibling_url(workspace.url, "eventstream")))
             environment["BENCH_EVENTSTREAM_DATABASE"] = url
         site = Site(name, "eventstream_site", "/events/", python)
-        yield stack.enter_context(_peer(place, site, environment))
+        yield stack.enter_context(_peer(workspace, site, environment))
 
 
 def redis_port() -> int:
@@ -106,17 +106,17 @@ def redis_port() -> int:
 
 
 @contextmanager
-def _peer(place: Place, site: Site, environment: Mapping[str, str]) -> Iterator[Served]:
+def _peer(workspace: Workspace, site: Site, environment: Mapping[str, str]) -> Iterator[StreamServer]:
     port = free_port()
     folder = str(peers.SCRIPTS)
     server = uvicorn(site.python, f"{site.module}:application", port, "--app-dir", folder)
-    log = place.folder / f"{site.name}.log"
+    log = workspace.folder / f"{site.name}.log"
     with ExitStack() as stack:
         # First the publisher, which makes the peer's tables.
         command = [site.python, f"{folder}/{site.module}.py"]
         publisher = stack.enter_context(publishing(command, environment, log.with_suffix(".publisher")))
         program = stack.enter_context(running(server, environment, log, port=port))
-        yield Served(site.name, program, publisher, lambda: (site.path, NO_RUN))
+        yield StreamServer(site.name, program, publisher, lambda: (site.path, NO_RUN))
 
 
 def fresh_run() -> tuple[UUID, int]:

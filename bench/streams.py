@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from math import nan
 
 from bench import peers
-from bench.place import Place
 from bench.processes import NotStarted
 from bench.report import Row, heading, mid, note, percentile, show
-from bench.stream_clients import Connect, Readers, Seen, reading
-from bench.stream_servers import Served, eventstream, ours, plain, redis_port
+from bench.stream_clients import Connect, Readers, Received, reading
+from bench.stream_servers import StreamServer, agentops_server, eventstream, plain, redis_port
+from bench.workspace import Workspace
 
 MANY = 500
 RATE = 50.0
@@ -36,27 +36,27 @@ SETTLE_S = 0.5
 
 
 @dataclass(frozen=True)
-class Order:
+class RoundPlan:
     crowd: int
     rounds: int
     seconds: int
 
 
-ORDERS = (Order(1, 3, 2), Order(100, 3, 2), Order(MANY, 4, 3))
-QUICK_ORDERS = (Order(100, 1, 1), Order(MANY, 1, 2))
-SMALL_ORDERS = (Order(5, 1, 1), Order(20, 1, 1))
+ROUND_PLANS = (RoundPlan(1, 3, 2), RoundPlan(100, 3, 2), RoundPlan(MANY, 4, 3))
+QUICK_ROUND_PLANS = (RoundPlan(100, 1, 1), RoundPlan(MANY, 1, 2))
+SMALL_ROUND_PLANS = (RoundPlan(5, 1, 1), RoundPlan(20, 1, 1))
 #: With --steps below it, everything is smaller.
 WHOLE = 1000
 
 
 @dataclass
-class Turns:
+class StreamTurns:
     """The results of one server over all its turns with the same number of clients."""
 
-    served: Served
+    served: StreamServer
     path: str
     target: str
-    rounds: list[Seen] = field(default_factory=list)
+    rounds: list[Received] = field(default_factory=list)
     cpu_s: float = 0.0
     seconds: float = 0.0
     threads: int = 0
@@ -74,35 +74,37 @@ class Turns:
         return self.cpu_s / delivered * 1e6 if delivered else nan
 
 
-def run(place: Place, *, steps: int, quick: bool, with_peers: bool) -> None:
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading(f"streams: one server process each, {RATE:.0f} events/s of ~280 B payload, readers in one process")
     with ExitStack() as stack:
         everyone = [
-            stack.enter_context(plain(place)),
-            stack.enter_context(ours(place, MANY)),
-            *(_peers(stack, place) if with_peers else []),
+            stack.enter_context(plain(workspace)),
+            stack.enter_context(agentops_server(workspace, MANY)),
+            *(_peers(stack, workspace) if with_peers else []),
         ]
         readers = stack.enter_context(reading())
-        orders = SMALL_ORDERS if steps < WHOLE else QUICK_ORDERS if quick else ORDERS
-        measured = {order.crowd: fan_out(place, readers, everyone, order) for order in orders}
+        orders = SMALL_ROUND_PLANS if steps < WHOLE else QUICK_ROUND_PLANS if quick else ROUND_PLANS
+        measured = {order.crowd: fan_out(workspace, readers, everyone, order) for order in orders}
         judge(measured)
         if not quick and len(everyone) > 2:
-            everyone.append(stack.enter_context(eventstream(place, stored=True)))
+            everyone.append(stack.enter_context(eventstream(workspace, stored=True)))
         for served in everyone[1:]:
             bursts(readers, served, 1 if quick else 3)
 
 
-def _peers(stack: ExitStack, place: Place) -> list[Served]:
+def _peers(stack: ExitStack, workspace: Workspace) -> list[StreamServer]:
     try:
-        return [stack.enter_context(eventstream(place))]
+        return [stack.enter_context(eventstream(workspace))]
     except (peers.PeerUnusable, NotStarted) as error:
         show(Row("events to many readers", "-", f"django-eventstream: {error}"[:100]))
         return []
 
 
-def fan_out(place: Place, readers: Readers, everyone: Sequence[Served], order: Order) -> dict[str, Turns]:
+def fan_out(
+    workspace: Workspace, readers: Readers, everyone: Sequence[StreamServer], order: RoundPlan
+) -> dict[str, StreamTurns]:
     """Measure all servers in turns. Each has its own clients, which stay connected."""
-    turns = [Turns(served, *served.fresh()) for served in everyone]
+    turns = [StreamTurns(served, *served.fresh()) for served in everyone]
     for turn in turns:
         _connect(readers, turn.served, turn.path, order.crowd)
         turn.served.publisher.publish(turn.target, bursts=10, rate=RATE)  # warms up
@@ -118,13 +120,13 @@ def fan_out(place: Place, readers: Readers, everyone: Sequence[Served], order: O
         program = turn.served.program
         turn.threads = program.threads()
         turn.redis = program.connections(redis_port())
-        turn.postgres = program.connections(place.port())
+        turn.postgres = program.connections(workspace.port())
         readers.close(turn.served.name)
-        _tell(turn, order.crowd)
+        _print_figures(turn, order.crowd)
     return {turn.served.name: turn for turn in turns}
 
 
-def bursts(readers: Readers, served: Served, number: int) -> None:
+def bursts(readers: Readers, served: StreamServer, number: int) -> None:
     """Measure bursts of a thousand events, with clients that stay connected and with clients that reconnect."""
     for kind, lives in (("bursts of 1,000", None), ("bursts of 1,000, reconnecting", LIVES)):
         path, target = served.fresh()
@@ -135,21 +137,21 @@ def bursts(readers: Readers, served: Served, number: int) -> None:
         stamps = served.publisher.publish(target, bursts=number, rate=1, size=BURST)
         seen = readers.collect(served.name, stamps)
         readers.close(served.name)
-        got = f"{seen.delivered:,} of {len(stamps) * BURST_READERS:,}"
+        delivered = f"{seen.delivered:,} of {len(stamps) * BURST_READERS:,}"
         other = f"{seen.faults} faults, {seen.reconnected} reconnections, {seen.refused} refused"
-        if served.name == "ours":
-            show(Row(f"{kind}, {BURST_READERS} readers", got, other, seen.faults, at_most=0))
+        if served.name == "agentops":
+            show(Row(f"{kind}, {BURST_READERS} readers", delivered, other, seen.faults, at_most=0))
         else:
-            show(Row(f"  {served.name}, {kind}"[:46], got, other))
+            show(Row(f"  {served.name}, {kind}"[:46], delivered, other))
         if seen.faults:
             note(f"{seen.lost:,} lost, {seen.reordered:,} reordered, {seen.repeated:,} repeated")
         last = percentile(seen.since_public, 100)
         note(f"{served.title}: p50 {percentile(seen.since_public, 50):.0f} ms, last event after {last:.0f} ms")
 
 
-def judge(measured: dict[int, dict[str, Turns]]) -> None:
+def judge(measured: dict[int, dict[str, StreamTurns]]) -> None:
     crowd = max(measured)
-    own, limit, peer = (measured[crowd].get(name) for name in ("ours", "limit", "eventstream"))
+    own, limit, peer = (measured[crowd].get(name) for name in ("agentops", "limit", "eventstream"))
     assert own is not None
     assert limit is not None
     what = f"p99 from commit to reader, {crowd} readers"
@@ -166,25 +168,27 @@ def judge(measured: dict[int, dict[str, Turns]]) -> None:
             ratio = own.cpu_us / other.cpu_us
             show(Row(f"server CPU per message, {crowd} readers", *figures, ratio, at_most=limit_of))
     fewer = sorted(measured)[-2]
-    few = measured[fewer]["ours"].threads
+    few = measured[fewer]["agentops"].threads
     figures = (str(own.threads), f"{fewer} readers: {few}")
     show(Row(f"threads, {crowd} readers", *figures, own.threads / few, at_most=THREADS_GOAL))
     figures = (str(own.postgres), f"Redis connections: {own.redis}")
     show(Row(f"Postgres connections, {crowd} readers", *figures, own.postgres, at_most=CONNECTIONS_GOAL))
-    faults = sum(seen.faults for turns in measured.values() for seen in turns["ours"].rounds)
+    faults = sum(seen.faults for turns in measured.values() for seen in turns["agentops"].rounds)
     show(Row("lost, reordered, repeated at all crowds", str(faults), "-", faults, at_most=0))
 
 
-def _connect(readers: Readers, served: Served, path: str, count: int, lives: tuple[float, float] | None = None) -> None:
+def _connect(
+    readers: Readers, served: StreamServer, path: str, count: int, lives: tuple[float, float] | None = None
+) -> None:
     let_in = readers.connect(Connect(served.name, served.program.port, path, count, served.keys, lives))
     if let_in < count:
         raise RuntimeError(f"{served.title} let in {let_in} of {count} readers: {served.program.last_line()}")
 
 
-def _tell(turn: Turns, crowd: int) -> None:
+def _print_figures(turn: StreamTurns, crowd: int) -> None:
     """Print all figures of one server on a line."""
     times = "/".join(f"{turn.p(share):.1f}" for share in (50, 95, 99))
-    if turn.served.name == "ours":
+    if turn.served.name == "agentops":
         times += f" ms from the commit, {'/'.join(f'{turn.p(share, since_call=True):.1f}' for share in (50, 95, 99))}"
     faults = ", ".join(f"{sum(getattr(seen, kind) for seen in turn.rounds):,} {kind}"
                        for kind in ("lost", "reordered", "repeated"))  # fmt: skip

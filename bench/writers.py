@@ -25,12 +25,12 @@ PROCESSES = 2
 THREADS = 4
 EVENT_TYPE = "x.bench"
 
-#: What one writer appended: (event_id, seq, duplicate, conflict) in the order of its batches.
-Told = list[tuple[str, int, bool, bool]]
+#: The results of one writer: (event_id, seq, duplicate, conflict) in the order of its batches.
+AppendResults = list[tuple[str, int, bool, bool]]
 
 
 @dataclass(frozen=True)
-class Order:
+class WriteOrder:
     """A task for the writers. With `lists`, each sends these batches of IDs; otherwise new events for `seconds`."""
 
     logs: Sequence[UUID]
@@ -42,45 +42,45 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Done:
+class WriterReport:
     events: int
     seconds: float
     errors: list[str]
-    told: list[Told]
+    results: list[AppendResults]
 
 
 class Writers:
     def __init__(self, pipes: Sequence[Connection]) -> None:
         self._pipes = pipes
 
-    def append(self, order: Order) -> list[Done]:
-        """Append with all writers at once, and return what each process did."""
+    def append(self, order: WriteOrder) -> list[WriterReport]:
+        """Append with all writers at once, and return the report of each process."""
         for pipe in self._pipes:
             pipe.send(order)
         return [pipe.recv() for pipe in self._pipes]
 
-    def rate(self, order: Order) -> float:
+    def rate(self, order: WriteOrder) -> float:
         """Return the events per second of all writers together."""
-        done = self.append(order)
-        failed = [error for process in done for error in process.errors]
+        reports = self.append(order)
+        failed = [error for process in reports for error in process.errors]
         if failed:
             raise RuntimeError(f"a writer failed: {failed[0]}")
-        return sum(process.events for process in done) / max(process.seconds for process in done)
+        return sum(process.events for process in reports) / max(process.seconds for process in reports)
 
 
 @contextmanager
 def writing() -> Iterator[Writers]:
     context = multiprocessing.get_context("spawn")
     pairs = [context.Pipe() for _ in range(PROCESSES)]
-    processes = [context.Process(target=serve, args=(theirs, number), daemon=True)
-                 for number, (_, theirs) in enumerate(pairs)]  # fmt: skip
+    processes = [context.Process(target=serve, args=(writer_end, number), daemon=True)
+                 for number, (_, writer_end) in enumerate(pairs)]  # fmt: skip
     for process in processes:
         process.start()
     try:
-        yield Writers([ours for ours, _ in pairs])
+        yield Writers([own_end for own_end, _ in pairs])
     finally:
-        for ours, _ in pairs:
-            ours.send(None)
+        for own_end, _ in pairs:
+            own_end.send(None)
         for process in processes:
             process.join(10)
 
@@ -94,7 +94,7 @@ def serve(pipe: Connection, number: int) -> None:
     threads = [Thread(number * THREADS + n) for n in range(THREADS)]
     try:
         while (order := pipe.recv()) is not None:
-            pipe.send(_carry_out(order, threads))
+            pipe.send(_execute(order, threads))
     finally:
         for thread in threads:
             thread.end()
@@ -106,38 +106,38 @@ class Thread:
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._wanted = threading.Semaphore(0)
-        self._done = threading.Semaphore(0)
-        self._order: Order | None = None
+        self._start_signal = threading.Semaphore(0)
+        self._end_signal = threading.Semaphore(0)
+        self._order: WriteOrder | None = None
         self._random = random.Random(number)
         self._plain: psycopg.Connection | None = None
         self.events = 0
         self.errors: list[str] = []
-        self.told: Told = []
+        self.results: AppendResults = []
         threading.Thread(target=self._run, daemon=True).start()
 
-    def begin(self, order: Order) -> None:
-        self._order, self.events, self.errors, self.told = order, 0, [], []
-        self._wanted.release()
+    def begin(self, order: WriteOrder) -> None:
+        self._order, self.events, self.errors, self.results = order, 0, [], []
+        self._start_signal.release()
 
     def wait(self) -> None:
-        self._done.acquire()
+        self._end_signal.acquire()
 
     def end(self) -> None:
         self._order = None
-        self._wanted.release()
+        self._start_signal.release()
         self.wait()
 
     def _run(self) -> None:
         from django.db import connection
 
         while True:
-            self._wanted.acquire()
+            self._start_signal.acquire()
             if self._order is None:
                 connection.close()
                 if self._plain is not None:
                     self._plain.close()
-                self._done.release()
+                self._end_signal.release()
                 return
             try:
                 if self._plain is None and self._order.bare:
@@ -145,9 +145,9 @@ class Thread:
                 self._work(self._order)
             except Exception as error:
                 self.errors.append(f"{type(error).__name__}: {error}"[:300])
-            self._done.release()
+            self._end_signal.release()
 
-    def _work(self, order: Order) -> None:
+    def _work(self, order: WriteOrder) -> None:
         if order.lists is None:
             until = time.perf_counter() + order.seconds
             while time.perf_counter() < until:
@@ -155,11 +155,11 @@ class Thread:
             return
         for ids in order.lists[self._number % len(order.lists)]:
             try:
-                self.told += zip(ids, *zip(*self._append(order, ids), strict=True), strict=True)
+                self.results += zip(ids, *zip(*self._append(order, ids), strict=True), strict=True)
             except Exception as error:
                 self.errors.append(f"{type(error).__name__}: {error}"[:300])
 
-    def _append(self, order: Order, ids: Sequence[str]) -> list[tuple[int, bool, bool]]:
+    def _append(self, order: WriteOrder, ids: Sequence[str]) -> list[tuple[int, bool, bool]]:
         if order.bare:
             bare_append(self._plain, self._random.choice(order.logs), ids)
             self.events += len(ids)
@@ -170,9 +170,9 @@ class Thread:
         from timeline.models import Source
 
         with transaction.atomic():
-            found = log.append(self._random.choice(order.logs), keyed(ids), source=Source.INGEST)
+            results = log.append(self._random.choice(order.logs), keyed(ids), source=Source.INGEST)
         self.events += len(ids)
-        return [(one.seq, one.duplicate, one.conflict) for one in found]
+        return [(one.seq, one.duplicate, one.conflict) for one in results]
 
 
 def bare_append(connection: psycopg.Connection | None, log_id: UUID, ids: Sequence[str]) -> None:
@@ -201,7 +201,7 @@ def digest(seed: str) -> bytes:
     return sha256(seed.encode()).digest()
 
 
-def _carry_out(order: Order, threads: Sequence[Thread]) -> Done:
+def _execute(order: WriteOrder, threads: Sequence[Thread]) -> WriterReport:
     began = time.perf_counter()
     for thread in threads:
         thread.begin(order)
@@ -209,4 +209,6 @@ def _carry_out(order: Order, threads: Sequence[Thread]) -> Done:
         thread.wait()
     seconds = time.perf_counter() - began
     errors = [error for thread in threads for error in thread.errors]
-    return Done(sum(thread.events for thread in threads), seconds, errors, [thread.told for thread in threads])
+    return WriterReport(
+        sum(thread.events for thread in threads), seconds, errors, [thread.results for thread in threads]
+    )

@@ -9,7 +9,6 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -20,10 +19,12 @@ import pydantic_ai.models
 import pytest
 import redis
 from django.conf import settings as django_settings
+from whitenoise.middleware import WhiteNoiseMiddleware
 
 from tests.support.services import REQUIRE_SERVICES, missing, shared_directory
 
 pytest_plugins = [
+    "tests.support.plugins.database_cleanup",
     "tests.support.plugins.engine_fixtures",
     "tests.support.plugins.invariants_after_each_test",
     "tests.support.plugins.process_fixtures",
@@ -34,9 +35,16 @@ pytest_plugins = [
 #: "gw0", "gw1", …; empty where pytest-xdist does not distribute, and in the process that distributes.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 TEST_REDIS_URL = os.environ.get("TEST_REDIS_URL") or "redis://127.0.0.1:6379/15"
-#: Not for a developer's shell to decide.
-OURS = ("AGENTOPS_", "ALLOWED_HOSTS", "DEBUG", "DEFAULT_FROM_EMAIL", "EMAIL_URL", "LOG_LEVEL", "SECRET_KEY")
-DOOR = "timeline_maintenancedoor"
+#: Prefixes of environment variables that are removed, so that a developer's shell does not change the tests.
+CONTROLLED_PREFIXES = (
+    "AGENTOPS_",
+    "ALLOWED_HOSTS",
+    "DEBUG",
+    "DEFAULT_FROM_EMAIL",
+    "EMAIL_URL",
+    "LOG_LEVEL",
+    "SECRET_KEY",
+)
 
 
 # --- Environment and settings -----------------------------------------------------------------------------------
@@ -62,7 +70,7 @@ def prepare(home: Path) -> None:
     """Fill the environment, load the settings and name the databases that tests run on."""
     if django_settings.configured:
         raise pytest.UsageError("Unset DJANGO_SETTINGS_MODULE: the suite prepares the settings' environment itself.")
-    for name in [name for name in os.environ if name.startswith(OURS)]:
+    for name in [name for name in os.environ if name.startswith(CONTROLLED_PREFIXES)]:
         del os.environ[name]
     os.environ |= {
         "AGENTOPS_HOME": str(home),
@@ -108,35 +116,24 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(HOME, ignore_errors=True)
 
 
-# --- Flushing a log that refuses to be changed ------------------------------------------------------------------
+# --- Static files -------------------------------------------------------------------------------------------------
 
 
-def through_the_door(vendor: str, statements: Sequence[str]) -> list[str]:
-    """The flush as maintenance, which the append-only triggers let pass; see timeline/maintenance.py."""
-    if vendor == "postgresql":
-        return ["SET LOCAL agentops.maintenance = 'on'", *statements]
-    door = [sql for sql in statements if DOOR in sql]
-    if not door:
-        return list(statements)
-    # The door's own row goes last: with it gone, the triggers refuse again.
-    others = [sql for sql in statements if DOOR not in sql]
-    return [f"INSERT INTO {DOOR} (reason, opened_at) VALUES ('test flush', CURRENT_TIMESTAMP)", *others, *door]
+def scan_static_files_once() -> None:
+    """Each test client loads the middleware anew; without this, each would look through all static files too."""
+    scan = WhiteNoiseMiddleware.add_files_from_finders
+    files: dict[str, Any] = {}
+
+    def add_files_from_finders(self: WhiteNoiseMiddleware) -> None:
+        if not files:
+            scan(self)
+            files.update(self.files)
+        self.files = files
+
+    WhiteNoiseMiddleware.add_files_from_finders = add_files_from_finders
 
 
-def wrap_flush() -> None:
-    """Tests with real commits (transactional_db) are cleaned up by Django's flush: let it pass the triggers."""
-    from django.db.backends.base.operations import BaseDatabaseOperations
-
-    plain_flush = BaseDatabaseOperations.execute_sql_flush
-
-    @functools.wraps(plain_flush)
-    def flush(self: BaseDatabaseOperations, sql_list: Sequence[str]) -> None:
-        plain_flush(self, through_the_door(self.connection.vendor, sql_list) if sql_list else sql_list)
-
-    BaseDatabaseOperations.execute_sql_flush = flush
-
-
-wrap_flush()
+scan_static_files_once()
 
 
 # --- Services and data that may be missing ----------------------------------------------------------------------

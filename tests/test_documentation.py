@@ -32,7 +32,7 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 def test_every_setting_that_is_named_exists(path: Path) -> None:
     named = set(VARIABLE.findall(PARTIAL.sub("", path.read_text(encoding="utf-8"))))
 
-    assert named - env.known.keys() == set()
+    assert named - env.registered.keys() == set()
 
 
 def test_the_readme_is_one_page() -> None:

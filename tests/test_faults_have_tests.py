@@ -10,7 +10,7 @@ TESTS = Path(__file__).resolve().parent
 FAULTS = {
     "a worker is killed": "crash/test_kill.py::test_it_survives_a_kill",
     "a child of a forking worker is killed": "crash/test_processes.py::test_a_child_that_is_killed_is_replaced",
-    "a tool takes all memory": "runs/engine/test_rows_of_steps.py::test_a_tool_that_takes_all_memory_fails_by_itself",
+    "a tool takes all memory": "runs/engine/turns/test_rows_of_steps.py::test_a_tool_that_takes_all_memory_fails",
     "a worker's parent is killed": "crash/test_processes.py::test_children_do_not_outlive_their_parent_as_workers",
     "SIGTERM": "crash/test_term.py::test_it_finishes_the_model_call_and_hands_over",
     "SIGTERM twice": "crash/test_processes.py::test_more_than_one_sigterm_is_no_harm",
@@ -23,7 +23,7 @@ FAULTS = {
     "Redis is away": "crash/test_broker.py::test_it_goes_on_without_redis",
     "Redis is away at a click": "crash/test_broker.py::test_a_click_on_resume_counts_without_redis",
     "a clock jumps": "crash/test_processes.py::test_a_worker_whose_clock_is_wrong_takes_nothing_too_early",
-    "a tool never answers": "runs/engine/test_late_outputs.py::test_of_a_call_that_nobody_knows_the_outcome_of",
+    "a tool never answers": "runs/engine/turns/test_late_outputs.py::test_of_a_call_that_nobody_knows_the_outcome_of",
     "a step kills its workers": "runs/engine/test_deaths_and_slices.py::test_a_step_that_kills_three_workers_is_poison",
     "a backup is restored": "restore/test_drill.py::",
 }

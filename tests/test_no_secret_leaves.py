@@ -23,7 +23,7 @@ from django.urls import get_resolver
 from agentops.http.request_ids import LogLine
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
-from runs.pages.runs.list_query import PAGE_SIZE, ListPlace
+from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.secret_canaries import CANARIES, TEXT, answer_of, seen_in, store_raw
@@ -269,13 +269,13 @@ def test_no_search_of_the_list_lets_a_reader_guess_a_secret_of_a_title(run: Agen
     AgentRun.objects.filter(pk__in=[one.pk for one in others]).update(title=f"words {shown}")
     client = Client()
     client.force_login(make_person(run.project, Role.VIEWER))
-    since = ListPlace(run.created_at, run.pk)
+    since = ListPosition(run.created_at, run.pk)
     for said, found, new in ((secret, 0, "0"), (secret[8:14], 0, "0"), ("WORDS BESIDE", 1, "0"), ("Words", 50, "55")):
         page = client.get("/p/alpha/runs", {"q": said})
         assert len(page.context["rows"]) == found, said
         rows = client.get("/p/alpha/runs/rows", {"q": said, "since": str(since)})
         assert str(rows.context["new"]) == new, said
-    beside = client.get("/p/alpha/runs", {"q": "beside", "after": str(ListPlace(others[0].created_at, UUID(int=0)))})
+    beside = client.get("/p/alpha/runs", {"q": "beside", "after": str(ListPosition(others[0].created_at, UUID(int=0)))})
     assert len(beside.context["rows"]) == 0
 
 

@@ -99,6 +99,7 @@ def test_every_address_is_in_the_table() -> None:
     assert known - OF_NO_PROJECT == set(PAGES)
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("who", EVERYONE)
 def test_who_gets_what(who: str, project: Project, foreign: Project, run: AgentRun) -> None:
     client = enter(who, project, foreign)

@@ -67,7 +67,7 @@ def test_every_exit_code_has_a_meaning() -> None:
 def test_every_setting_is_on_its_page_with_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     page = settings_page()
 
-    assert {name for name in env.known if f"| `{name}` |" in page} == env.known.keys()
+    assert {name for name in env.registered if f"| `{name}` |" in page} == env.registered.keys()
     assert "| `AGENTOPS_LEASE_S` | `20` | a number of seconds from 0.2 to 3600 | " in page
     assert "| `ALLOWED_HOSTS` | `localhost,127.0.0.1,[::1]` | " in page
     assert "| `DEBUG` | `false` | true or false | " in page

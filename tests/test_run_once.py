@@ -1,10 +1,15 @@
-"""What a second run of the suite, on PostgreSQL, leaves out: only tests that ask no database."""
+"""What a second run of the suite, on PostgreSQL, leaves out: what SQLite has proven."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from tests.support.plugins.run_once import asks_a_database
+from tests.support.paths import ROOT
+from tests.support.plugins.run_once import asks_a_database, without_further_cases
+from tests.support.second_pass import is_of_a_door
 
 
 @pytest.mark.parametrize("fixture", ["db", "transactional_db", "databases", "process_env", "redis_url"])
@@ -19,3 +24,44 @@ def test_a_test_that_is_marked_so_runs_again(mark: str) -> None:
 
 def test_a_test_of_plain_functions_runs_once() -> None:
     assert not asks_a_database(frozenset({"tmp_path", "monkeypatch"}), frozenset({"parametrize", "slow"}))
+
+
+@pytest.mark.parametrize("name", ["admin/test_pages.py", "runs/api/test_lists.py", "test_api_access.py"])
+def test_pages_the_api_and_the_admin_are_doors(name: str) -> None:
+    assert is_of_a_door(ROOT / "tests" / name)
+
+
+@pytest.mark.parametrize("name", ["runs/engine/control/test_kill.py", "timeline/test_log.py", "crash/test_kill.py"])
+def test_the_engine_and_the_log_are_no_doors(name: str) -> None:
+    assert not is_of_a_door(ROOT / "tests" / name)
+
+
+CASES = "import pytest\n{mark}\n@pytest.mark.parametrize('n', [1, 2, 3])\ndef test_it({arguments}): pass\n"
+
+
+@pytest.fixture
+def kept_of(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """How many cases are kept of a door's test with this mark and these arguments."""
+
+    def count(mark: str, arguments: str) -> int:
+        monkeypatch.setattr("tests.support.second_pass.ROOT", tmp_path)
+        file = tmp_path / "tests" / "test_door.py"
+        file.parent.mkdir()
+        file.write_text(CASES.format(mark=mark, arguments=arguments))
+        cases = pytest.Module.from_parent(request.session, path=file).collect()
+        return len(list(without_further_cases(cases)))  # type: ignore[arg-type]
+
+    return count
+
+
+@pytest.mark.parametrize("mark", ["", "@pytest.mark.django_db"])
+def test_of_a_door_the_first_case_is_enough(mark: str, kept_of: Callable[..., int]) -> None:
+    assert kept_of(mark, "n") == 1
+
+
+def test_cases_that_send_different_statements_all_run(kept_of: Callable[..., int]) -> None:
+    assert kept_of("@pytest.mark.every_database", "n") == 3
+
+
+def test_cases_for_each_database_all_run(kept_of: Callable[..., int]) -> None:
+    assert kept_of("", "n, engine") == 2 * 3

@@ -128,6 +128,6 @@ def test_the_start_ends_with_78(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 78
-    assert done.stderr.startswith("agentops: bad settings: AGENTOPS_MAX_TOTAL_STEPS")
+    assert done.stderr.startswith("agentops: invalid setting: AGENTOPS_MAX_TOTAL_STEPS")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1

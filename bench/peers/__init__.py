@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from bench import payload
-from bench.place import Place, database, sibling
+from bench.workspace import Workspace, database, sibling_url
 
 SCRIPTS = Path(__file__).parent
 INSTALL_TIMEOUT_S = 900
@@ -67,14 +67,14 @@ class Peer:
 
     @contextmanager
     def started(
-        self, place: Place, turns: Sequence[payload.Step], *, window: int, runs: int = 1
+        self, workspace: Workspace, turns: Sequence[payload.PayloadStep], *, window: int, runs: int = 1
     ) -> Iterator[PeerProcess]:
         """Start the peer on an empty database, ready for its first window."""
         python = installed(self.environment, self.requirements)
-        said = place.folder / f"{self.environment}.json"
+        said = workspace.folder / f"{self.environment}.json"
         payload.write_plain(said, list(turns))
-        complaints = place.folder / f"{self.environment}.err"
-        with database(sibling(place.url, self.environment)) as url, complaints.open("w+") as errors:
+        complaints = workspace.folder / f"{self.environment}.err"
+        with database(sibling_url(workspace.url, self.environment)) as url, complaints.open("w+") as errors:
             arguments = [str(said), url, str(window), str(runs), *self.arguments]
             with self._process(python, arguments, errors) as process:
                 try:
@@ -106,15 +106,15 @@ def installed(environment: str, requirements: Sequence[str]) -> Path:
     base = Path(os.environ.get("BENCH_PEERS_VENV") or Path.home() / ".cache" / "agentops-bench")
     home = base.expanduser() / environment
     python, stamp = home / "bin" / "python", home / "installed.txt"
-    wanted = "\n".join(requirements)
-    if stamp.is_file() and stamp.read_text() == wanted:
+    required = "\n".join(requirements)
+    if stamp.is_file() and stamp.read_text() == required:
         return python
     try:
         _run([sys.executable, "-m", "venv", "--clear", home])
         _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements])
     except (OSError, subprocess.SubprocessError) as error:
         raise PeerUnusable(f"not installed ({type(error).__name__})") from error
-    stamp.write_text(wanted)
+    stamp.write_text(required)
     return python
 
 
@@ -132,7 +132,7 @@ LANGGRAPH = Peer("langgraph", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("l
 LANGGRAPH_DELTA = Peer("langgraph (delta)", "langgraph", _LANGGRAPH, "langgraph_steps.py", ("delta",))
 DBOS = Peer("dbos", "dbos", ("dbos>=3.4,<4", "psycopg[binary]>=3.3,<4"), "dbos_steps.py")
 STEPPING = (LANGGRAPH_DELTA, DBOS, LANGGRAPH)
-# With uvloop and httptools, as ours.
+# With uvloop and httptools, like agentops.
 EVENTSTREAM = (
     "django-eventstream>=5.3,<6",
     "django>=5.2.19,<5.3",

@@ -23,7 +23,7 @@ def joined(state: list[Any] | None, writes: list[list[Any]]) -> list[Any]:
     return [*(state or []), *(message for write in writes for message in write)]
 
 
-class Listed(TypedDict):
+class MessageList(TypedDict):
     messages: Annotated[list[dict[str, Any]], operator.add]
 
 
@@ -48,7 +48,7 @@ def main() -> None:
     def onward(state: dict[str, Any]) -> str:
         return END if len(state["messages"]) >= 2 * len(turns) else "model"
 
-    graph = StateGraph(Delta if kind == "delta" else Listed)
+    graph = StateGraph(Delta if kind == "delta" else MessageList)
     graph.add_node("model", model)
     graph.add_node("tool", tool)
     graph.add_edge(START, "model")

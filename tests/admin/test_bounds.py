@@ -35,6 +35,7 @@ def pages(client: Client, url: str) -> list[list[str]]:
     raise AssertionError("the list does not end")
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("model", [AgentRun, AgentRunMessage, Event, AuditEntry], ids=lambda model: model.__name__)
 @pytest.mark.parametrize("anchor", ["", "project"])
 def test_pages_hold_each_row_once(

@@ -232,7 +232,7 @@ def test_an_agent_is_made_and_changed(project: Project) -> None:
         ({"tools": '["no_such_tool"]'}, "no_such_tool"),
         ({"tools": "[1"}, "Not valid JSON"),
         ({"tools": '"recorded"'}, "valid list"),
-        ({"settings": '{"a": 1, "a": 2}'}, "stands there twice"),
+        ({"settings": '{"a": 1, "a": 2}'}, "duplicate key"),
         ({"settings": "[" * 100_000}, "nested too deeply"),
         ({"settings": '{"a": NaN}'}, "not a finite number"),
         ({"max_steps": "0"}, "greater than or equal to 1"),

@@ -38,6 +38,7 @@ def test_every_table_is_there() -> None:
     assert ours - set(registered()) == {MaintenanceDoor}
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
 def test_every_page_answers(client: Client, project: Project, model: Any) -> None:
     fill(project)
@@ -120,4 +121,4 @@ def test_what_is_not_there_is_the_sites_404(client: Client) -> None:
         for key in ("x", "9" * 40, "-1", "%00", "_", "0192aaaa-0000-7000-8000-000000000000"):
             answer = client.get(f"{list_url(model)}{key}/change/")
             assert answer.status_code == 404, (model, key)
-            assert b"Nothing is here" in answer.content
+            assert b"Not found" in answer.content

@@ -5,7 +5,6 @@ May import Playwright, the test server and the suite's builders.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +12,7 @@ from django.db import connections
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.support.browser.tabs import Tabs
-from tests.support.services import missing
+from tests.support.services import chromium_path
 
 ARGS = [
     "--no-sandbox",  # CI is root in a container
@@ -35,9 +34,7 @@ def chromium() -> Iterator[Browser]:
     before; nothing else can run a loop here either. So the permission is given for as long, nobody keeps a
     connection across the border, and all is as it was after the module.
     """
-    path = shutil.which("chromium")
-    if path is None:
-        missing("there is no chromium")
+    path = chromium_path()
     expect.set_options(timeout=10_000)
     connections.close_all()
     with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:

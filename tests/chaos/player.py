@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def prepared(engine: str) -> Iterator[PlayerEnvironment]:
+def prepare_workspace(engine: str) -> Iterator[PlayerEnvironment]:
     """The environment of this player. Django is set up for it, so there is one in each process."""
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -99,7 +99,7 @@ def main() -> None:
     results = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with prepared(sys.argv[1]) as environment:
+    with prepare_workspace(sys.argv[1]) as environment:
         print(json.dumps("ready"), file=results)
         for line in sys.stdin:
             print(json.dumps(obey(environment, json.loads(line)).as_json()), file=results)

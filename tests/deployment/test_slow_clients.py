@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from agentops.http import body_limit, protocol
-from agentops.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientGone
+from agentops.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientDisconnected
 from tests.support.deployment.embedded_site import MANAGE, Site
 from tests.support.free_port import free_port
 from tests.support.waiting import eventually
@@ -224,7 +224,7 @@ def test_all_bodies_together_hold_no_more_than_their_share() -> None:
     third, small = Wire(b"x" * 2**20), Wire(b"x" * FREE_BYTES, b"")
     assert read(third, bodies) == b""
     assert third.scope[REFUSED] == FULL
-    with pytest.raises(ClientGone):
+    with pytest.raises(ClientDisconnected):
         read(small, bodies)
     assert REFUSED not in small.scope
 

@@ -71,7 +71,8 @@ def test_a_home_that_has_become_read_only(made: Path, mount: Mount) -> None:
 
     assert (code, line) == (
         78,
-        "agentops: bad settings: AGENTOPS_HOME must be a directory that this user may write to (Read-only file system)",
+        "agentops: invalid setting: AGENTOPS_HOME must be a directory that this user may write to"
+        " (Read-only file system)",
     )
 
 

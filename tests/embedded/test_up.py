@@ -184,7 +184,7 @@ def test_ctrl_c_before_it_answers(site: Site) -> None:
 
 def test_it_refuses_a_port_that_is_none(site: Site) -> None:
     assert site.start(PORT="65536").ended() == 78
-    assert site.err == "agentops: bad settings: PORT must be a whole number from 1 to 65535\n"
+    assert site.err == "agentops: invalid setting: PORT must be a whole number from 1 to 65535\n"
     assert not (site.home / "agentops.sqlite3").exists()
 
 

@@ -281,13 +281,13 @@ def test_a_look_costs_the_same_for_many(transactional_db: None) -> None:
     permits |= {Permit(principal_for_key(key), project.pk) for key in made}
     foreign = {Permit(principal_for_user(people[0]), other.pk, session_of(people[0]))}
     with CaptureQueriesContext(connection) as queries:
-        assert access.revoked(permits | foreign) == foreign
+        assert access.revoked_permits(permits | foreign) == foreign
 
     assert len(queries) <= 5
     User.objects.filter(pk=people[1].pk).update(is_active=False)
     Session.objects.filter(pk=next(p.session_key for p in permits if p.principal.user_id == people[2].pk)).delete()
     ApiKey.objects.filter(pk=made[0].pk).update(expires_at=timezone.now())
-    lost = {one.principal.user_id or one.principal.key_id for one in access.revoked(permits)}
+    lost = {one.principal.user_id or one.principal.key_id for one in access.revoked_permits(permits)}
     assert lost == {people[1].pk, people[2].pk, made[0].pk}
 
 
@@ -301,7 +301,7 @@ def test_looks_keep_their_pace_however_long_one_takes(transactional_db: None, mo
         time.sleep(0.4)
         return set()
 
-    monkeypatch.setattr(access, "revoked", slow_look)
+    monkeypatch.setattr(access, "revoked_permits", slow_look)
     watch = AccessWatch(lambda permits: None)
     try:
         watch.add(Permit(SYSTEM, make_project().pk))

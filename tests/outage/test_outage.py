@@ -148,7 +148,7 @@ def transcript(run: AgentRun) -> list[Any]:
     OpenAI bills after the end of an answer: one that is cut off between the two is whole, and what it cost is unknown.
     """
     rows = AgentRunMessage.objects.filter(run=run, rolled_back_at=None).order_by("position")
-    said = [(row.role, row.step_number, lasting(row.content)) for row in rows]
+    said = [(row.role, row.step_number, format_duration(row.content)) for row in rows]
     answered = TurnUsage.objects.filter(run=run, outcome=TurnUsage.Outcome.ANSWERED)
     used = answered.filter(model__startswith="claude").order_by("step_number")
     billed = list(used.values_list("step_number", "model", "input_tokens", "output_tokens", "cost_usd"))
@@ -156,10 +156,10 @@ def transcript(run: AgentRun) -> list[Any]:
     return [said, billed, run.result, run.step_count]
 
 
-def lasting(value: Any) -> Any:
+def format_duration(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: lasting(each) for name, each in value.items() if name not in PASSING}
-    return [lasting(each) for each in value] if isinstance(value, list) else value
+        return {name: format_duration(each) for name, each in value.items() if name not in PASSING}
+    return [format_duration(each) for each in value] if isinstance(value, list) else value
 
 
 def test_a_provider_that_is_away_cut_off_and_overloaded_costs_no_run(

@@ -20,7 +20,7 @@ from agentops.projects.access import (
     principal_for_user,
     project_for,
     projects_for,
-    scoped,
+    visible_rows,
 )
 from agentops.projects.errors import ProjectNotFound, RoleRequired, ScopeRequired
 from agentops.projects.keys import create_key, revoke
@@ -46,7 +46,7 @@ HOSTILE = [
 
 def nothing_left(principal: Principal, project: Project) -> bool:
     reads = may(principal, Action.READ, project.pk)
-    rows = scoped(Membership.objects.all(), principal).exists() or projects_for(principal).exists()
+    rows = visible_rows(Membership.objects.all(), principal).exists() or projects_for(principal).exists()
     return not reads and not rows
 
 

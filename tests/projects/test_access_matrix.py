@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from agentops.projects import access
-from agentops.projects.access import SYSTEM, Action, Principal, may, project_for, projects_for, scoped
+from agentops.projects.access import SYSTEM, Action, Principal, may, project_for, projects_for, visible_rows
 from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound
 from agentops.projects.models import ApiKey, Membership, Project
 
@@ -85,10 +85,10 @@ def test_many_at_once_are_answered_as_each_by_itself(
 ) -> None:
     asked = {(who, each.pk) for who in (*cast.values(), SYSTEM) for each in (project, foreign)}
 
-    assert access.allowed(asked, action) == {(who, where) for who, where in asked if may(who, action, where)}
+    assert access.allowed_pairs(asked, action) == {(who, where) for who, where in asked if may(who, action, where)}
     User.objects.update(is_active=False)
     ApiKey.objects.update(revoked_at=timezone.now())
-    assert access.allowed(asked, action) == {(SYSTEM, project.pk), (SYSTEM, foreign.pk)}
+    assert access.allowed_pairs(asked, action) == {(SYSTEM, project.pk), (SYSTEM, foreign.pk)}
 
 
 @pytest.mark.parametrize(("label", "who", "allowed"), CELLS)
@@ -120,6 +120,7 @@ def test_the_system_may_do_everything(action: Action, project: Project) -> None:
     assert project_for(SYSTEM, "alpha", action) == project
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize(
     ("who", "seen", "rows"),
     [
@@ -136,7 +137,7 @@ def test_the_system_may_do_everything(action: Action, project: Project) -> None:
 )
 def test_lists_hold_only_what_may_be_read(who: str, seen: set[str], rows: set[str], cast: Cast) -> None:
     everything = Membership.objects.select_related("project")
-    mine = scoped(everything, cast[who])
+    mine = visible_rows(everything, cast[who])
 
     assert {project.slug for project in projects_for(cast[who])} == seen
     assert {row.project.slug for row in mine} == rows

@@ -19,7 +19,7 @@ from django.utils import timezone
 from agentops.projects.access import SYSTEM
 from agentops.projects.errors import AmbiguousKey, AuthInvalid, Forbidden, LastAdmin, ProjectNotFound, SlugTaken
 from agentops.projects.keys import authenticate, create_key
-from agentops.projects.management.base import OurCommand, failure_of, printable
+from agentops.projects.management.base import AgentopsCommand, failure_of, printable
 from agentops.projects.management.commands.key import Command
 from agentops.projects.memberships import create_project
 from agentops.projects.models import ApiKey, AuditEntry, Project
@@ -170,7 +170,7 @@ def test_every_known_error_has_its_exit_code(error: Exception, code: int | None)
 
 
 def test_a_command_without_subcommands_is_as_in_django() -> None:
-    class Plain(OurCommand):
+    class Plain(AgentopsCommand):
         def add_arguments(self, parser: Any) -> None:
             parser.add_argument("word")
 

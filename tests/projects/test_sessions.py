@@ -68,13 +68,13 @@ def test_it_ends_after_seven_days(client: Client, clock: time_machine.Traveller)
 
 def test_requests_are_noted_now_and_then(client: Client, clock: time_machine.Traveller) -> None:
     assert may_enter(client)
-    seen = client.session[sessions.SEEN]
+    seen = client.session[sessions.LAST_USED_KEY]
     clock.shift(timedelta(minutes=9))
     assert may_enter(client)
-    assert client.session[sessions.SEEN] == seen
+    assert client.session[sessions.LAST_USED_KEY] == seen
     clock.shift(timedelta(minutes=2))
     assert may_enter(client)
-    assert client.session[sessions.SEEN] == seen + 11 * 60
+    assert client.session[sessions.LAST_USED_KEY] == seen + 11 * 60
 
 
 def test_what_others_wrote_into_it_meanwhile_stays(client: Client, clock: time_machine.Traveller) -> None:
@@ -86,15 +86,15 @@ def test_what_others_wrote_into_it_meanwhile_stays(client: Client, clock: time_m
     sessions.note(stale)
 
     assert client.session["started"] == ["something"]
-    assert client.session[sessions.SEEN] == int((NOON + timedelta(minutes=11)).timestamp())
+    assert client.session[sessions.LAST_USED_KEY] == int((NOON + timedelta(minutes=11)).timestamp())
 
 
 def test_an_open_stream_ends_with_it(client: Client, person: User, clock: time_machine.Traveller) -> None:
     project = person.memberships.get().project_id
     permit = Permit(principal_for_user(person), project, client.session.session_key)
-    assert access.revoked({permit}) == set()
+    assert access.revoked_permits({permit}) == set()
     clock.shift(timedelta(hours=12, seconds=1))
-    assert access.revoked({permit}) == {permit}
+    assert access.revoked_permits({permit}) == {permit}
 
 
 def test_a_key_has_no_session(db: None) -> None:

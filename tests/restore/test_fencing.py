@@ -36,7 +36,7 @@ def restored() -> Incarnation:
     return incarnation
 
 
-def claimed(run: AgentRun) -> transitions.Claimed:
+def claimed(run: AgentRun) -> transitions.ClaimedRun:
     found = transitions.claim(run.pk, "a worker of the lost time")
     assert found is not None
     return found
@@ -148,7 +148,7 @@ def test_a_running_run_is_queued_and_its_worker_fenced_off() -> None:
     with pytest.raises(LeaseLost):
         append(run, held.epoch)
     assert not transitions.renew(run.pk, held.epoch)
-    assert transitions.held_by(run.pk, "a worker of the lost time") is None
+    assert transitions.committed_claim(run.pk, "a worker of the lost time") is None
     assert_sound(run)
 
 
@@ -172,7 +172,7 @@ def test_every_live_run_goes_on_and_comes_to_its_end(state: str) -> None:
     assert_sound(run)
 
 
-def wait_a_moment(held: transitions.Claimed) -> None:
+def wait_a_moment(held: transitions.ClaimedRun) -> None:
     from timeline.events.run import RunWaiting
 
     told = RunWaiting(reason="cooldown")

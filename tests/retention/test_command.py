@@ -19,7 +19,7 @@ from django.utils import timezone
 from agentops.celery import app as celery_app
 from agentops.projects.models import AuditEntry, IdempotencyKey, Project
 from runs import tasks
-from runs.engine.stopping import Stopping
+from runs.engine.shutdown import Shutdown
 from runs.models import Agent, AgentRun, Chore
 from runs.upkeep import retention
 from runs.worker import housekeeping
@@ -112,11 +112,11 @@ def test_it_says_what_is_not_there(project: Project, words: list[str], code: int
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--older-than=-1"], "'-1' is no number of days"),
-        (["--older-than=1_0"], "'1_0' is no number of days"),
-        (["--older-than=١"], "is no number of days"),
-        (["--older-than=soon"], "'soon' is no number of days"),
-        (["hold", "0000", "--reason= "], "a reason has 1 to 200 characters"),
+        (["--older-than=-1"], "'-1' is not a number of days"),
+        (["--older-than=1_0"], "'1_0' is not a number of days"),
+        (["--older-than=١"], "is not a number of days"),
+        (["--older-than=soon"], "'soon' is not a number of days"),
+        (["hold", "0000", "--reason= "], "a reason must have 1 to 200 characters"),
         (["hold", "0000"], "--reason"),
         (["release"], "RUN"),
         (["forget"], "invalid choice"),
@@ -133,7 +133,7 @@ def test_hold_and_release(project: Project, agent: Agent) -> None:
     printed()
     assert there(run) == [True]
 
-    assert "held no longer" in printed("release", str(run.pk), "--reason", "x")
+    assert "is released" in printed("release", str(run.pk), "--reason", "x")
     printed()
     assert there(run) == [False]
 
@@ -204,13 +204,13 @@ def test_a_worker_looks_by_itself(transactional_db: None, monkeypatch: pytest.Mo
     """No beat, no broker, no command: as in the embedded mode."""
     monkeypatch.setattr(housekeeping, "FIRST_S", 0.01)
     run = aged(make_run(make_agent(make_project())), 100)
-    stopping = Stopping()
-    thread = threading.Thread(target=housekeeping.tidy, args=[stopping])
+    shutdown = Shutdown()
+    thread = threading.Thread(target=housekeeping.tidy, args=[shutdown])
     thread.start()
     try:
         eventually(lambda: there(run) == [False], within_s=10, why="it is removed")
     finally:
-        stopping.ask(0)
+        shutdown.request(0)
         thread.join(10)
     assert not thread.is_alive()
 

@@ -250,7 +250,7 @@ def test_commands_say_it_was_removed(removed: AgentRun, command: str) -> None:
         call_command(*command.split(), str(removed.pk)[:13], *(["--reason=x"] if "hold" in command else []))
 
     assert refusal.value.returncode == 3
-    assert f"run {removed.pk} was removed on" in str(refusal.value)
+    assert f"run {removed.pk} was deleted by retention on" in str(refusal.value)
 
 
 def test_the_list_does_not_show_it(removed: AgentRun, member: Client) -> None:

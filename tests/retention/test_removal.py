@@ -166,7 +166,7 @@ def test_cut_off_after_any_batch_it_is_consistent_and_goes_on(
     total = sum(sum(rows_of(run.pk).values()) for run in runs)
 
     cuts = 0
-    while tombstones.unfinished().exists() or there(*runs) == [True] * 3:
+    while tombstones.unfinished_tombstones().exists() or there(*runs) == [True] * 3:
         with closing(retention.apply(RemovalReport(project, 90), by=BY)) as removal:
             next(removal)
         cuts += 1
@@ -308,7 +308,7 @@ def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [type(each).__name__ for each in both] == ["RemovalReport"] * 2, both
     assert sum(each.runs for each in both) == 4
     assert [rows_of(run.pk) for run in runs] == [{}] * 4
-    assert not tombstones.unfinished().exists()
+    assert not tombstones.unfinished_tombstones().exists()
 
 
 @pytest.mark.django_db

@@ -15,7 +15,7 @@ from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.statuses import TERMINAL, RunStatus
 from runs.upkeep import invariants, retention
 from runs.upkeep.retention import PARTS, RUNS
-from runs.upkeep.run_groups import LINKS, KeptReason, run_groups_of
+from runs.upkeep.run_groups import LINKS, RetentionReason, run_groups_of
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.upkeep.old_runs import BY, aged, apply, lineage, paused_half_way, there
 from timeline.models import Event, Log, Tombstone
@@ -32,7 +32,7 @@ def test_it_works(project: Project, agent: Agent) -> None:
     done = apply(project)
 
     assert there(old, young) == [False, True]
-    assert (done.runs, done.kept.total()) == (1, 0)
+    assert (done.runs, done.kept_groups.total()) == (1, 0)
     assert invariants.check() == []
 
 
@@ -79,7 +79,7 @@ def test_a_lineage_goes_as_a_whole_when_its_last_run_is_old_enough(project: Proj
 
     first = apply(project)
     assert there(*runs) == [True] * 3
-    assert first.kept == {KeptReason.NEEDED: 1}
+    assert first.kept_groups == {RetentionReason.NEEDED: 1}
 
     aged(runs[-1], 95)
     assert apply(project).runs == 3
@@ -144,7 +144,7 @@ def test_many_families_on_many_pages(project: Project, agent: Agent, monkeypatch
     before = retention.preview(project, 90)
     done = apply(project)
 
-    assert (before.runs, before.kept) == (done.runs, done.kept) == (8, {KeptReason.NEEDED: 1})
+    assert (before.runs, before.kept_groups) == (done.runs, done.kept_groups) == (8, {RetentionReason.NEEDED: 1})
     assert there(*gone, *kept) == [False] * 8 + [True] * 4
 
 
@@ -180,7 +180,7 @@ def test_a_hold_keeps_the_whole_family(project: Project, agent: Agent) -> None:
     runs = [aged(run, 300) for run in lineage(agent)]
     retention.hold(runs[1].pk, reason="claim 4711", by=BY)
 
-    assert apply(project).kept == {KeptReason.HELD: 1}
+    assert apply(project).kept_groups == {RetentionReason.HELD: 1}
     assert there(*runs) == [True] * 3
 
     retention.release(runs[1].pk, reason="settled", by=BY)
@@ -225,4 +225,4 @@ def test_it_is_quick_over_many_runs(project: Project, agent: Agent, django_asser
         retention.hold(aged(make_run(agent), 100).pk, reason="x", by=BY)
 
     with django_assert_max_num_queries(8):  # type: ignore[operator]
-        assert retention.preview(project, 90).kept == {KeptReason.HELD: 20}
+        assert retention.preview(project, 90).kept_groups == {RetentionReason.HELD: 20}

@@ -9,7 +9,7 @@ import pytest
 
 from agentops.projects.models import Project
 from runs import chaos
-from runs.engine.stopping import LetGo
+from runs.engine.shutdown import ShutdownDue
 from runs.fixtures.library import load
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
@@ -68,7 +68,7 @@ def make_waiting(project: Project | None = None, **settings: Any) -> AgentRun:
 
     def leave(point: str) -> None:
         if point == "tool.marked_running":
-            raise LetGo
+            raise ShutdownDue
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chaos, "point", leave)

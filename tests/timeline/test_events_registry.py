@@ -354,5 +354,5 @@ def test_waits_say_what_for() -> None:
     assert said(reason="input", question="Which?", choices=["a", "b"]) == "Waiting for an answer: Which? (a / b)"
     until = "2026-01-02T03:04:05Z"
     assert said(reason="on_error", until=until) == "Waiting to be resumed after an error until 2026-01-02 03:04:05 UTC"
-    assert said(reason="on_dead") == "Waiting to be resumed after the loss of its worker"
+    assert said(reason="on_dead") == "Waiting to be resumed after its worker died"
     assert said(reason="approval") == "Waiting for approval"

@@ -35,7 +35,7 @@ def in_rows(log_id: UUID, found: Sequence[Event]) -> list[Piece]:
 
 
 PLAIN = Rendering("plain", numbered)
-MERGED = Rendering("merged", in_rows, merged=True)
+MERGED = Rendering("merged", in_rows, is_merged=True)
 
 
 def track(rendering: Rendering, floor: int = 0, last: int = 0) -> Track:
@@ -98,7 +98,7 @@ def test_much_travels_in_several_frames(rendering: Rendering, monkeypatch: pytes
 
     cursor, frames = 0, []
     while cursor < 100:
-        frame, cursor = kept.after(cursor)
+        frame, cursor = kept.next_frame(cursor)
         frames.append(frame)
 
     assert len(frames) > 5
@@ -117,25 +117,25 @@ def test_text_with_line_breaks_cannot_forge_a_message() -> None:
 def test_a_track_gives_what_follows_a_cursor_and_nothing_twice() -> None:
     kept = track(PLAIN, floor=10, last=14)
 
-    assert kept.after(10)[1] == 14
-    assert kept.after(12) == (b"event: message\nid: 13\ndata: 13\n\nevent: message\nid: 14\ndata: 14\n\n", 14)
-    assert kept.after(14) == (b"", 14)
+    assert kept.next_frame(10)[1] == 14
+    assert kept.next_frame(12) == (b"event: message\nid: 13\ndata: 13\n\nevent: message\nid: 14\ndata: 14\n\n", 14)
+    assert kept.next_frame(14) == (b"", 14)
     kept.extend(PLAIN.items(LOG, events(15, 15)))
-    assert kept.after(14) == (b"event: message\nid: 15\ndata: 15\n\n", 15)
+    assert kept.next_frame(14) == (b"event: message\nid: 15\ndata: 15\n\n", 15)
 
 
 def test_a_reader_that_is_ahead_of_the_track_waits() -> None:
     """It has read the table itself, and the track has not come so far yet."""
-    assert track(PLAIN, floor=10, last=12).after(20) == (b"", 20)
+    assert track(PLAIN, floor=10, last=12).next_frame(20) == (b"", 20)
 
 
 def test_readers_at_one_place_share_one_frame() -> None:
     kept = track(PLAIN, last=5)
 
-    assert kept.after(2)[0] is kept.after(2)[0]
+    assert kept.next_frame(2)[0] is kept.next_frame(2)[0]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("KEPT", 3), ("KEPT_BYTES", 100)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_EVENTS", 3), ("MAX_EVENT_BYTES", 100)])
 def test_a_track_forgets_what_is_old(limit: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic, limit, value)
 
@@ -143,10 +143,10 @@ def test_a_track_forgets_what_is_old(limit: str, value: int, monkeypatch: pytest
 
     assert 0 < len(kept.items) <= 3
     assert kept.floor == kept.items[0].seq - 1
-    assert kept.after(kept.floor)[1] == 50
+    assert kept.next_frame(kept.floor)[1] == 50
 
 
 def test_a_track_keeps_at_least_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic, "KEPT_BYTES", 1)
+    monkeypatch.setattr(topic, "MAX_EVENT_BYTES", 1)
 
     assert [item.seq for item in track(PLAIN, last=9).items] == [9]

@@ -14,14 +14,14 @@ from timeline.errors import LeaseLost, LogNotFound
 from timeline.events import InvalidPayload, UnknownEventType
 from timeline.events.message import MessageAdded
 from timeline.events.run import RunPhase
-from timeline.log import Appended, Entry
+from timeline.log import AppendResult, Entry
 from timeline.maintenance import allow_changes
 from timeline.models import Event, Log, Phase, Source
 
 pytestmark = pytest.mark.django_db
 
 
-def append(ledger: Log, *entries: Entry, epoch: int | None = None) -> list[Appended]:
+def append(ledger: Log, *entries: Entry, epoch: int | None = None) -> list[AppendResult]:
     with transaction.atomic():
         return log.append(ledger.pk, entries, source=Source.WORKER, epoch=epoch)
 
@@ -40,8 +40,8 @@ def seqs(ledger: Log) -> list[int]:
 
 def test_it_numbers_from_one_without_gap() -> None:
     ledger = make_log()
-    assert append(ledger, note(), note()) == [Appended(1), Appended(2)]
-    assert append(ledger, note()) == [Appended(3)]
+    assert append(ledger, note(), note()) == [AppendResult(1), AppendResult(2)]
+    assert append(ledger, note()) == [AppendResult(3)]
     ledger.refresh_from_db()
     assert (seqs(ledger), ledger.last_seq) == ([1, 2, 3], 3)
     assert ledger.last_event_at is not None
@@ -83,7 +83,7 @@ def test_a_repeat_gets_the_first_seq() -> None:
     ledger = make_log()
     append(ledger, keyed("a"), keyed("b"))
     again = append(ledger, keyed("b"), keyed("c"), keyed("a"))
-    assert again == [Appended(2, duplicate=True), Appended(3), Appended(1, duplicate=True)]
+    assert again == [AppendResult(2, duplicate=True), AppendResult(3), AppendResult(1, duplicate=True)]
     assert seqs(ledger) == [1, 2, 3]
 
 
@@ -103,14 +103,14 @@ def test_another_body_under_a_known_id_is_a_conflict(together: bool) -> None:
     else:
         append(ledger, keyed("a", "one"))
         [second] = append(ledger, keyed("a", "two"))
-    assert second == Appended(1, duplicate=True, conflict=True)
+    assert second == AppendResult(1, duplicate=True, conflict=True)
     assert Event.objects.get(log=ledger).payload == {"text": "one"}
 
 
 def test_one_id_in_two_logs_is_two_events() -> None:
     one, two = make_log(), make_log()
     append(one, keyed("a"))
-    assert append(two, keyed("a")) == [Appended(1)]
+    assert append(two, keyed("a")) == [AppendResult(1)]
 
 
 def test_a_lower_epoch_is_refused() -> None:
@@ -119,9 +119,9 @@ def test_a_lower_epoch_is_refused() -> None:
         log.raise_epoch(ledger.pk, 2)
     with pytest.raises(LeaseLost), transaction.atomic():
         log.append(ledger.pk, [note()], source=Source.WORKER, epoch=1)
-    assert append(ledger, note(), epoch=2) == [Appended(1)]
+    assert append(ledger, note(), epoch=2) == [AppendResult(1)]
     # Doors have no epoch: they may always add.
-    assert append(ledger, note()) == [Appended(2)]
+    assert append(ledger, note()) == [AppendResult(2)]
     assert log.epoch_of(ledger.pk) == 2
 
 

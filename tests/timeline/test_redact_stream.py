@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, TRUE
-from timeline.redaction.redact import DEFAULT, MAX_HELD, Redactor, Stream
-from timeline.redaction.registered_secrets import Registered
+from timeline.redaction.redact import DEFAULT, MAX_PENDING, Redactor, Stream
+from timeline.redaction.registered_secrets import SecretSet
 
 RNG = random.Random(4)
 NAMED = Redactor(
     ['p&ss/w0rd "x" +\xe4=\\n1', "hunter2-hunter2", "correct-horse-battery", "aaaaaaab", "REDACTED:password"]
 )
-SPELLINGS = sorted(Registered(['p&ss/w0rd "x" +\xe4=\\n1', "correct-horse-battery", "aaaaaaab"]).spellings)
+SPELLINGS = sorted(SecretSet(['p&ss/w0rd "x" +\xe4=\\n1', "correct-horse-battery", "aaaaaaab"]).spellings)
 #: What makes one text run into the next, and what begins a secret that never comes.
 GLUE = [
     *(
@@ -106,7 +106,7 @@ def test_prose_and_code_leave_at_once() -> None:
     stream, waiting = Stream(), []
     for character in prose + "日本語のテキスト":
         stream.feed(character)
-        waiting.append(len(stream.held))
+        waiting.append(len(stream.pending_text))
     # The first letters of a word may begin a token until the next one comes, never longer.
     assert max(waiting) <= 2
     assert waiting.count(0) >= len(waiting) * 0.75
@@ -135,8 +135,8 @@ def test_a_stream_holds_no_more_than_it_may() -> None:
     stream, most = Stream(), 0
     for piece in ["api_key=", *["Ab1xY9" * 16] * 1000, " and more"]:
         stream.feed(piece)
-        most = max(most, len(stream.held))
-    assert MAX_HELD // 2 < most <= MAX_HELD + 100
+        most = max(most, len(stream.pending_text))
+    assert MAX_PENDING // 2 < most <= MAX_PENDING + 100
     assert stream.flush() == ""
     key, _ = streamed("api_key=" + "Ab1xY9" * 16_000 + " and more", [100])
     assert "xY9" not in key, "the rest of a secret that is too long to be held"

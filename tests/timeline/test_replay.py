@@ -130,7 +130,7 @@ def test_it_understands_runners_that_know_no_rows() -> None:
     )
 
     assert [(call.call_id, call.status) for call in frame.calls.values()] == [("c", "completed"), ("d", "error")]
-    assert (frame.asked, frame.cost_usd) == ({1: 1}, None)
+    assert (frame.requested_calls, frame.cost_usd) == ({1: 1}, None)
 
 
 def test_it_adds_up_tokens_and_money() -> None:
@@ -146,7 +146,7 @@ def test_it_adds_up_tokens_and_money() -> None:
         ("cache_write_tokens", "reasoning_tokens"), 0
     )
     assert frame.cost_usd == Decimal("0.00000002")
-    assert frame.asked[1] == 3
+    assert frame.requested_calls[1] == 3
 
 
 def test_nobody_takes_an_unpriced_run_for_free() -> None:

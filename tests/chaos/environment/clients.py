@@ -81,7 +81,7 @@ class EngineClient:
 
     def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
         with self.history.invoke(NOTHING, str(call_id)) as operation, answering(operation):
-            operation.end("ok", run_actions.resolve_call("chaos", self._run(run_id), call_id, choice, text=text).new)
+            operation.end("ok", run_actions.resolve_call("chaos", self._run(run_id), call_id, choice, text=text).is_new)
 
     def _run(self, run_id: UUID) -> AgentRun:
         return AgentRun.objects.select_related("project").get(pk=run_id)

@@ -67,13 +67,13 @@ def _trace_hints(note: Any) -> None:
     def current() -> Any:
         worker = plain()
         if not hasattr(worker, "traced"):
-            hear = worker.hear
+            hear = worker.on_hint
 
             def traced(run_id: Any) -> bool:
                 note("hint", run_id)
                 return bool(hear(run_id))
 
-            worker.hear, worker.traced = traced, True
+            worker.on_hint, worker.traced = traced, True
         return worker
 
     tasks.worker.current = current

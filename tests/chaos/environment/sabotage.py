@@ -78,7 +78,7 @@ def no_persist_before_act() -> None:
     from runs.conversation import tool_starts
     from runs.engine.turns import model_turn, tool_turn
 
-    model_turn._first_to_run = lambda drive, response, calls: None
+    model_turn._first_call = lambda drive, response, calls: None
     close, marks = tool_turn._close, {}
 
     def mark_later(drive: Any, call: Any, attempt: int) -> None:
@@ -86,8 +86,8 @@ def no_persist_before_act() -> None:
 
     def mark_and_close(drive: Any, call: Any, result: Any) -> Any:
         if call.pk in marks:
-            believed, entry = marks.pop(call.pk)
-            tool_starts.commit_start(call, entry, drive.epoch, believed=believed)
+            expected_status, entry = marks.pop(call.pk)
+            tool_starts.commit_start(call, entry, drive.epoch, expected_status=expected_status)
         return close(drive, call, result)
 
     tool_turn._commit_start, tool_turn._close = mark_later, mark_and_close
@@ -99,7 +99,7 @@ def acknowledge_then_lose() -> None:
     from runs.worker.worker import Worker
 
     Worker.sweep_once = lambda self, pool=None: 0  # type: ignore[method-assign]
-    Worker.hear = Worker.drive  # type: ignore[method-assign]
+    Worker.on_hint = Worker.drive  # type: ignore[method-assign]
 
 
 @sabotage
@@ -122,7 +122,7 @@ def delete_instead_of_roll_back() -> None:
         AgentRun.objects.filter(pk=run.pk).update(step_count=run.step_count - 1)
         run.step_count -= 1
 
-    rollback._take_back = delete
+    rollback._roll_back = delete
 
 
 @sabotage
@@ -156,7 +156,7 @@ def every_death_counts() -> None:
     def deaths(run: Any) -> int:
         return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason="died").count()
 
-    transitions._deaths = deaths
+    transitions._count_deaths = deaths
 
 
 @sabotage
@@ -191,11 +191,11 @@ def seq_not_locked() -> None:
     counter = log._counter
     directory = Path(os.environ["CHAOS_TRACE"]).parent
 
-    def from_a_sequence(log_id: UUID) -> tuple[int, int]:
-        last, fence = counter(log_id)
+    def from_a_sequence(log_id: UUID) -> tuple[Any, ...]:
+        last, *others = counter(log_id)
         path = directory / f"sequence-{log_id}"
         taken = int(path.read_text()) if path.exists() else 0
-        return max(last, taken), fence
+        return max(last, taken), *others
 
     def remember(log_id: UUID, last: int, *rest: Any) -> None:
         (directory / f"sequence-{log_id}").write_text(str(last))
@@ -230,6 +230,6 @@ def resume_not_unique() -> None:
         if old.state is RunStatus.PAUSED:
             with suppress(MoveRefused):
                 transitions.move(old, RunStatus.RESUMED, RunResumed(run_id=str(new.pk)), source=Source.WEB)
-        return resuming.Resumed(new, already=False, was=old.state)
+        return resuming.ResumeResult(new, is_existing=False, status_before=old.state)
 
     resuming.resume = again

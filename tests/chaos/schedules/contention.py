@@ -74,7 +74,7 @@ def _holds(worker: ChaosWorker, *, alone: bool = False) -> bool:
     """Whether it, or with `alone` a process that it started for a single run, holds a run."""
     held = Attempt.objects.filter(ended_at=None, owner__contains=f":{worker.process.pid}:")
     return any(
-        not alone or transitions.OF_A_WORKER in owner.rpartition(":")[2]
+        not alone or transitions.CHILD_SEPARATOR in owner.rpartition(":")[2]
         for owner in held.values_list("owner", flat=True)
     )
 

@@ -28,7 +28,7 @@ from tests.support.processes.stage import Stage
 from timeline.models import Event
 
 #: The engine's last resort: nothing that can happen may lead there.
-UNRULED = "a step failed outside of any rule"
+UNRULED = "unexpected error in a step"
 ENDS = ("run.completed", "run.failed", "run.stopped", "run.resumed")
 #: How an attempt ends whose worker was asked to end: after the step, or where the grace was over.
 GIVEN_BACK = ("slice_over", "worker_ending")

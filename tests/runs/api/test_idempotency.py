@@ -138,8 +138,12 @@ def test_a_key_is_kept_for_a_day_and_then_forgotten(alpha: Program) -> None:
         IdempotencyKey(key=str(number), created_at=hours[25], **fields) for number in range(10)
     )
     alpha.post("", NEW, Idempotency_Key="one-more")
-    assert IdempotencyKey.objects.count() == 2 + 10 - idempotency.FORGET_WITH_EACH
-    assert [idempotency.forget_old_keys(5), idempotency.forget_old_keys(), idempotency.forget_old_keys()] == [5, 3, 0]
+    assert IdempotencyKey.objects.count() == 2 + 10 - idempotency.EXPIRED_PER_KEY
+    assert [
+        idempotency.delete_expired_keys(5),
+        idempotency.delete_expired_keys(),
+        idempotency.delete_expired_keys(),
+    ] == [5, 3, 0]
     assert set(IdempotencyKey.objects.values_list("key", flat=True)) == {kept.key, "one-more"}
 
 
@@ -194,7 +198,7 @@ def test_the_second_is_told_that_the_first_is_under_way(alpha: Program, monkeypa
             seen.append(refused(Program(alpha.project, alpha.headers).post("", NEW, Idempotency_Key=KEY)))
             if connections["default"].vendor == "postgresql":
                 # Another process knows nothing of what this one is about.
-                monkeypatch.setattr(idempotency, "being_answered", set())
+                monkeypatch.setattr(idempotency, "active_scopes", set())
                 seen.append(refused(Program(alpha.project, alpha.headers).post("", NEW, Idempotency_Key=KEY)))
         finally:
             connections.close_all()
@@ -213,7 +217,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("when", ["before the key", "after the key", "after the commit"])
 def test_a_crash_leaves_both_or_neither(alpha: Program, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The effect is never there without its answer, so a repeat neither doubles it nor is left without one."""
-    forget, atomic = idempotency.forget_old_keys, transaction.atomic
+    forget, atomic = idempotency.delete_expired_keys, transaction.atomic
     run = make_run(make_agent(alpha.project), "Go.")
 
     def die(*_: Any, **__: Any) -> int:
@@ -223,12 +227,12 @@ def test_a_crash_leaves_both_or_neither(alpha: Program, monkeypatch: pytest.Monk
         if when == "before the key":
             patched.setattr(IdempotencyKey.objects, "update_or_create", die)
         elif when == "after the key":
-            patched.setattr(idempotency, "forget_old_keys", die)
+            patched.setattr(idempotency, "delete_expired_keys", die)
         else:
-            patched.setattr(idempotency, "forget_old_keys", lambda *_: transaction.on_commit(die) or 0)
+            patched.setattr(idempotency, "delete_expired_keys", lambda *_: transaction.on_commit(die) or 0)
         with pytest.raises(Killed):
             alpha.post(f"/{run.pk}/stop", {}, Idempotency_Key=KEY)
-    assert (idempotency.forget_old_keys, transaction.atomic) == (forget, atomic)
+    assert (idempotency.delete_expired_keys, transaction.atomic) == (forget, atomic)
 
     done = when == "after the commit"
     assert (AgentRun.objects.get(pk=run.pk).status == "stopped") is done

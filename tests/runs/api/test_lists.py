@@ -90,6 +90,7 @@ def url_of(name: str, run: AgentRun) -> str:
 # --- Pages --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("name", LISTS)
 def test_pages_neither_repeat_nor_skip_while_rows_are_added(name: str, run: AgentRun, client: Client) -> None:
     known = LISTS[name]
@@ -110,6 +111,7 @@ def test_pages_neither_repeat_nor_skip_while_rows_are_added(name: str, run: Agen
     assert len(set(met)) == len(met)
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("name", WITH_CURSORS)
 def test_the_way_back_is_the_way_there(name: str, run: AgentRun, client: Client) -> None:
     known = LISTS[name]
@@ -123,6 +125,7 @@ def test_the_way_back_is_the_way_there(name: str, run: AgentRun, client: Client)
     assert client.get(back[-1]["next"]).json() == there[1]
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("name", WITH_CURSORS)
 def test_links_are_in_the_header_too(name: str, run: AgentRun, client: Client) -> None:
     LISTS[name].add(run, 9)

@@ -39,7 +39,7 @@ def address(run: AgentRun, call: object = None) -> str:
     ("body", "status", "output"),
     [
         ({"choice": "done", "output": "3 rows"}, "completed", "3 rows"),
-        ({"choice": "done"}, "completed", "It was done. Its output is not known."),
+        ({"choice": "done"}, "completed", "The call succeeded. Its output is not known."),
         ({"choice": "failed", "message": "no such table"}, "error", "no such table"),
         ({"choice": "failed", "message": None, "output": None}, "error", None),
     ],
@@ -85,7 +85,7 @@ def test_the_second_word_is_refused_and_hears_the_first(alpha: Program, run: Age
     assert refused(answer) == (409, "call_not_unknown")
     assert answer.json()["chosen"] == "done"
     assert answer.json()["call_status"] == "completed"
-    assert answer.json()["detail"].endswith(" has chosen done for this call")
+    assert answer.json()["detail"].endswith(" already resolved this call as done")
     assert alpha.post(where, {"choice": "done"}).status_code == 200  # whoever said it may say it again
     assert refused(alpha.post(where, {"choice": "done", "output": "else"})) == (409, "call_not_unknown")
     assert counts() == before

@@ -88,7 +88,7 @@ def test_the_cap_of_a_lineage(alpha: Program, tmp_path: Path, at: int, made: int
         assert (again.status_code, again.json()["id"], again.json()["already_resumed"]) == (200, str(new.pk), True)
 
     assert refused(answer) == (409, "max_total_steps_exceeded")
-    assert "maximum total steps" in answer.json()["detail"]
+    assert "used all of its 500 steps" in answer.json()["detail"]
     assert answer.json()["steps"] == max(at, 500)
     assert counts() == before
 

@@ -197,7 +197,7 @@ def test_a_run_that_a_worker_has_is_asked(alpha: Program, run: AgentRun) -> None
     for path in ("pause", "stop"):
         answer = alpha.post(f"/{run.pk}/{path}")
         assert (answer.status_code, answer.json()["status"]) == (202, "running")
-    assert [(c.type, c.created_by) for c in inbox.pending(run.pk)] == [
+    assert [(c.type, c.created_by) for c in inbox.pending_commands(run.pk)] == [
         (kind, f"key:{key_prefix(alpha.headers)}") for kind in ("pause", "stop")
     ]
 

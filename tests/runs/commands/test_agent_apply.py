@@ -198,7 +198,7 @@ def test_standard_input(
     ("name", "content", "text"),
     [
         ("a.json", b'{"agent_id": "x",}', "not JSON"),
-        ("a.json", b'{"agent_id": "x", "agent_id": "y"}', "'agent_id' stands there twice"),
+        ("a.json", b'{"agent_id": "x", "agent_id": "y"}', "duplicate key 'agent_id'"),
         ("a.json", b"[" * 100_000, "not JSON: nested too deeply"),
         ("a.json", b"", "not JSON"),
         ("a.json", b"[]", "$: a definition must be an object"),

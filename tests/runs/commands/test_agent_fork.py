@@ -40,8 +40,8 @@ def test_it_prints_the_new_run(make_run: MakeRun, command: Command, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["--step", "99"], 7, "no checkpoint of step 99"),
-        (["--step", "1", "--message", " "], 7, "an empty message says nothing"),
+        (["--step", "99"], 7, "no checkpoint at step 99"),
+        (["--step", "1", "--message", " "], 7, "the message must not be empty"),
         (["--step", "1", "--model", "no-such-recording"], 7, "/agent/model"),
         (["--step", "1", "--settings-file", "/nowhere.toml"], 6, "/nowhere.toml"),
     ],

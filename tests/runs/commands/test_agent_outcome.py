@@ -29,8 +29,8 @@ def lost_call(run: AgentRun) -> AgentRunToolCall:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["--done", "3 rows"], "completed", "continues with that"),
-        (["--failed", "no such table"], "error", "continues with that"),
+        (["--done", "3 rows"], "completed", "continues with this result"),
+        (["--failed", "no such table"], "error", "continues with this result"),
         (["--retry"], "unknown", "runs the call again"),
     ],
     ids=["done", "failed", "retry"],
@@ -39,7 +39,7 @@ def test_the_run_goes_on(run: AgentRun, command: Command, words: list[str], stat
     call = lost_call(run)
 
     assert command("agent", "outcome", str(run.pk), str(call.pk), *words) == (
-        f"{run.pk} queued (outcome_resolved); {told}\n"
+        f"{run.pk} queued (tool call resolved); {told}\n"
     )
     call.refresh_from_db()
     assert call.status == status
@@ -65,4 +65,4 @@ def test_what_is_refused(run: AgentRun, refused: Any, command: Command) -> None:
     assert Event.objects.count() == events
     command("agent", "outcome", str(run.pk), call, "--done", "x")
     code, line = refused("agent", "outcome", str(run.pk), call, "--failed", "y")
-    assert (code, "has chosen done for this call" in line) == (5, True)
+    assert (code, "already resolved this call as done" in line) == (5, True)

@@ -82,7 +82,7 @@ def test_live_runs_are_taken_only_where_that_is_meant(
     before = list(AgentRun.objects.order_by("pk").values())
 
     code, line = refused("agent", "resume", "--all", "--kill")
-    assert (code, "2 live runs" in line, "--yes" in line) == (5, True, True)
+    assert (code, "2 active runs" in line, "--yes" in line) == (5, True, True)
     assert "resumed" in command("agent", "resume", "--all", "--kill", "--dry-run")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda question: "n")

@@ -218,14 +218,14 @@ def test_wait_follows_to_the_end(own: Any, command: Command) -> None:
 def test_wait_says_that_a_run_pauses(own: Any, command: Command) -> None:
     own([asking(), call()])
     out = io.StringIO()
-    with pytest.raises(CommandError, match=r"the run is paused \(max_steps\)") as ended:
+    with pytest.raises(CommandError, match=r"the run is paused \(step limit reached\)") as ended:
         call_command(
             *("agent", "run", "own", "--project", "alpha", "--prompt", "x", "--max-steps", "1", "--wait", "20"),
             stdout=out,
         )
 
     assert ended.value.returncode == 1
-    assert out.getvalue() == f"{only_run().pk}\npaused (max_steps)\n"
+    assert out.getvalue() == f"{only_run().pk}\npaused (step limit reached)\n"
 
 
 def test_a_recording_that_is_too_short_pauses_the_run(own: Any, refused: Any) -> None:
@@ -233,7 +233,7 @@ def test_a_recording_that_is_too_short_pauses_the_run(own: Any, refused: Any) ->
     own([asking()])
     code, line = refused("agent", "run", "own", "--project", "alpha", "--prompt", "x", "--wait", "20")
 
-    assert (code, "the run is paused (fixture_exhausted)" in line) == (1, True)
+    assert (code, "the run is paused (recording ended)" in line) == (1, True)
     run = only_run()
     assert (run.status, run.status_reason, run.error_type) == ("paused", "fixture_exhausted", "fixture_exhausted")
     assert run.error_message == "No fixture for own call 2"
@@ -318,7 +318,7 @@ def test_show_of_a_fresh_run(make_run: MakeRun, command: Command) -> None:
     facts = dict(line.split("\t") for line in command("agent", "show", str(run.pk)).splitlines())
 
     assert (facts["run"], facts["status"], facts["steps"], facts["labels"]) == (str(run.pk), "queued", "0/50", "a, b")
-    assert (facts["agent"], facts["cost"]) == ("player version 1, fixture claude-code-5c", "unknown")
+    assert (facts["agent"], facts["cost"]) == ("player version 1, fixture claude-code-5c", "unpriced")
     assert facts["tool calls"].startswith("0")
     assert facts["message 1"] == "user: Say hello"
     assert re.match(r"2 message.added \S+Z ", facts["last event"])

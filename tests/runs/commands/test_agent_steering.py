@@ -54,7 +54,7 @@ def test_an_ambiguous_beginning_is_refused_with_the_candidates(make_run: MakeRun
 
     code, line = refused("agent", verb, "ab12cd")
     assert code == 4
-    assert line == f"'ab12cd' names more than one run: {twins[1]} (paused), {twins[0]} (paused)"
+    assert line == f"'ab12cd' matches more than one run: {twins[1]} (paused), {twins[0]} (paused)"
     assert (Event.objects.count(), AgentRun.objects.count()) == (events, 3)
 
 
@@ -190,23 +190,23 @@ def test_at_the_cap_no_run_is_made(make_run: MakeRun, refused: Any, steps: int) 
     AgentRun.objects.filter(pk=run.pk).update(step_count=steps)
 
     code, line = refused("agent", "resume", str(run.pk))
-    assert (code, "maximum total steps of 500" in line, AgentRun.objects.count()) == (5, True, 1)
+    assert (code, "used all of its 500 steps" in line, AgentRun.objects.count()) == (5, True, 1)
 
 
 # --- pause, stop, send ------------------------------------------------------------------------------------------
 def test_pause(make_run: MakeRun, command: Command) -> None:
     """Row 84: a second pause is no event."""
     run = make_run()
-    assert command("agent", "pause", str(run.pk)) == f"{run.pk} paused (operator)\n"
+    assert command("agent", "pause", str(run.pk)) == f"{run.pk} paused (by an operator)\n"
     events = Event.objects.count()
-    assert command("agent", "pause", str(run.pk)) == f"{run.pk} paused (operator)\n"
+    assert command("agent", "pause", str(run.pk)) == f"{run.pk} paused (by an operator)\n"
     assert Event.objects.count() == events
     assert log.read(run.pk)[-1].payload["by"].startswith("cli:")
 
 
 def test_stop(make_run: MakeRun, command: Command) -> None:
     run = make_run(RunStatus.PAUSED)
-    assert command("agent", "stop", str(run.pk)) == f"{run.pk} stopped (operator)\n"
+    assert command("agent", "stop", str(run.pk)) == f"{run.pk} stopped (by an operator)\n"
     row = json.loads(command("agent", "stop", str(run.pk), "--json"))
     assert (row["id"], row["status"]) == (str(run.pk), "stopped")
 
@@ -214,9 +214,12 @@ def test_stop(make_run: MakeRun, command: Command) -> None:
 def test_what_a_running_run_has_still_to_do_is_said(make_run: MakeRun, command: Command) -> None:
     run = make_run(RunStatus.RUNNING)
 
-    assert command("agent", "pause", str(run.pk)) == f"{run.pk} running; pauses after the tools of its turn\n"
+    assert command("agent", "pause", str(run.pk)) == f"{run.pk} running; pauses after its current step\n"
     assert command("agent", "stop", str(run.pk)) == f"{run.pk} running; stops at its next step\n"
-    assert command("agent", "send", str(run.pk), "Hi") == f"{run.pk} running; reads it before its next model call\n"
+    assert (
+        command("agent", "send", str(run.pk), "Hi")
+        == f"{run.pk} running; receives the message before its next model call\n"
+    )
     assert list(RunCommand.objects.order_by("id").values_list("type", flat=True)) == ["pause", "stop", "send"]
 
 
@@ -224,7 +227,7 @@ def test_send(make_run: MakeRun, command: Command) -> None:
     run = make_run(RunStatus.PAUSED)
 
     said = command("agent", "send", str(run.pk), "caf\udce9")
-    assert said == f"{run.pk} paused (operator); reads it when it is resumed\n"
+    assert said == f"{run.pk} paused (by an operator); receives the message when it is resumed\n"
     sent = RunCommand.objects.get()
     assert (sent.payload, sent.created_by[:4]) == ({"message": "caf\ufffd"}, "cli:")
 
@@ -238,7 +241,7 @@ def test_a_run_that_has_ended_takes_no_commands(make_run: MakeRun, refused: Any,
         return
     words = ["agent", verb, str(run.pk), *(["Hi"] if verb == "send" else [])]
 
-    assert refused(*words) == (5, f"a {status} run takes no commands")
+    assert refused(*words) == (5, f"a {status} run accepts no commands")
     assert not RunCommand.objects.exists()
 
 
@@ -250,7 +253,7 @@ def test_a_resumed_run_takes_no_commands(make_run: MakeRun, command: Command, re
     run = make_run(RunStatus.PAUSED)
     command("agent", "resume", str(run.pk))
 
-    assert refused("agent", "pause", str(run.pk)) == (5, "a resumed run takes no commands")
+    assert refused("agent", "pause", str(run.pk)) == (5, "a resumed run accepts no commands")
 
 
 def test_a_claim_between_look_up_and_command_is_seen(make_run: MakeRun, command: Command) -> None:

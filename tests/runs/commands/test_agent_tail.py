@@ -169,7 +169,7 @@ def test_an_end_that_is_no_completion_is_exit_1(make_run: MakeRun, status: RunSt
     run, out = make_run(status), io.StringIO()
 
     code, said = tail_of(out, str(run.pk))
-    assert (code, said) == (1, f"the run is {status} (operator)")
+    assert (code, said) == (1, f"the run is {status} (by an operator)")
     assert len(out.getvalue().splitlines()) == len(log.read(run.pk))
 
 

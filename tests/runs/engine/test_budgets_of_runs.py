@@ -159,7 +159,7 @@ def test_an_unknown_cost_is_said_once(scripted: MakeScripted, worker: Worker, se
     assert run.status == RunStatus.COMPLETED
     assert warnings(run) == [(1, "cost_usd", None)]
     [event] = [event for event in events(run) if event.type == "budget.warning"]
-    assert "Nobody knows what a model call cost" in event.payload["message"]
+    assert "The cost of a model call is unknown" in event.payload["message"]
 
 
 def test_time_at_work(scripted: MakeScripted, worker: Worker, settings: Settings) -> None:
@@ -180,7 +180,7 @@ def test_time_at_work(scripted: MakeScripted, worker: Worker, settings: Settings
 
     assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "budget", 3)
     # The seconds that the machine took are counted too.
-    assert re.fullmatch(r"3,6\d\d of 3,600 seconds at work", detail(run))
+    assert re.fullmatch(r"3,6\d\d of 3,600 seconds of execution", detail(run))
     assert [(step, budget) for step, budget, _ in warnings(run)] == [(3, "wall_s")]
 
 
@@ -204,7 +204,7 @@ def test_the_runs_of_a_project_share_its_day(worker: Worker, ledger: Any) -> Non
     assert (first.status, first.step_count) == (RunStatus.COMPLETED, 3)
     assert warnings(first) == [(3, "tokens_per_day", "330")]
     assert (second.status, second.status_reason, second.step_count) == (RunStatus.PAUSED, "budget", 1)
-    assert detail(second) == "440 of 400 tokens of the project's day"
+    assert detail(second) == "440 of 400 tokens used by the project today"
 
     again = drive(resume(second.pk, by="test").run, worker)
     assert (again.status_reason, again.step_count) == ("budget", 1), "a resume does not give the day more"
@@ -216,7 +216,7 @@ def test_the_runs_of_a_project_share_its_day(worker: Worker, ledger: Any) -> Non
 @pytest.mark.breaks_invariants("what a turn has cost is set by hand")
 def test_what_was_used_yesterday_is_over(worker: Worker, ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what another process has used is seen: it is read again now and then."""
-    monkeypatch.setattr(spending, "DAY_LOOK_S", 0.0)
+    monkeypatch.setattr(spending, "DAY_REFRESH_S", 0.0)
     agent = _agent(ledger, {"tokens_per_day": 400, "cost_usd_per_day": "5"})
     drive(make_run(agent, "Go."), worker)
     TurnUsage.objects.filter(run__project=agent.project).update(created_at=F("created_at") - timedelta(days=1))
@@ -227,7 +227,7 @@ def test_what_was_used_yesterday_is_over(worker: Worker, ledger: Any, monkeypatc
     run = drive(make_run(agent, "Go."), worker)
 
     assert (run.status_reason, run.step_count) == ("budget", 0)
-    assert detail(run) == "$6 of $5 of the project's day"
+    assert detail(run) == "$6 of $5 used by the project today"
 
 
 @pytest.mark.parametrize("settings_of_project", [{"budgets": {"tokens_per_day": "many"}}, {"budgets": 5}, []], ids=str)

@@ -36,7 +36,7 @@ def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_a
     note = Notification.objects.get()
     assert (note.kind, note.run_id, note.project_id) == ("paused", run.pk, run.project_id)
     assert note.text == (
-        f"Step {run.step_count + 1} ended 3 processes that held no other run.\n"
+        f"Step {run.step_count + 1} killed 3 processes that executed only this run.\n"
         "Check what the tools of this step do, then resume the run or stop it."
     )
     resumed = resume(run.pk, by="user:ann").run

@@ -16,7 +16,7 @@ from pydantic_ai.messages import ToolCallPart
 
 from runs import chaos
 from runs.conversation import transcript
-from runs.engine import leaving, notes, safe_commit
+from runs.engine import notes, releases, safe_commit
 from runs.engine.turns import model_turn, tool_turn
 from runs.lifecycle import inbox
 from runs.models import AgentRun
@@ -120,11 +120,11 @@ class Fault:
         self.left = at
         self._fault = fault
 
-    def durably(self, write: Write, *, landed: Callable[[], bool], **rest: Any) -> Any:
+    def commit_safely(self, write: Write, *, is_committed: Callable[[], bool], **rest: Any) -> Any:
         self.left -= 1
         if self.left:
-            return safe_commit.durably(write, landed=landed, **rest)
-        return safe_commit.durably(self._fault(write), landed=landed, **rest)
+            return safe_commit.commit_safely(write, is_committed=is_committed, **rest)
+        return safe_commit.commit_safely(self._fault(write), is_committed=is_committed, **rest)
 
 
 CALLS = [["ledger_idempotent", "ledger_once"], ["ledger_read"]]
@@ -142,8 +142,8 @@ def test_a_commit_of_unknown_outcome_counts_once(
     while True:
         at += 1
         faulty = Fault(at, fault)
-        for module in (leaving, notes, model_turn, tool_turn):
-            monkeypatch.setattr(module, "durably", faulty.durably)
+        for module in (releases, notes, model_turn, tool_turn):
+            monkeypatch.setattr(module, "commit_safely", faulty.commit_safely)
         run = drive(scripted(calls=CALLS))
         assert run.status == RunStatus.COMPLETED, (at, run.error_message)
         check(run)
@@ -157,7 +157,7 @@ def test_a_commit_of_unknown_outcome_counts_once(
 
 def test_storage_that_fails_at_a_look_is_no_death(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads are not repeated one by one: the run is loaded again, under the same lease."""
-    for owner, name in [(inbox, "waiting"), (log, "require_epoch"), (transcript, "load")]:
+    for owner, name in [(inbox, "pending_types"), (log, "require_epoch"), (transcript, "load")]:
         real, left = getattr(owner, name), [1, 1]
 
         def failing(*args: Any, real: Any = real, left: list[int] = left) -> Any:
@@ -178,7 +178,7 @@ def types(run: AgentRun) -> list[str]:
 
 
 def always_losing(write: Write, **rest: Any) -> Any:
-    return safe_commit.durably(losing_the_answer(write), **rest)
+    return safe_commit.commit_safely(losing_the_answer(write), **rest)
 
 
 def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +186,8 @@ def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatc
         for number in range(8):
             yield from [f"{number} {PIECE * 4}", 0.15]
 
-    for module in (leaving, notes, model_turn, tool_turn):
-        monkeypatch.setattr(module, "durably", always_losing)
+    for module in (releases, notes, model_turn, tool_turn):
+        monkeypatch.setattr(module, "commit_safely", always_losing)
     run = drive(scripted(play))
 
     assert run.status == RunStatus.COMPLETED

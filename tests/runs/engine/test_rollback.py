@@ -11,7 +11,7 @@ import pytest
 from runs import chaos
 from runs.conversation import tool_results, tool_starts, transcript, writes
 from runs.conversation.tool_results import CallResult
-from runs.engine.stopping import LetGo
+from runs.engine.shutdown import ShutdownDue
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, TurnUsage
 from runs.statuses import RunStatus, ToolStatus
@@ -156,7 +156,7 @@ def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt
     assert die_at(run, "turn.committed")
     _, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
     started = tool_starts.start_call(second, attempt=0)
-    tool_starts.commit_start(second, started, 1, believed="planned")
+    tool_starts.commit_start(second, started, 1, expected_status="planned")
     result = CallResult(ToolStatus.COMPLETED, "did it", attempts=1)
     position = transcript.last_position(run.pk) + 1
     writes.write(tool_results.close(second, result, position=position, epoch=1).commit)
@@ -218,7 +218,7 @@ def test_a_run_that_was_handed_back_did_not_crash(
     def leave(point: str) -> None:
         if point in left:
             left.remove(point)
-            raise LetGo
+            raise ShutdownDue
 
     monkeypatch.setattr(chaos, "point", leave)
     assert worker.drive(run.pk)

@@ -16,7 +16,7 @@ from django.db.utils import InternalError
 from pytest_django import Settings
 
 from runs import chaos
-from runs.engine.storage_errors import pass_others_on
+from runs.engine.storage_errors import raise_unless_storage_error
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker, close_after
@@ -213,7 +213,7 @@ def test_an_outage_that_outlasts_the_lease_is_no_death(
 
 def test_an_internal_error_of_another_kind_is_not_waited_out() -> None:
     with pytest.raises(InternalError, match="a page is broken"):
-        pass_others_on(InternalError("a page is broken"))
+        raise_unless_storage_error(InternalError("a page is broken"))
 
 
 @pytest.mark.postgres
@@ -223,4 +223,4 @@ def test_a_server_that_takes_no_writes_is_waited_for() -> None:
         with pytest.raises(InternalError) as refusal, transaction.atomic():
             AgentRun.objects.update(title="")
 
-    pass_others_on(refusal.value)
+    raise_unless_storage_error(refusal.value)

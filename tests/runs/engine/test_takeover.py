@@ -85,7 +85,7 @@ def test_a_worker_that_was_taken_over_does_not_deliver_a_message(
     worker, other = pair
     run = scripted(calls=[])
     inbox.send(run.pk, "And one more thing.", by="somebody")
-    pending, left = inbox.pending, [1]
+    pending, left = inbox.pending_commands, [1]
 
     def take_over(run_id: UUID) -> list[RunCommand]:
         commands = pending(run_id)
@@ -95,7 +95,7 @@ def test_a_worker_that_was_taken_over_does_not_deliver_a_message(
             assert other.drive(run.pk)
         return commands
 
-    monkeypatch.setattr(inbox, "pending", take_over)
+    monkeypatch.setattr(inbox, "pending_commands", take_over)
     assert worker.drive(run.pk)
     assert not left, "no message was taken"
 

@@ -87,7 +87,7 @@ def test_a_run_that_a_worker_has_is_asked(run: AgentRun, operator: Client) -> No
 
     assert told(act(operator, "pause", run)) == ("info", "Pause requested.")
     assert told(act(operator, "stop", run)) == ("info", "Stop requested.")
-    assert [(c.type, c.applied_at) for c in inbox.pending(run.pk)] == [("pause", None), ("stop", None)]
+    assert [(c.type, c.applied_at) for c in inbox.pending_commands(run.pk)] == [("pause", None), ("stop", None)]
 
 
 def test_stop(run: AgentRun, operator: Client) -> None:
@@ -166,17 +166,17 @@ def test_htmx_is_told_where_to_go(run: AgentRun, operator: Client) -> None:
 REFUSALS: list[tuple[str, dict[str, str], str, str]] = [
     ("resume", {}, "queued", "Not resumed: only paused runs can be resumed; this one is queued."),
     ("resume", {}, "completed", "Not resumed: only paused runs can be resumed; this one is completed."),
-    ("resume", {"message": "  \r\n"}, "paused", "Not resumed: an empty message says nothing"),
-    ("resume", {"message": "x" * 200_001}, "paused", "Not resumed: a message has at most 200000 characters."),
+    ("resume", {"message": "  \r\n"}, "paused", "Not resumed: the message must not be empty"),
+    ("resume", {"message": "x" * 200_001}, "paused", "Not resumed: a message must have at most 200000 characters."),
     ("resume", {"replace": "on"}, "paused", "Not resumed: starting over requires a message"),
     ("resume", {"max_steps": "0"}, "paused", "Not resumed: max_steps must be a whole number from 1 to 500."),
     ("resume", {"max_steps": "x"}, "paused", "Not resumed: max_steps must be a whole number from 1 to 500."),
-    ("pause", {}, "completed", "Not paused: a completed run takes no commands."),
-    ("stop", {}, "completed", "Not stopped: a completed run takes no commands."),
-    ("send", {"message": "x"}, "completed", "Not sent: a completed run takes no commands."),
-    ("send", {}, "queued", "Not sent: a message needs some text."),
-    ("send", {"message": " \r\n "}, "queued", "Not sent: a message needs some text."),
-    ("send", {"message": "x" * 200_001}, "queued", "Not sent: a message has at most 200000 characters."),
+    ("pause", {}, "completed", "Not paused: a completed run accepts no commands."),
+    ("stop", {}, "completed", "Not stopped: a completed run accepts no commands."),
+    ("send", {"message": "x"}, "completed", "Not sent: a completed run accepts no commands."),
+    ("send", {}, "queued", "Not sent: the message must not be empty."),
+    ("send", {"message": " \r\n "}, "queued", "Not sent: the message must not be empty."),
+    ("send", {"message": "x" * 200_001}, "queued", "Not sent: a message must have at most 200000 characters."),
 ]
 
 
@@ -209,7 +209,7 @@ def test_the_cap_of_a_lineage_is_named(run: AgentRun, operator: Client, settings
 
     assert told(act(operator, "resume", run)) == (
         "error",
-        "Not resumed: the maximum total steps of 500 are used up.",
+        "Not resumed: the lineage has used all of its 500 steps.",
     )
 
 

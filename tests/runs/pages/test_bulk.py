@@ -84,7 +84,7 @@ def test_it_says_what_would_be_resumed_and_why_others_are_not(project: Project, 
     assert heading(html) == "Resume 1 run?"
     assert hidden(html, "id") == [str(one.pk)]
     assert set(hidden(html, "skipped")) == {str(run.pk) for run in (capped, live, gone_on)}
-    assert "The maximum total steps of 60 are used up." in html
+    assert "The lineage has used all of its 60 steps." in html
     assert "Only paused runs can be resumed; this one is queued." in html
     assert f'href="/runs/{new.pk}"' in html
     # Nothing was done.
@@ -244,7 +244,7 @@ def test_all_that_match_are_for_admins(project: Project) -> None:
 
 
 def test_so_many_go_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_resume, "MOST", 2)
+    monkeypatch.setattr(bulk_resume, "MAX_RUNS", 2)
     runs = [paused(project, str(number)) for number in range(3)]
     client = client_of(project, Role.ADMIN)
     html = client.post(URL, {"every": "1"}).content.decode()

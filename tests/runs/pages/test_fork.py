@@ -74,7 +74,8 @@ def test_it_works(operator: Client, run: AgentRun) -> None:
     new = AgentRun.objects.get(forked_from=run)
     assert (answer.status_code, answer["Location"]) == (302, reverse("runs:detail", args=[new.pk]))
     assert (new.forked_at_step, new.prompt, new.agent_config) == (2, "Another\nway", run.agent_config)
-    assert "forked from, after step 2" in page_of(operator, new)
+    assert "original run, forked after step 2" in page_of(operator, new)
+    assert "compare with original run" in page_of(operator, new)
     assert f"/compare?a={run.pk}&amp;b={new.pk}" in page_of(operator, new)
     assert "fork after step 2" in page_of(operator, run)
     assert f"/runs/{new.pk}" in page_of(operator, run)
@@ -117,7 +118,7 @@ def test_one_form_forks_once(operator: Client, run: AgentRun) -> None:
     [
         ({"step": "99"}, "step", "checkpoint does not exist"),
         ({"step": ""}, "step", "Choose a checkpoint"),
-        ({"instructions": ""}, "instructions", "cannot be taken away"),
+        ({"instructions": ""}, "instructions", "cannot be removed"),
         ({"settings": "{"}, "settings", "Not valid JSON"),
         ({"settings": "[]"}, "settings", "JSON object"),
         ({"max_steps": "1_0"}, "max_steps", "whole number"),
@@ -144,7 +145,7 @@ def test_the_cap_is_said_at_the_step(operator: Client, run: AgentRun, settings: 
     answer = send(operator, run, step=str(run.step_count))
 
     assert answer.status_code == 422
-    assert "used up" in str(answer.context["form"].errors["step"])
+    assert "used all of its 5 steps" in str(answer.context["form"].errors["step"])
 
 
 def test_a_run_without_a_step_cannot_be_forked(operator: Client, run: AgentRun) -> None:

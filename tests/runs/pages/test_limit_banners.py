@@ -57,7 +57,7 @@ def test_a_running_run_warns(used: str | None, head: str) -> None:
     run = claimed(make_run(make_agent(settings=BUDGETS), "Go."))
     assert banners(run) == []
 
-    warn(run, "Running out of budget: 4 of 5 tokens", used)
+    warn(run, "Budget nearly used up: 4 of 5 tokens", used)
 
     [banner] = banners(run)
     assert banner.startswith(head)
@@ -68,9 +68,9 @@ def test_a_budget_of_the_project_is_looked_for_too() -> None:
     run = make_run(make_agent(), "Go.")
     run.project.settings = {"budgets": {"tokens_per_day": 5}}
     run.project.save()
-    warn(run := claimed(run), "Running out of budget: 4 of 5 tokens of the project's day", "4")
+    warn(run := claimed(run), "Budget nearly used up: 4 of 5 tokens used by the project today", "4")
 
-    assert "of the project's day" in banners(run)[0]
+    assert "used by the project today" in banners(run)[0]
 
 
 def test_without_budgets_nobody_looks_for_warnings() -> None:
@@ -96,12 +96,12 @@ def test_a_used_up_budget_is_named_and_a_resume_explained() -> None:
 
 def test_calls_that_repeat_themselves_are_named() -> None:
     run = claimed(make_run(make_agent(), "Go."))
-    text = "Run stopped: search was asked for 10 times in a row with the same arguments"
+    text = "Run stopped: search was requested 10 times in a row with the same arguments"
     payload = RunStopped(reason="repeated_calls", message=text)
     transitions.move(run, RunStatus.STOPPED, payload, source=Source.WORKER, reason="repeated_calls")
 
     [banner] = banners(AgentRun.objects.get(pk=run.pk))
 
     assert banner.startswith("Stopped")
-    assert "Repeated calls." in banner
+    assert "Repeated tool calls." in banner
     assert text in banner

@@ -16,7 +16,7 @@ from agentops.projects.memberships import remove_member
 from agentops.projects.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
-from runs.pages.runs.list_query import PAGE_SIZE, ListPlace
+from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, signed_in
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.waiting import eventually
@@ -41,7 +41,7 @@ def viewer(project: Project) -> Client:
     return client
 
 
-def rows(client: Client, *runs: AgentRun, since: ListPlace | None = None, **filters: str) -> str:
+def rows(client: Client, *runs: AgentRun, since: ListPosition | None = None, **filters: str) -> str:
     asked = {"ids": ",".join(str(run.pk) for run in runs), "since": str(since) if since else "", **filters}
     answer = client.get("/p/alpha/runs/rows", asked)
     assert answer.status_code == 200, answer.content
@@ -117,7 +117,7 @@ def test_the_page_asks_for_what_can_still_change(project: Project, viewer: Clien
 
 def test_an_older_page_does_not_wait_for_new_runs(project: Project, viewer: Client) -> None:
     run = drive(make_run(make_agent(project)))
-    page = viewer.get(f"/p/alpha/runs?before={ListPlace(run.created_at + timedelta(1), run.pk)}").content.decode()
+    page = viewer.get(f"/p/alpha/runs?before={ListPosition(run.created_at + timedelta(1), run.pk)}").content.decode()
 
     assert f'id="run-{run.pk}"' in page
     assert "hx-get" not in page
@@ -129,7 +129,7 @@ def test_an_older_page_does_not_wait_for_new_runs(project: Project, viewer: Clie
 def test_new_runs_are_counted_and_nothing_moves(project: Project, viewer: Client) -> None:
     agent = make_agent(project)
     newest = make_run(agent)
-    since = ListPlace.of(newest)
+    since = ListPosition.of(newest)
     assert new_on(rows(viewer, newest, since=since)) == ""
 
     make_run(agent)
@@ -142,7 +142,7 @@ def test_new_runs_are_counted_and_nothing_moves(project: Project, viewer: Client
 
 
 def test_only_new_runs_that_pass_the_filters_are_counted(project: Project, viewer: Client) -> None:
-    since = ListPlace.now()
+    since = ListPosition.now()
     paused = make_run(make_agent(project))
     make_run(make_agent(project))
     inbox.pause(paused.pk, by="test")
@@ -155,14 +155,14 @@ def test_only_new_runs_that_pass_the_filters_are_counted(project: Project, viewe
 
 
 def test_runs_of_others_are_not_news(project: Project, viewer: Client) -> None:
-    since = ListPlace.now()
+    since = ListPosition.now()
     make_run()
 
     assert new_on(rows(viewer, since=since)) == ""
 
 
 def test_more_than_99_are_not_counted(project: Project, viewer: Client) -> None:
-    since = ListPlace(timezone.now() - timedelta(hours=1), uuid4())
+    since = ListPosition(timezone.now() - timedelta(hours=1), uuid4())
     agent = make_agent(project)
     for _ in range(101):
         make_run(agent, "a prompt")

@@ -134,7 +134,7 @@ def test_the_card_says_so_and_leads_to_the_answers(run: AgentRun, operator: Clie
     ("fields", "status", "output"),
     [
         ({"choice": "done", "text": "3 rows\r\nand more"}, "completed", "3 rows\nand more"),
-        ({"choice": "done", "text": " "}, "completed", "It was done. Its output is not known."),
+        ({"choice": "done", "text": " "}, "completed", "The call succeeded. Its output is not known."),
         ({"choice": "failed", "text": "no such table"}, "error", "no such table"),
     ],
     ids=["done", "done without a word", "failed"],
@@ -177,7 +177,7 @@ def test_a_second_word_hears_the_first(run: AgentRun, operator: Client) -> None:
     level, text = told(say(client_of(run), run, call, choice="retry"))
     assert level == "error"
     assert text.startswith("Outcome not saved: user:person-")
-    assert text.endswith("has chosen done for this call.")
+    assert text.endswith("already resolved this call as done.")
 
 
 @pytest.mark.parametrize("choice", ["", "maybe", "DONE"])
@@ -191,4 +191,7 @@ def test_a_run_that_was_paused_asks_nobody(run: AgentRun, operator: Client) -> N
     inbox.pause(run.pk, by="ada")
 
     assert forms_of(body_of(operator, f"/runs/{run.pk}"), call) == {}
-    assert "its outcome stays unknown: the run is paused" in told(say(operator, run, call, choice="done"))[1]
+    assert (
+        "he run is paused, so the outcome of this call stays unknown"
+        in told(say(operator, run, call, choice="done"))[1]
+    )

@@ -62,7 +62,7 @@ def banners(run: AgentRun, client: Client | None = None) -> list[str]:
     return [banner.words for banner in head(client or client_of(run), run).all("banner")]
 
 
-def ticks(banner: Element) -> list[str]:
+def is_counting(banner: Element) -> list[str]:
     return [str(tick.children[0]) for tick in banner.all("tick")]
 
 
@@ -149,7 +149,7 @@ def test_a_wait_of_a_policy_says_when_and_which_try_it_is(settings: Any) -> None
     [banner] = head(client_of(run), run).all("banner")
 
     assert banner.words.startswith("Error: a policy resumes the run at 20")
-    assert ticks(banner)[0].startswith("in ")
+    assert is_counting(banner)[0].startswith("in ")
     assert "This is attempt 1 of 2." in banner.words
     assert "slow down please" in banner.words
     [row] = [words for words in rows(run) if "the policy resumes the run" in words]
@@ -217,11 +217,11 @@ def test_a_try_at_work_is_told_until_the_model_has_answered(settings: Any) -> No
 
     [[banner]] = seen
     assert banner.startswith("Attempt 2 of 4 is running")
-    assert "Attempt 1 of 4 of the model call failed: no internet." in banner
+    assert "Attempt 1 of 4 of the model call failed: provider not reachable." in banner
     assert "The model provider cannot be reached from the worker." in banner
     assert banners(run, client) == []
     page = "\n".join(rows(run))
-    assert "abandoned: no_internet" in page
+    assert "abandoned: provider not reachable" in page
     assert "attempt 2" in page
 
 
@@ -247,12 +247,12 @@ def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch
             waited.wait(0.05)
         [banner] = head(client_of(run), run).all("banner")
     finally:
-        worker.stopping.ask(0)
+        worker.shutdown.request(0)
         driver.join(60)
         worker.close(5)
 
     assert banner.words.startswith("Attempt 2 of 4 is scheduled at 20")
-    assert ticks(banner)[0].startswith("in ")
+    assert is_counting(banner)[0].startswith("in ")
     assert "The model provider cannot be reached from the worker." in banner.words
 
 
@@ -263,7 +263,7 @@ def test_a_long_wait_says_which_try_comes_and_why() -> None:
     assert (run.state, run.status_reason) == (RunStatus.WAITING, "cooldown")
     assert banner.words.startswith("The model provider limits the rate of requests")
     assert "next attempt at 20" in banner.words
-    assert ticks(banner)[1].startswith(("in 4 min", "in 5 min"))
+    assert is_counting(banner)[1].startswith(("in 4 min", "in 5 min"))
     assert "Attempt 1 of 4 of the model call failed: rate limited." in banner.words
     assert "slow down please" in banner.words
 

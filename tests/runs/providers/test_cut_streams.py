@@ -20,7 +20,7 @@ from runs.providers import base, llm
 from runs.providers.base import IncompleteAnswer, ModelCall
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.providers.recorded_vendor import MODELS, Answer, Framing, Recorded, Vendor, has_ended, streams
+from tests.support.providers.recorded_vendor import MODELS, Answer, FixtureResult, Framing, Vendor, has_ended, streams
 from tests.support.run_checks import check, events
 from tests.support.services import shared_directory
 
@@ -41,7 +41,7 @@ def answer_of(protocol: str, **settings: object) -> ModelResponse:
     return asyncio.run(ask(protocol, **settings))
 
 
-def cuts_of(recorded: Recorded) -> Iterator[tuple[int, Framing]]:
+def cuts_of(recorded: FixtureResult) -> Iterator[tuple[int, Framing]]:
     """Where to cut a body, and how it ends there; then the whole body, ended in each way."""
     draw = random.Random(recorded.name)
     size, framings = len(recorded.body), get_args(Framing)

@@ -96,16 +96,16 @@ def test_a_redirect_is_told_not_followed(make_ctx):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"http_fetch_allow": []}, "allow list"),
-        ({"http_fetch_allow": ["example.com"]}, "allow list"),
+        ({"http_fetch_allow": []}, "allowed hosts"),
+        ({"http_fetch_allow": ["example.com"]}, "allowed hosts"),
         ({"http_fetch_allow": "docs.example.com"}, "must be a list of str"),
         ({"http_fetch_allow": [5]}, "must be a list of str"),
         ({"http_fetch_ports": ["8000"]}, "must be a list of int"),
         ({"http_fetch_ports": []}, "port"),
         ({"http_fetch_allow_http": False}, "scheme 'http'"),
         ({"http_fetch_allow_http": "yes"}, "scheme 'http'"),
-        ({"allow_private": False}, "not a public one"),
-        ({"allow_private": "yes"}, "not a public one"),
+        ({"allow_private": False}, "is not public"),
+        ({"allow_private": "yes"}, "is not public"),
     ],
 )
 def test_it_refuses_what_the_agent_s_settings_do_not_allow(make_ctx, changes, said):
@@ -117,13 +117,13 @@ def test_it_refuses_what_the_agent_s_settings_do_not_allow(make_ctx, changes, sa
 
 
 def test_an_agent_without_settings_reaches_nothing(make_ctx):
-    with pytest.raises(ToolDenied, match="allow list"):
+    with pytest.raises(ToolDenied, match="allowed hosts"):
         http_fetch.run(make_ctx(), {"url": "https://docs.example.com/"})
 
 
 def test_private_addresses_need_the_installation_s_consent_too(make_ctx, private_sinks):
     private_sinks.AGENTOPS_ALLOW_PRIVATE_SINKS = False
-    with serving(answer(b"inside")) as server, pytest.raises(ToolDenied, match="not a public one"):
+    with serving(answer(b"inside")) as server, pytest.raises(ToolDenied, match="is not public"):
         http_fetch.run(make_ctx(settings=agent(server)), {"url": url(server)})
 
     assert server.requests == []

@@ -15,7 +15,7 @@ from runs.tools.timed_call import run_with_deadline
 
 
 @dataclass(frozen=True)
-class Recorded:
+class FixtureResult:
     output: str | list
     error: bool = False
     duration_ms: int | None = None
@@ -23,14 +23,14 @@ class Recorded:
 
 
 RECORDING = {
-    "call-1": Recorded("plain", duration_ms=1500),
-    "call-2": Recorded(["text", {"kind": "image"}]),
-    "call-3": Recorded("it broke", error=True),
-    "call-4": Recorded("", unknown=True),
+    "call-1": FixtureResult("plain", duration_ms=1500),
+    "call-2": FixtureResult(["text", {"kind": "image"}]),
+    "call-3": FixtureResult("it broke", error=True),
+    "call-4": FixtureResult("", unknown=True),
 }
 
 
-def recorded(call_id: str, model_call: int) -> Recorded | None:
+def recorded(call_id: str, model_call: int) -> FixtureResult | None:
     return RECORDING.get(call_id)
 
 
@@ -51,7 +51,7 @@ def test_it_answers_whatever_the_arguments_were(make_ctx):
 
 
 def test_it_tells_a_call_id_that_comes_again_by_the_model_call(make_ctx):
-    tools = RecordedTools(lambda call_id, model_call: Recorded(f"{call_id} of {model_call}"))
+    tools = RecordedTools(lambda call_id, model_call: FixtureResult(f"{call_id} of {model_call}"))
 
     for number in (1, 2):
         ctx = make_ctx(call_id="same", model_call=number)
@@ -90,7 +90,7 @@ def test_pace_decides_whether_it_takes_its_time(make_ctx):
 def test_a_paced_call_wakes_when_nobody_waits_any_more(make_ctx):
     stopped = threading.Event()
     threading.Timer(0.1, stopped.set).start()
-    tools = RecordedTools(lambda *_: Recorded("late", duration_ms=60_000), pace=1)
+    tools = RecordedTools(lambda *_: FixtureResult("late", duration_ms=60_000), pace=1)
 
     started = time.monotonic()
     result = run_with_deadline(tools.get("t"), make_ctx(cancelled=stopped.is_set), "{}")

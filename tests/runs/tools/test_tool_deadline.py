@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from agentops.http.deadline import DeadlineExceeded, within
+from agentops.http.deadline import DeadlineExceeded, call_within
 from runs.tools.base import Effect, Tool, ToolContext, ToolFailed, ToolResult
 from runs.tools.functions import tool
 from runs.tools.timed_call import run_with_deadline
@@ -106,7 +106,7 @@ def test_within_says_when_time_is_up():
     let_go = threading.Event()
 
     with pytest.raises(DeadlineExceeded):
-        within(0.05, lambda: let_go.wait(10), name="waiting")
+        call_within(0.05, lambda: let_go.wait(10), name="waiting")
 
     let_go.set()
-    assert within(1, lambda: 5, name="five") == 5
+    assert call_within(1, lambda: 5, name="five") == 5

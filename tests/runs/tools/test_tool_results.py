@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from runs.tools.base import OutcomeUnknown, Tool, ToolDenied, ToolFailed, ToolResult
-from runs.tools.output import MAX_OUTPUT, cut_for_model
+from runs.tools.output import MAX_OUTPUT, shorten_for_model
 
 
 @dataclass
@@ -219,12 +219,12 @@ def test_a_tool_may_say_itself_how_it_failed(ctx, error):
 
 
 def test_short_output_is_not_cut():
-    assert cut_for_model("x" * 8000) == ("x" * 8000, False)
-    assert cut_for_model("x" * 9000, None) == ("x" * 9000, False)
+    assert shorten_for_model("x" * 8000) == ("x" * 8000, False)
+    assert shorten_for_model("x" * 9000, None) == ("x" * 9000, False)
 
 
 def test_long_output_says_how_much_is_shown():
-    output, truncated = cut_for_model("x" * 480_413)
+    output, truncated = shorten_for_model("x" * 480_413)
 
     assert truncated
     assert output == "x" * 8000 + "\n… [cut: 8000 of 480413 characters shown]"
@@ -236,7 +236,7 @@ def test_it_cuts_between_characters_with_an_emoji_at_the_border(emoji, before):
     """What is left is whole characters, and says how much is missing."""
     text = "x" * before + emoji + "y" * 100
 
-    output, truncated = cut_for_model(text)
+    output, truncated = shorten_for_model(text)
 
     assert truncated
     assert output.startswith(text[:8000])
@@ -246,7 +246,7 @@ def test_it_cuts_between_characters_with_an_emoji_at_the_border(emoji, before):
 
 
 def test_a_pair_of_surrogates_stays_together():
-    output, truncated = cut_for_model("x" * 3 + "\ud83d\ude42" + "y", 4)
+    output, truncated = shorten_for_model("x" * 3 + "\ud83d\ude42" + "y", 4)
 
     assert (output, truncated) == ("xxx\n… [cut: 3 of 6 characters shown]", True)
 
@@ -254,12 +254,12 @@ def test_a_pair_of_surrogates_stays_together():
 def test_lists_are_cut_per_text_and_media_stay():
     media = {"kind": "image", "data": "A" * 50}
 
-    output, truncated = cut_for_model(["a" * 11, media, "b" * 10], 10)
+    output, truncated = shorten_for_model(["a" * 11, media, "b" * 10], 10)
 
     assert output == ["a" * 10 + "\n… [cut: 10 of 11 characters shown]", media, "b" * 10]
     assert truncated
-    assert cut_for_model([media, "b"], 10) == ([media, "b"], False)
+    assert shorten_for_model([media, "b"], 10) == ([media, "b"], False)
 
 
 def test_a_limit_of_nothing_shows_only_the_marker():
-    assert cut_for_model("abc", 0) == ("\n… [cut: 0 of 3 characters shown]", True)
+    assert shorten_for_model("abc", 0) == ("\n… [cut: 0 of 3 characters shown]", True)

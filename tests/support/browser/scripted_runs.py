@@ -55,6 +55,6 @@ def driven(run: AgentRun) -> Iterator[threading.Thread]:
         thread.join(60)
         assert not thread.is_alive(), "the run did not come to an end"
     finally:
-        worker.stopping.ask(0)
+        worker.shutdown.request(0)
         thread.join(30)
         worker.close(5)

@@ -19,7 +19,11 @@ def add(run: AgentRun, message: Any, *, role: str = Role.ASSISTANT, step: int = 
     row, _ = transcript.new_row(run.pk, position, message, role=role, step=step, epoch=None)
     row.save(force_insert=True)
     told(
-        run, "message.added", transcript.added(row).payload.model_dump(exclude_defaults=True), step=step, ref_id=row.pk
+        run,
+        "message.added",
+        transcript.message_event(row).payload.model_dump(exclude_defaults=True),
+        step=step,
+        ref_id=row.pk,
     )
     return row
 

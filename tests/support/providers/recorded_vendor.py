@@ -114,7 +114,7 @@ def vendor_at_work() -> Iterator[Vendor]:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class FixtureResult:
     """The body of a streamed answer as a provider sent it."""
 
     name: str
@@ -122,10 +122,10 @@ class Recorded:
     body: bytes
 
 
-def streams() -> list[Recorded]:
+def streams() -> list[FixtureResult]:
     """Every streamed answer among the recorded exchanges."""
     found = [
-        Recorded(path.stem, "anthropic", path.read_bytes() + b"\n\n")
+        FixtureResult(path.stem, "anthropic", path.read_bytes() + b"\n\n")
         for path in sorted(DATA.glob("anthropic-sdk/*.txt"))
     ]
     for path in sorted(DATA.rglob("*.yaml")):
@@ -136,7 +136,7 @@ def streams() -> list[Recorded]:
             text = body.get("string") if isinstance(body, dict) else body
             protocol = _protocol(exchange["request"]["uri"])
             if protocol and isinstance(text, str) and "data: " in text:
-                found.append(Recorded(f"{path.stem}-{number}", protocol, text.encode()))
+                found.append(FixtureResult(f"{path.stem}-{number}", protocol, text.encode()))
     return found
 
 

@@ -1,0 +1,166 @@
+"""The product's pages in Chromium, and the times that bench/observe.js records in them.
+
+Uses only URLs and element IDs of the pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import CDPSession, Page, sync_playwright
+
+from bench.stacks import AGENT, PROJECT, Stack
+
+SCRIPT = Path(__file__).with_name("observe.js")
+RUN_PAGE = re.compile(r"/runs/[0-9a-f]{8}-")
+PATIENCE_MS = 15_000
+WIDTH, HEIGHT = 1280, 900
+
+
+@dataclass(frozen=True)
+class Start:
+    """Milliseconds from the click on Start to the stages of the run."""
+
+    #: … the request for the run's page, which begins when the form's answer has come.
+    posted: float
+    #: … the first byte of that page.
+    answered: float
+    #: … the first paint of anything on it.
+    painted: float
+    #: … the first step in the page.
+    in_page: float
+    #: … the frame that shows it.
+    seen: float
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A page opened with an empty cache: milliseconds since the request, and transferred bytes."""
+
+    answered: float
+    painted: float
+    ready: float
+    size: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The JavaScript memory of a page after a garbage collection."""
+
+    heap_mb: float
+    nodes: int
+
+
+class PageReader:
+    """A signed-in user with one tab."""
+
+    def __init__(self, page: Page, stack: Stack) -> None:
+        self.page = page
+        self._stack = stack
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(f"{stack.url}/login")
+        page.fill("#id_username", stack.name)
+        page.fill("#id_password", stack.password)
+        page.click("main button[type=submit]")
+        page.wait_for_url(lambda url: "/login" not in url)
+
+    def start_a_run(self) -> Start:
+        """Fill in the form, click Start and wait for the end of the run."""
+        page = self.page
+        page.goto(f"{self._stack.url}/p/{PROJECT}/runs/new?agent={AGENT}")
+        page.fill("#start-prompt", "Look at the whole list.")
+        page.wait_for_timeout(200)
+        page.click("main form[method=post] button[type=submit]")
+        page.wait_for_url(RUN_PAGE, wait_until="commit")
+        # Not by a function: the page's policy lets nobody evaluate one later.
+        page.wait_for_selector("html[data-bench-seen]")
+        noted = page.evaluate(
+            """() => {
+                const [nav] = performance.getEntriesByType("navigation");
+                const began = performance.timeOrigin;
+                const at = {
+                    posted: began + nav.fetchStart, answered: began + nav.responseStart, painted: bench.painted,
+                    in_page: bench.stepInPage, seen: bench.stepSeen,
+                };
+                return Object.fromEntries(Object.entries(at).map(([name, when]) => [name, when - bench.clicked]));
+            }"""
+        )
+        page.wait_for_selector("#head .status-completed")
+        return Start(**noted)
+
+    def open_run(self, run_id: str) -> Visit:
+        page = self.page
+        with self._protocol() as session:
+            session.send("Network.clearBrowserCache")
+        page.goto(f"{self._stack.url}/runs/{run_id}")
+        page.wait_for_selector("#timeline > [data-seq]")
+        page.wait_for_selector("#connection[data-state=live]", state="attached")
+        page.wait_for_selector("html[data-bench-painted]", state="attached")
+        noted = page.evaluate(
+            """() => {
+                const [nav] = performance.getEntriesByType("navigation");
+                const loaded = performance.getEntriesByType("resource").filter((one) => one.responseEnd > 0);
+                const size = loaded.reduce((sum, one) => sum + one.transferSize, nav.transferSize);
+                return {
+                    answered: nav.responseStart,
+                    painted: bench.painted - performance.timeOrigin,
+                    ready: nav.domContentLoadedEventEnd,
+                    size,
+                    files: loaded.length + 1,
+                };
+            }"""
+        )
+        return Visit(**noted)
+
+    def rows(self) -> dict[int, float]:
+        """Return when the row of each event appeared in the page, in seconds since the epoch."""
+        noted: dict[str, float] = self.page.evaluate("() => bench.rows")
+        return {int(seq): at / 1000 for seq, at in noted.items()}
+
+    def newest(self) -> int:
+        """Return the sequence number of the last event in the page."""
+        return int(self.page.get_attribute("#timeline", "data-last") or 0)
+
+    def memory(self) -> Memory:
+        with self._protocol() as session:
+            session.send("HeapProfiler.collectGarbage")
+            session.send("Performance.enable")
+            found: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
+        metrics = {metric["name"]: metric["value"] for metric in found}
+        return Memory(metrics["JSHeapUsedSize"] / 1e6, int(metrics["Nodes"]))
+
+    @contextmanager
+    def _protocol(self) -> Iterator[CDPSession]:
+        """A session of the Chrome DevTools Protocol, for what Playwright does not support."""
+        session = self.page.context.new_cdp_session(self.page)
+        try:
+            yield session
+        finally:
+            session.detach()
+
+
+def chromium() -> str | None:
+    """Return the path of the installed Chromium."""
+    return os.environ.get("BENCH_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-headless-shell")
+
+
+@contextmanager
+def reading(stack: Stack) -> Iterator[PageReader]:
+    """Open headless Chromium. Django's database cannot be used on this thread: Playwright runs an event loop."""
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+        try:
+            context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+            context.add_init_script(path=SCRIPT)
+            yield PageReader(context.new_page(), stack)
+        finally:
+            browser.close()

@@ -1,0 +1,22 @@
+"""What is known of the run of the suite on PostgreSQL that follows the one on SQLite."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+#: The tests of what people and programs meet: pages, API, admin, commands, projects and their members.
+DOORS = ("admin", "deployment", "projects", "runs/api", "runs/commands", "runs/pages")
+
+
+def runs_after_sqlite() -> bool:
+    """Whether the whole suite has just run on SQLite."""
+    return os.environ.get("AFTER_SQLITE") == "1"
+
+
+def is_of_a_door(path: Path) -> bool:
+    """Whether the file tests a door, as do those directly in tests/, which go through all doors."""
+    tests = ROOT / "tests"
+    return path.parent == tests or any(path.is_relative_to(tests / door) for door in DOORS)
