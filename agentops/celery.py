@@ -12,6 +12,9 @@ from django.db import connections
 from kombu.transport.redis import QoS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
+# Celery runs Django's system checks when a worker starts, and discards their results. They import every page, which is
+# most of the time until the worker is ready. `agentops worker` runs the one that concerns it.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 _path = sys.path.copy()
 app = Celery("agentops")

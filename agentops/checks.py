@@ -13,7 +13,7 @@ from django.db import connections
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 #: Settings of PostgreSQL that have to be on, and why.
-DURABLE = {"fsync": "a power cut loses what was acknowledged", "full_page_writes": "a power cut may tear pages"}
+DURABLE = {"fsync": "a power failure loses committed data", "full_page_writes": "a power failure may corrupt pages"}
 
 
 @register(deploy=True)
@@ -24,7 +24,7 @@ def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
         return []
     return [
         Doubt(
-            "REDIS_URL has no password, and the server is not on this machine.",
+            "REDIS_URL has no password, and the server is on another machine.",
             hint="Give Redis a password (requirepass or an ACL), and name it in the URL.",
             id="agentops.W001",
         )
@@ -38,7 +38,7 @@ def many_processes_share_a_server(app_configs: Any, **_: Any) -> list[CheckMessa
     return [
         Doubt(
             "The database is SQLite, which is for one machine and one `agentops up`.",
-            hint="Set DATABASE_URL to a PostgreSQL server before several processes share the work.",
+            hint="Set DATABASE_URL to a PostgreSQL server to use several processes.",
             id="agentops.W002",
         )
     ]
@@ -51,8 +51,8 @@ def mail_password_is_not_in_the_clear(app_configs: Any, **_: Any) -> list[CheckM
         return []
     return [
         Doubt(
-            "EMAIL_URL has a password, and sends it over the network as it is.",
-            hint="Begin it with smtp+tls:// (STARTTLS) or smtps://, as your mail server has it.",
+            "EMAIL_URL has a password, and sends it over the network unencrypted.",
+            hint="Use smtp+tls:// (STARTTLS) or smtps://, whichever your mail server supports.",
             id="agentops.W003",
         )
     ]
@@ -62,13 +62,13 @@ def mail_password_is_not_in_the_clear(app_configs: Any, **_: Any) -> list[CheckM
 def no_door_of_the_tests_is_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
     if not settings.AGENTOPS_TESTING:
         return []
-    return [Error("AGENTOPS_TESTING is set: it lets processes be ended from outside.", id="agentops.E003")]
+    return [Error("AGENTOPS_TESTING is set: other programs can end this process.", id="agentops.E003")]
 
 
 @register(Tags.database)
 def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check that commits are written to disk, on which all guarantees depend."""
-    found: list[CheckMessage] = []
+    messages: list[CheckMessage] = []
     for alias in databases or []:
         connection = connections[alias]
         if connection.vendor == "postgresql":
@@ -76,8 +76,8 @@ def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None
                 for name, loss in DURABLE.items():
                     cursor.execute("SELECT current_setting(%s)", [name])
                     if cursor.fetchone()[0] != "on":
-                        found.append(Error(f"PostgreSQL's {name} is off: {loss}.", id="agentops.E004"))
-    return found
+                        messages.append(Error(f"PostgreSQL's {name} is off: {loss}.", id="agentops.E004"))
+    return messages
 
 
 @register(Tags.database)
@@ -93,12 +93,12 @@ def pools_fit_the_server(app_configs: Any, databases: Sequence[str] | None = Non
             " ('max_connections', 'superuser_reserved_connections', 'reserved_connections')"
         )
         available = int(cursor.fetchone()[0])
-    wanted = pool["max_size"] * settings.AGENTOPS_DB_PROCESSES
-    if wanted <= available:
+    needed = pool["max_size"] * settings.AGENTOPS_DB_PROCESSES
+    if needed <= available:
         return []
     return [
         Doubt(
-            f"PostgreSQL has {available} connections, and agentops may open {wanted}:"
+            f"PostgreSQL has {available} connections, and agentops may open {needed}:"
             f" AGENTOPS_DB_POOL={pool['max_size']} in each of AGENTOPS_DB_PROCESSES={settings.AGENTOPS_DB_PROCESSES}.",
             hint="Raise PostgreSQL's max_connections, or lower AGENTOPS_DB_POOL.",
             id="agentops.W004",

@@ -14,7 +14,7 @@ def main() -> None:
     """Run the command in `sys.argv`. Invalid settings end it with exit code 78."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
     try:
-        if not _answered_without_settings(sys.argv[1:]):
+        if not _print_without_settings(sys.argv[1:]):
             _run()
     except KeyboardInterrupt:
         # Also during loading, where a traceback would look like a bug.
@@ -25,7 +25,7 @@ def main() -> None:
         gc.freeze()
 
 
-def _answered_without_settings(arguments: list[str]) -> bool:
+def _print_without_settings(arguments: list[str]) -> bool:
     """Print the overview or the version, if that is all that is requested."""
     if arguments not in ([], ["help"], ["--help"], ["-h"], ["--version"]):
         return False
@@ -42,5 +42,5 @@ def _run() -> None:
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
-        print(f"agentops: bad settings: {error}", file=sys.stderr)
+        print(f"agentops: invalid setting: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None

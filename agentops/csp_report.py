@@ -30,6 +30,6 @@ def csp_report(request: HttpRequest) -> HttpResponse:
     if len(body) > MAX_BYTES:
         return answer(request, 413, "body_too_large", f"A report has at most {MAX_BYTES} bytes.")
     if not LOGGED.spent(address_of(request)):
-        said, _ = REDACTOR.clean_text(body.decode("utf-8", "replace"))
-        log.warning("csp report: %s", ascii(said))
+        report, _ = REDACTOR.clean_text(body.decode("utf-8", "replace"))
+        log.warning("csp report: %s", ascii(report))
     return HttpResponse(status=204)

@@ -42,11 +42,11 @@ class Reader:
 
     def __init__(self) -> None:
         #: Variable name → setting, in the order of reading.
-        self.known: dict[str, Setting] = {}
+        self.registered: dict[str, Setting] = {}
 
     def read(self, name: str, default: T, parse: Callable[[str], T], expected: str) -> T:
         """Return the parsed value of `name`, or `default` if unset or empty. A `ValueError` becomes `BadSetting`."""
-        self.known[name] = Setting(as_text(default), expected)
+        self.registered[name] = Setting(as_text(default), expected)
         raw = os.environ.get(name, "")
         if not raw:
             return default
@@ -86,9 +86,9 @@ class Reader:
 
         def parse(raw: str) -> list[str]:
             places = [Path(part.strip()) for part in raw.split(",") if part.strip()]
-            for place in places:
-                resolved = Path(os.path.realpath(place))
-                if not place.is_absolute() or not resolved.is_dir():
+            for path in places:
+                resolved = Path(os.path.realpath(path))
+                if not path.is_absolute() or not resolved.is_dir():
                     raise ValueError
                 if any(resolved.is_relative_to(kernel) for kernel in KERNEL_DIRECTORIES):
                     raise ValueError
@@ -178,7 +178,7 @@ class Reader:
 
     def refuse_unknown(self) -> None:
         """Raise `BadSetting` for a misspelt variable, whose default would silently stay in force."""
-        unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self.known)
+        unknown = sorted(n for n in os.environ if n.startswith(PREFIX) and n not in self.registered)
         if unknown:
             raise BadSetting(f"unknown variable {unknown[0]}")
 

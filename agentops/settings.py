@@ -38,11 +38,11 @@ if "*" in ALLOWED_HOSTS and not DEBUG:
 
 def _secret_key() -> str:
     """The key from SECRET_KEY, or one made once and kept under AGENTOPS_HOME (0600)."""
-    given = env.text("SECRET_KEY")
-    if given:
-        if len(given) < 50 or len(set(given)) < 5:
-            raise BadSetting("SECRET_KEY must have at least 50 characters, not all alike")
-        return given
+    value = env.text("SECRET_KEY")
+    if value:
+        if len(value) < 50 or len(set(value)) < 5:
+            raise BadSetting("SECRET_KEY must have at least 50 characters, at least 5 of them different")
+        return value
     path = AGENTOPS_HOME / "secret_key"
     if not path.exists():
         AGENTOPS_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -161,9 +161,9 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["runs.api.negotiation.MaskedJSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["runs.api.requests.bodies.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "runs.api.requests.pagination.Pages",
-    "DEFAULT_SCHEMA_CLASS": "runs.api.schema.document.Described",
+    "DEFAULT_SCHEMA_CLASS": "runs.api.schema.document.OperationSchema",
     "DEFAULT_METADATA_CLASS": None,
-    "EXCEPTION_HANDLER": "runs.api.problems.refused",
+    "EXCEPTION_HANDLER": "runs.api.problems.raise_problem",
     "URL_FORMAT_OVERRIDE": None,
     # Always with microseconds, as the database writes them in the long lists.
     "DATETIME_FORMAT": "%Y-%m-%dT%H:%M:%S.%fZ",
@@ -171,7 +171,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     "TITLE": "agentops",
-    "DESCRIPTION": "Runs of AI agents: what they did, message by message and event by event, and what can be done.",
+    "DESCRIPTION": "Runs of AI agents: their messages, events and actions.",
     "VERSION": version("agentops"),
     "COMPONENT_SPLIT_REQUEST": False,
     "SORT_OPERATIONS": False,
@@ -197,7 +197,7 @@ AGENTOPS_BODY_TIMEOUT_S = env.seconds("AGENTOPS_BODY_TIMEOUT_S", 30, low=0.1, hi
 AGENTOPS_CONNECTIONS = env.integer("AGENTOPS_CONNECTIONS", 3000, low=1, high=1_000_000)
 AGENTOPS_CONNECTIONS_PER_ADDRESS = env.integer("AGENTOPS_CONNECTIONS_PER_ADDRESS", 256, low=1, high=1_000_000)
 if AGENTOPS_CONNECTIONS <= AGENTOPS_STREAMS:
-    raise BadSetting("AGENTOPS_CONNECTIONS must be more than AGENTOPS_STREAMS, which are connections too")
+    raise BadSetting("AGENTOPS_CONNECTIONS must be greater than AGENTOPS_STREAMS, because streams are connections too")
 
 # --- Database -----------------------------------------------------------------------------------------
 _sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(AGENTOPS_HOME / "agentops.sqlite3")}

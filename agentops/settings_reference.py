@@ -39,7 +39,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "waits at most 2 seconds.",
         "AGENTOPS_SLICE_S": "Seconds that a worker stays with one run while others wait.",
         "AGENTOPS_ALIVE_FILE": "Path of a file that a worker touches after each sweep. A file older than a minute "
-        "means that the worker hangs.",
+        "means that the worker is stuck.",
     },
     "Runs": {
         "AGENTOPS_MAX_TOTAL_STEPS": "Limit of the steps of a run and all its predecessors together. A run that has "
@@ -77,15 +77,15 @@ GROUPS: dict[str, dict[str, str]] = {
     "HTTPS and proxies": {
         "AGENTOPS_HTTPS": "The site is behind a proxy that speaks HTTPS: cookies are secure, HSTS is sent, plain HTTP "
         "is redirected.",
-        "FORWARDED_ALLOW_IPS": "Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed: IP addresses, "
-        "networks, or `*` where only a proxy can connect. Without it none is believed. Required with `AGENTOPS_HTTPS`.",
+        "FORWARDED_ALLOW_IPS": "Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted: IP addresses, "
+        "networks, or `*` where only a proxy can connect. Without it none is trusted. Required with `AGENTOPS_HTTPS`.",
         "AGENTOPS_HEALTH_TOKEN": "Token that lets clients other than loopback see the details of `/readyz`, sent as "
         "`Authorization: Bearer TOKEN`.",
     },
     "Request limits": {
         "AGENTOPS_RATE_KEY": "API requests per minute with one API key; 0 means no limit. With `REDIS_URL` all "
         "processes count together (a large limit may be exceeded by 1 % for each process), without it each by itself.",
-        "AGENTOPS_RATE_USER": "API requests per minute of one signed-in user; 0 means no limit.",
+        "AGENTOPS_RATE_USER": "API requests per minute of one user; 0 means no limit.",
         "AGENTOPS_RATE_ADDRESS": "API requests per minute from one address, with any credential or none; 0 means no "
         "limit. IPv6 addresses count by their /64 network.",
     },
@@ -97,7 +97,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Logging and debugging": {
         "LOG_LEVEL": "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`. The log goes to standard error.",
-        "DEBUG": "Django's debug pages. Never enable it where others can reach the site.",
+        "DEBUG": "Enables Django's debug pages. Never enable it on a site that others can reach.",
         "AGENTOPS_TESTING": "Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.",
         "AGENTOPS_CHAOS": "Tests only: the crash point and its hit at which the process ends as if killed, such as "
         "`turn.committed:1`.",

@@ -14,7 +14,8 @@ from django.utils.safestring import SafeString
 
 from agentops.projects.management.base import printable
 from agentops.templatetags import badges
-from timeline.shown import clean, clip, pretty
+from timeline.display import clean, clip, format_json
+from timeline.reasons import reason_label
 
 #: Maximum bytes of a text; the site's page of the payload has all of it.
 MAX_PAYLOAD = 64 * 1024
@@ -49,6 +50,11 @@ def words(name: str, title: str = "", *, limit: int = MAX_LINE) -> Cell:
     return _cell(name, title, lambda row: bdi(_of(row, name), limit))
 
 
+def reason(name: str, title: str = "") -> Cell:
+    """A reason code as a phrase."""
+    return _cell(name, title, lambda row: bdi(reason_label(str(_of(row, name) or ""))))
+
+
 def plain(name: str, title: str = "") -> Cell:
     """A number or a trusted identifier."""
 
@@ -65,7 +71,7 @@ def status(name: str = "status", reason: str = "") -> Cell:
     def render(row: Any) -> SafeString:
         word, why = str(_of(row, name)), str(_of(row, reason) or "") if reason else ""
         badge = badges.status(word)
-        return format_html("{} <small>{}</small>", badge, why.replace("_", " ")) if why else badge
+        return format_html("{} <small>{}</small>", badge, reason_label(why)) if why else badge
 
     return _cell(name, "", render)
 
@@ -116,11 +122,11 @@ def payload(name: str, title: str = "", *, whole: Callable[[Any], str] | None = 
         value = _of(row, name)
         if value is None or value == "":
             return NOTHING
-        cut = clip(pretty(value), MAX_PAYLOAD)
-        text = format_html('<pre class="payload" tabindex="0"><bdi>{}</bdi></pre>', cut.text)
-        if not cut.whole:
+        clipped = clip(format_json(value), MAX_PAYLOAD)
+        text = format_html('<pre class="payload" tabindex="0"><bdi>{}</bdi></pre>', clipped.text)
+        if not clipped.whole:
             return text
-        note = format_html("<small>Showing the first {} of {} bytes.</small>", MAX_PAYLOAD, cut.whole)
+        note = format_html("<small>Showing the first {} of {} bytes.</small>", MAX_PAYLOAD, clipped.whole)
         more = format_html(' <a href="{}">Show all</a>', whole(row)) if whole else ""
         return format_html("{}{}{}", text, note, more)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ class BoundedFilter(SimpleListFilter):
     anchored = False
     template = "admin/bounded_filter.html"
 
-    def checked(self) -> str | None:
+    def selected_value(self) -> str | None:
         """Return the selected value or None. Raise IncorrectLookupParameters for an unknown value."""
         value = self.value()
         if value is not None and value not in {str(key) for key, _ in self.lookup_choices}:
@@ -29,45 +29,51 @@ class BoundedFilter(SimpleListFilter):
         return value
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.checked()
-        return queryset if value is None else self.narrowed(queryset, value)
+        value = self.selected_value()
+        return queryset if value is None else self.narrow(queryset, value)
 
-    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+    def narrow(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         """Return the rows with this value."""
         raise NotImplementedError
 
 
-def choice_filter(name: str, values: Iterable[str], *, field: str = "") -> type[BoundedFilter]:
-    """Return a filter class for a column with few values."""
-    known = [(str(value), str(value).replace("_", " ")) for value in values]
+def _spaced(value: str) -> str:
+    return value.replace("_", " ")
 
-    class Chosen(BoundedFilter):
+
+def choice_filter(
+    name: str, values: Iterable[str], *, field: str = "", label: Callable[[str], str] = _spaced
+) -> type[BoundedFilter]:
+    """Return a filter class for a column with few values. `label` returns the name of a value for display."""
+    choices = [(str(value), label(str(value))) for value in values]
+
+    class ValueFilter(BoundedFilter):
         title = name.replace("_", " ")
         parameter_name = name
 
         def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-            return known
+            return choices
 
-        def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        def narrow(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
             return rows.filter(**{field or name: value})
 
-    return Chosen
+    return ValueFilter
 
 
 def yes_filter(name: str, field: str, *, title: str = "") -> type[BoundedFilter]:
     """Return a filter class for whether a column is null."""
 
-    class Set(BoundedFilter):
+    class PresenceFilter(BoundedFilter):
         parameter_name = name
 
         def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
             return [("yes", "Yes"), ("no", "No")]
 
-        def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        def narrow(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
             return rows.filter(**{f"{field}__isnull": value == "no"})
 
-    Set.title = title or name.replace("_", " ")
-    return Set
+    PresenceFilter.title = title or name.replace("_", " ")
+    return PresenceFilter
 
 
 class ProjectFilter(BoundedFilter):
@@ -110,7 +116,7 @@ def id_filter(name: str, title: str = "", *, field: str = "") -> type[BoundedFil
     With `field`, filter by this column. Without it, the model admin uses an index (see ScopedAdmin.anchored).
     """
 
-    class Given(BoundedFilter):
+    class IdFilter(BoundedFilter):
         anchored = not field
         parameter_name = name
 
@@ -118,11 +124,11 @@ def id_filter(name: str, title: str = "", *, field: str = "") -> type[BoundedFil
             selected = self.used_parameters.get(name)
             return [] if selected is None else [(selected, line(uuid_of(selected)))]
 
-        def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        def narrow(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
             return rows.filter(**{field: uuid_of(value)})
 
-    Given.title = title or name
-    return Given
+    IdFilter.title = title or name
+    return IdFilter
 
 
 def uuid_of(text: str) -> UUID:

@@ -25,7 +25,7 @@ TRIES = Throttle("reauth", limit=5, seconds=15 * 60)
 WRONG = "Wrong password or too many attempts. After 5 failed attempts, wait 15 minutes."
 
 
-class ActingForm(_ModelForm):
+class ActionForm(_ModelForm):
     """A form whose `act` calls the action, in place of saving the model instance."""
 
     #: Set by the model admin for each request.
@@ -58,9 +58,9 @@ class ActingForm(_ModelForm):
             code, status = getattr(refusal, "code", None), getattr(refusal, "status", None)
             if not isinstance(code, str) or not isinstance(status, int) or not 400 <= status < 500:
                 raise
-            self.add_error(self.place_of(refusal, code), line(refusal, 400))
+            self.add_error(self.field_of(refusal, code), line(refusal, 400))
 
-    def place_of(self, refusal: Exception, code: str) -> str | None:
+    def field_of(self, refusal: Exception, code: str) -> str | None:
         """Return the field that displays a refusal; None for above the form."""
         field = self.fields_of.get(code, "")
         return field if field in self.fields else None
@@ -76,7 +76,7 @@ class ActingForm(_ModelForm):
         """Do nothing: the action has saved everything."""
 
 
-class ReauthenticatedForm(ActingForm):
+class ReauthenticatedForm(ActionForm):
     """A form that requires the user's password, so that a stolen session is not sufficient."""
 
     password = forms.CharField(

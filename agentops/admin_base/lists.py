@@ -66,7 +66,7 @@ class BoundedList(ChangeList):
         selected: dict[str, str] = {}
         specs: Any = self.filter_specs
         for spec in specs:
-            value = spec.checked()
+            value = spec.selected_value()
             if value is not None and self.model_admin.is_anchor(spec, result, selected):
                 selected[spec.parameter_name] = value
             elif value is not None:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
-from agentops.projects.access import RULES, Action, Principal, may, projects_for, scoped
+from agentops.projects.access import RULES, Action, Principal, may, projects_for, visible_rows
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 
@@ -40,15 +40,15 @@ class AdminScope:
 
     def has_project(self, project_id: UUID) -> bool:
         """Return whether the user may see the project."""
-        known = any(project_id == pk for pk, _ in self.projects)
-        return known or projects_for(self.principal).filter(pk=project_id).exists()
+        is_visible = any(project_id == pk for pk, _ in self.projects)
+        return is_visible or projects_for(self.principal).filter(pk=project_id).exists()
 
     def within(self, rows: QuerySet[M], path: str) -> QuerySet[M]:
         """Return the visible rows. `path` is the lookup from a row to its project; "pk" for projects."""
         if self.sees_all:
             return rows
         if path == "project":
-            return scoped(rows, self.principal)
+            return visible_rows(rows, self.principal)
         condition: dict[str, Any] = {f"{path}__in": projects_for(self.principal).values("pk")}
         return rows.filter(Q(**condition))
 

@@ -84,13 +84,13 @@ class Target:
     @property
     def host_header(self) -> bytes:
         host = f"[{self.host}]" if isinstance(self.address, ipaddress.IPv6Address) else self.host
-        shown = host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
-        return shown.encode("ascii")
+        text = host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return text.encode("ascii")
 
 
 def check_url(url: str, policy: HttpPolicy) -> Target:
     """Check everything that needs no DNS: when a URL is saved, and again before it is used. Raises `UrlNotAllowed`."""
-    parsed = _parsed(url)
+    parsed = _parse(url)
     scheme = parsed.scheme
     if scheme != "https" and not (scheme == "http" and policy.allow_http):
         raise UrlNotAllowed(f"the scheme {scheme!r} is not allowed")
@@ -101,9 +101,9 @@ def check_url(url: str, policy: HttpPolicy) -> Target:
         raise UrlNotAllowed(f"port {parsed.port} is not allowed")
     host, address = _host(parsed)
     if policy.allowed_hosts is not None and not _matches(host, policy.allowed_hosts):
-        raise UrlNotAllowed(f"the host {host!r} is not on the allow list")
+        raise UrlNotAllowed(f"the host {host!r} is not on the list of allowed hosts")
     if _matches(host, policy.denied_hosts):
-        raise UrlNotAllowed(f"the host {host!r} is one of this installation's own")
+        raise UrlNotAllowed(f"the host {host!r} belongs to this installation")
     if address:
         check_addresses([address], policy)
     return Target(scheme, host, port, parsed.raw_path, address)
@@ -115,11 +115,11 @@ def check_addresses(addresses: Sequence[Address], policy: HttpPolicy) -> None:
     if not addresses:
         raise UrlNotAllowed("the host has no address")
     for address in addresses:
-        if not _reachable(address, policy):
-            raise UrlNotAllowed(f"the address {address} is not a public one")
+        if not _is_allowed(address, policy):
+            raise UrlNotAllowed(f"the address {address} is not public")
 
 
-def _parsed(url: str) -> httpx.URL:
+def _parse(url: str) -> httpx.URL:
     # Characters that parsers drop or convert are refused before parsing.
     if any(char <= " " or char in "\x7f\\" for char in url):
         raise UrlNotAllowed("blanks, control characters and backslashes are not allowed")
@@ -153,13 +153,13 @@ def _host(url: httpx.URL) -> tuple[str, Address | None]:
 
 def _matches(host: str, patterns: Sequence[str]) -> bool:
     for pattern in patterns:
-        wanted = pattern.lower().removesuffix(".")
-        if host == wanted or (wanted.startswith("*.") and host.endswith(wanted[1:])):
+        expected = pattern.lower().removesuffix(".")
+        if host == expected or (expected.startswith("*.") and host.endswith(expected[1:])):
             return True
     return False
 
 
-def _reachable(address: Address, policy: HttpPolicy) -> bool:
+def _is_allowed(address: Address, policy: HttpPolicy) -> bool:
     if _in(address, METADATA):
         return False
     return _is_public(address) or (policy.allow_private and _in(address, PRIVATE_NETWORKS))

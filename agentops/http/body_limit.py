@@ -31,12 +31,12 @@ LATE, FULL = "request_timeout", "too_many_bodies"
 RETRY_AFTER_S = 5
 #: Code → status and text.
 REFUSALS = {
-    LATE: (408, "The body did not arrive in time. Send it again, faster."),
-    FULL: (503, "The server is reading too many large bodies. Try again in a few seconds."),
+    LATE: (408, "The body was not received within the time limit."),
+    FULL: (503, "The server is reading too many large bodies. Try again in 5 seconds."),
 }
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client closed the connection before its request was complete."""
 
 
@@ -45,13 +45,13 @@ class Bodies:
     """The bodies that one process is reading. Used on its event loop only."""
 
     shared_bytes: int = SHARED_BYTES
-    _held: int = field(default=0, init=False)
+    _reserved: int = field(default=0, init=False)
 
     async def read(self, scope: Message, receive: Receive) -> RequestBody:
         """Return the whole body. Raises ClientGone.
 
         A body that takes longer than AGENTOPS_BODY_TIMEOUT_S, or for which there is no memory, is dropped and
-        `scope` says so. One whose Content-Length is too long is not read: the view sees the header.
+        marked in `scope`. One whose Content-Length is too long is not read: the view sees the header.
         """
         body = RequestBody(self)
         headers = dict(scope["headers"])
@@ -74,12 +74,12 @@ class Bodies:
 
     def reserve(self, count: int) -> None:
         """Reserve memory. Raises `MemoryError` if all bodies together would exceed the limit."""
-        if self._held + count > self.shared_bytes:
+        if self._reserved + count > self.shared_bytes:
             raise MemoryError
-        self._held += count
+        self._reserved += count
 
-    def give_back(self, count: int) -> None:
-        self._held -= count
+    def release_bytes(self, count: int) -> None:
+        self._reserved -= count
 
 
 class RequestBody:
@@ -93,7 +93,7 @@ class RequestBody:
     def take(self, message: Message) -> bool:
         """Keep a chunk. Returns whether to continue reading."""
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnected
         piece = message.get("body", b"")[: MAX_BYTES + 1 - len(self._content)]
         beyond = max(0, len(self._content) + len(piece) - FREE_BYTES) - self._reserved
         if beyond > 0:
@@ -110,7 +110,7 @@ class RequestBody:
         return BytesIO(self._content)
 
     def release(self) -> None:
-        self._bodies.give_back(self._reserved)
+        self._bodies.release_bytes(self._reserved)
         self._reserved = 0
         self._content = bytearray()
 

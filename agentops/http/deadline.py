@@ -20,11 +20,11 @@ class DeadlineExceeded(Exception):
 
 
 @dataclass(frozen=True)
-class _Returned(Generic[T]):
+class _Result(Generic[T]):
     value: T
 
 
-def within(
+def call_within(
     seconds: float | None,
     function: Callable[[], T],
     *,
@@ -32,37 +32,37 @@ def within(
     watch: Callable[[], None] | None = None,
     late: Callable[[T], None] | None = None,
 ) -> T:
-    """Call a function in a new daemon thread, and return or raise what it does, or raise `TimeIsUp`.
+    """Call a function in a new daemon thread, and return or raise what it does, or raise `DeadlineExceeded`.
 
     A new thread each time, because hanging calls would fill a pool.
     """
-    answer: SimpleQueue[_Returned[T] | BaseException] = SimpleQueue()
-    left = threading.Event()
+    answer: SimpleQueue[_Result[T] | BaseException] = SimpleQueue()
+    abandoned = threading.Event()
 
     def work() -> None:
         try:
-            answer.put(_Returned(function()))
+            answer.put(_Result(function()))
         except BaseException as error:
             answer.put(error)
-        if left.is_set():
-            _tell(answer, late)
+        if abandoned.is_set():
+            _pass_on_late_result(answer, late)
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
     try:
-        result = _awaited(answer, None if seconds is None else time.monotonic() + seconds, watch)
+        result = _await_answer(answer, None if seconds is None else time.monotonic() + seconds, watch)
     except BaseException:
-        left.set()
-        _tell(answer, late)
+        abandoned.set()
+        _pass_on_late_result(answer, late)
         raise
-    if isinstance(result, _Returned):
+    if isinstance(result, _Result):
         return result.value
     raise result
 
 
-def _awaited(
-    answer: SimpleQueue[_Returned[T] | BaseException], until: float | None, watch: Callable[[], None] | None
-) -> _Returned[T] | BaseException:
+def _await_answer(
+    answer: SimpleQueue[_Result[T] | BaseException], until: float | None, watch: Callable[[], None] | None
+) -> _Result[T] | BaseException:
     while True:
         try:
             return answer.get(timeout=_wait_s(until, watch))
@@ -73,18 +73,18 @@ def _awaited(
             watch()
 
 
-def _tell(answer: SimpleQueue[_Returned[T] | BaseException], late: Callable[[T], None] | None) -> None:
+def _pass_on_late_result(answer: SimpleQueue[_Result[T] | BaseException], late: Callable[[T], None] | None) -> None:
     """Pass on a result that nobody waits for any more. Both threads check, because it may arrive at the deadline."""
     try:
         result = answer.get_nowait()
     except Empty:
         return
-    if late is not None and isinstance(result, _Returned):
+    if late is not None and isinstance(result, _Result):
         late(result.value)
 
 
 def _wait_s(until: float | None, watch: Callable[[], None] | None) -> float | None:
-    left = None if until is None else max(until - time.monotonic(), 0.0)
+    left_s = None if until is None else max(until - time.monotonic(), 0.0)
     if watch is None:
-        return left
-    return WATCH_S if left is None else min(left, WATCH_S)
+        return left_s
+    return WATCH_S if left_s is None else min(left_s, WATCH_S)

@@ -19,24 +19,24 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 log = logging.getLogger(__name__)
 API = "/api/"
 TITLES = {
-    400: "This request cannot be used",
-    401: "Who are you?",
-    403: "This is not for you to do",
-    404: "Nothing is here",
-    405: "This cannot be done here",
-    406: "Not in this form",
-    408: "Too slow",
-    409: "Not as things are",
-    410: "It is no longer here",
-    413: "Too large",
-    415: "Not of this kind",
-    422: "Not as it was given",
-    429: "Too often",
-    500: "Something went wrong on our side",
-    503: "Not available just now",
+    400: "Bad request",
+    401: "Authentication required",
+    403: "Permission denied",
+    404: "Not found",
+    405: "Method not allowed",
+    406: "Not acceptable",
+    408: "Request timeout",
+    409: "Conflict",
+    410: "Deleted",
+    413: "Request too large",
+    415: "Unsupported media type",
+    422: "Invalid input",
+    429: "Too many requests",
+    500: "Internal server error",
+    503: "Service unavailable",
 }
 #: The same text always: the requested object may exist and belong to someone else.
-NOTHING_HERE = "There is no such page, or it is not yours to see."
+NOT_FOUND = "This page does not exist, or you do not have access to it."
 
 
 def answer(
@@ -47,34 +47,34 @@ def answer(
     Secrets are masked, because errors repeat parts of the request and end up in logs.
     """
     text, _ = REDACTOR.clean_text(text)
-    for_program = request.path_info.startswith(API)
-    shown = {
+    is_api = request.path_info.startswith(API)
+    context = {
         "title": TITLES.get(status, TITLES[400 if status < 500 else 500]),
         "status": status,
         "code": code,
-        "detail": text if for_program or status != 404 else NOTHING_HERE,
+        "detail": text if is_api or status != 404 else NOT_FOUND,
         "request_id": request_ids.current(),
     }
     response: HttpResponse
-    if for_program:
-        problem = {"type": "about:blank", "errors": [], **_cleaned(also or {}), **shown}
+    if is_api:
+        problem = {"type": "about:blank", "errors": [], **_clean(also or {}), **context}
         response = JsonResponse(problem, status=status, content_type="application/problem+json")
     else:
-        response = HttpResponse(render_to_string("error.html", shown), status=status)
+        response = HttpResponse(render_to_string("error.html", context), status=status)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
 
 
-def _cleaned(also: Mapping[str, Any]) -> dict[str, Any]:
+def _clean(also: Mapping[str, Any]) -> dict[str, Any]:
     facts = dict(also)
     if "errors" in facts:
-        facts["errors"] = [{**error, "pointer": _cleaned_pointer(error["pointer"])} for error in facts["errors"]]
+        facts["errors"] = [{**error, "pointer": _clean_pointer(error["pointer"])} for error in facts["errors"]]
     cleaned, _ = REDACTOR.clean(facts)
     return cast("dict[str, Any]", cleaned)
 
 
-def _cleaned_pointer(pointer: str) -> str:
+def _clean_pointer(pointer: str) -> str:
     """Return a JSON pointer without secrets, which its escapes could hide."""
     plain = pointer.replace("~1", "/").replace("~0", "~")
     cleaned, _ = REDACTOR.clean_text(plain)
@@ -83,29 +83,29 @@ def _cleaned_pointer(pointer: str) -> str:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if isinstance(exception, RequestDataTooBig):
-        return answer(request, 413, "body_too_large", "What was sent is larger than a form may be.")
-    return answer(request, 400, "bad_request", "The server cannot make sense of what was sent.")
+        return answer(request, 413, "body_too_large", "The form data is too large.")
+    return answer(request, 400, "bad_request", "The request is malformed.")
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, 403, "forbidden", "You may not do this.")
+    return answer(request, 403, "forbidden", "You do not have permission to do this.")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return answer(request, 404, "not_found", NOTHING_HERE)
+    return answer(request, 404, "not_found", NOT_FOUND)
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     log.warning("csrf: %s at %s", reason, request.path)
-    text = "The form is out of date, or was not ours. Go back, load the page again, and repeat what you did."
+    text = "The form has expired or was sent from another site. Go back, reload the page and try again."
     return answer(request, 403, "csrf_failed", text)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer 500. Django has logged the traceback with the same request ID."""
-    text = "The error was logged. Whoever runs this site finds it by the request id."
+    text = "The error was logged. To report it, give the request ID to the operator of this site."
     try:
         return answer(request, 500, "internal_error", text)
     except Exception:
-        log.exception("the error page itself cannot be shown")
+        log.exception("cannot render the error page")
         return HttpResponse(f"{text}\n{request_ids.current()}\n", status=500, content_type="text/plain; charset=utf-8")

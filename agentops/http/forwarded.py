@@ -26,9 +26,9 @@ class Proxies:
         self._networks = [ip_network(name, strict=False) for name in names if name != EVERYONE]
 
     def __contains__(self, host: str) -> bool:
-        return self._are_all or self.are_named(host)
+        return self._are_all or self.contains_configured(host)
 
-    def are_named(self, host: str) -> bool:
+    def contains_configured(self, host: str) -> bool:
         address = parse_address(host)
         return address is not None and any(address in network for network in self._networks)
 
@@ -43,7 +43,7 @@ class Proxies:
             if address is None:
                 break
             client = str(address)
-            if not self.are_named(client):
+            if not self.contains_configured(client):
                 break
         return client
 

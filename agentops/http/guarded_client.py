@@ -16,7 +16,7 @@ import httpcore
 import httpx
 
 from agentops.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
-from agentops.http.deadline import DeadlineExceeded, within
+from agentops.http.deadline import DeadlineExceeded, call_within
 
 #: Resolves a host name to all of its addresses.
 Resolver = Callable[[str], Sequence[str]]
@@ -51,10 +51,10 @@ class HttpAnswer:
 
 def system_addresses(host: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        results = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise HttpFailed(f"the host {host!r} cannot be resolved: {error}") from error
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return list(dict.fromkeys(str(address[0]) for *_, address in results))
 
 
 def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresses) -> tuple[Target, list[Address]]:
@@ -66,11 +66,11 @@ def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresse
     if target.address:
         return target, [target.address]
     try:
-        found = within(policy.connect_timeout_s, lambda: resolver(target.host), name="resolve")
+        answers = call_within(policy.connect_timeout_s, lambda: resolver(target.host), name="resolve")
     except DeadlineExceeded:
         raise HttpFailed(f"the host {target.host!r} was not resolved in time") from None
     # Addresses with a zone (fe80::1%eth0) are refused anyway.
-    addresses = [ipaddress.ip_address(each.partition("%")[0]) for each in found]
+    addresses = [ipaddress.ip_address(each.partition("%")[0]) for each in answers]
     check_addresses(addresses, policy)
     return target, addresses
 
@@ -81,7 +81,7 @@ def send(request: HttpRequest, policy: HttpPolicy, *, resolver: Resolver = syste
     target, addresses = locate(request.url, policy, resolver=resolver)
     pool = httpcore.ConnectionPool(
         ssl_context=policy.tls or _public_authorities(),
-        network_backend=_Pinned(addresses, clock, policy.connect_timeout_s),
+        network_backend=_PinnedBackend(addresses, clock, policy.connect_timeout_s),
     )
     url = httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
     headers = _headers(target, request)
@@ -119,12 +119,12 @@ def _read(response: httpcore.Response, cap: int) -> HttpAnswer:
             break
     body, truncated = bytes(raw[:cap]), len(raw) > cap
     if headers.get("content-encoding", "").lower() in ("gzip", "x-gzip", "deflate"):
-        body, swollen = _inflated(body, cap)
-        truncated = truncated or swollen
+        body, is_cut = _decompress(body, cap)
+        truncated = truncated or is_cut
     return HttpAnswer(response.status, headers, body, truncated)
 
 
-def _inflated(body: bytes, cap: int) -> tuple[bytes, bool]:
+def _decompress(body: bytes, cap: int) -> tuple[bytes, bool]:
     """Return the decompressed body, at most `cap` bytes. Some servers compress without being asked."""
     stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     try:
@@ -144,14 +144,14 @@ class _Clock:
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
 
-    def left(self, at_most: float | None = None) -> float:
-        left = self._until - time.monotonic()
-        if left <= 0:
+    def remaining(self, at_most: float | None = None) -> float:
+        remaining = self._until - time.monotonic()
+        if remaining <= 0:
             raise DeadlineExceeded
-        return left if at_most is None else min(left, at_most)
+        return remaining if at_most is None else min(remaining, at_most)
 
 
-class _Pinned(httpcore.NetworkBackend):
+class _PinnedBackend(httpcore.NetworkBackend):
     """Connects to the checked addresses, whatever the name resolves to now. TLS and Host still use the name."""
 
     def __init__(self, addresses: Sequence[Address], clock: _Clock, connect_timeout_s: float) -> None:
@@ -178,21 +178,21 @@ class _Pinned(httpcore.NetworkBackend):
         return self._open(last, port, share=1)
 
     def _open(self, address: Address, port: int, *, share: int) -> httpcore.NetworkStream:
-        timeout = self._connect.left(self._clock.left()) / share
-        return _Timed(self._inner.connect_tcp(str(address), port, timeout), self._clock)
+        timeout = self._connect.remaining(self._clock.remaining()) / share
+        return _TimedStream(self._inner.connect_tcp(str(address), port, timeout), self._clock)
 
 
-class _Timed(httpcore.NetworkStream):
+class _TimedStream(httpcore.NetworkStream):
     def __init__(self, inner: httpcore.NetworkStream, clock: _Clock) -> None:
         self._inner = inner
         self._clock = clock
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, self._clock.left(timeout))
+        return self._inner.read(max_bytes, self._clock.remaining(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), WRITE_CHUNK):
-            self._inner.write(buffer[start : start + WRITE_CHUNK], self._clock.left(timeout))
+            self._inner.write(buffer[start : start + WRITE_CHUNK], self._clock.remaining(timeout))
 
     def close(self) -> None:
         self._inner.close()
@@ -200,8 +200,8 @@ class _Timed(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        left = self._clock.left(timeout)
-        return _Timed(self._inner.start_tls(ssl_context, server_hostname, left), self._clock)
+        remaining = self._clock.remaining(timeout)
+        return _TimedStream(self._inner.start_tls(ssl_context, server_hostname, remaining), self._clock)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -35,20 +35,20 @@ MIN_FREE = 0.05
 #: Seconds for which a result is reused.
 FRESH_S = 1.0
 #: Name of a check → its result.
-Findings = dict[str, dict[str, object]]
+CheckResults = dict[str, dict[str, object]]
 
 
 class NotReady(Exception):
-    """The reason why this process is not ready, in a few words."""
+    """The reason why this process is not ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A requirement. Nothing works without a `vital` one; without another the process works more slowly."""
+    """A requirement. Without one that is not required, the process only works more slowly."""
 
     name: str
-    look: Callable[[], None]
-    vital: bool = True
+    check: Callable[[], None]
+    is_required: bool = True
 
 
 class Health:
@@ -64,12 +64,12 @@ class Health:
 
 
 def readyz(request: HttpRequest) -> HttpResponse:
-    found = readiness.look()
-    ready = all(found[check.name]["ok"] for check in CHECKS if check.vital)
+    results = readiness.check()
+    ready = all(results[check.name]["ok"] for check in CHECKS if check.is_required)
     status = 200 if ready else 503
-    if not _may_know(request):
+    if not _may_see_details(request):
         return _word("ready" if ready else "unavailable", status)
-    return JsonResponse({"ready": ready, "checks": found}, status=status)
+    return JsonResponse({"ready": ready, "checks": results}, status=status)
 
 
 def database() -> None:
@@ -99,36 +99,36 @@ class Readiness:
 
     def __init__(self) -> None:
         # One thread: while a check hangs, the next ones wait for it and time out, and no threads accumulate.
-        self._looking = ThreadPoolExecutor(1, thread_name_prefix="readyz")
-        self._one_looks = threading.Lock()
-        self._seen: tuple[float, Findings] = (float("-inf"), {})
-        self._migrated = False
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="readyz")
+        self._lock = threading.Lock()
+        self._last_results: tuple[float, CheckResults] = (float("-inf"), {})
+        self._is_migrated = False
 
-    def look(self) -> Findings:
+    def check(self) -> CheckResults:
         """Return the results of the last second, or check again.
 
         Anyone may call this, so many callers must not keep the database busy, and monitors must get an answer
         in time.
         """
-        with self._one_looks:
-            if time.monotonic() - self._seen[0] >= FRESH_S:
-                found = {check.name: self._found(check) for check in CHECKS}
-                self._seen = (time.monotonic(), found)
-            return self._seen[1]
+        with self._lock:
+            if time.monotonic() - self._last_results[0] >= FRESH_S:
+                results = {check.name: self._run_check(check) for check in CHECKS}
+                self._last_results = (time.monotonic(), results)
+            return self._last_results[1]
 
     def migrations(self) -> None:
         """Check that the schema is up to date. Checked until it is; a later update starts another process."""
-        if self._migrated:
+        if self._is_migrated:
             return
         executor = MigrationExecutor(connection)
         missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
         if missing:
             raise NotReady(f"{len(missing)} migrations are missing")
-        self._migrated = True
+        self._is_migrated = True
 
-    def _found(self, check: Check) -> dict[str, object]:
+    def _run_check(self, check: Check) -> dict[str, object]:
         begun = time.monotonic()
-        future: Future[None] = self._looking.submit(_and_close, check.look)
+        future: Future[None] = self._threads.submit(_run_and_close, check.check)
         problem = ""
         try:
             future.result(WITHIN_S)
@@ -150,21 +150,21 @@ CHECKS = [
     Check("database", database),
     Check("migrations", lambda: readiness.migrations()),  # noqa: PLW0108 - of the instance at the time
     Check("disk", disk),
-    Check("broker", broker, vital=False),
+    Check("broker", broker, is_required=False),
 ]
 
 
-def _and_close(look: Callable[[], None]) -> None:
+def _run_and_close(check: Callable[[], None]) -> None:
     try:
-        look()
+        check()
     finally:
         connection.close()
 
 
-def _may_know(request: HttpRequest) -> bool:
+def _may_see_details(request: HttpRequest) -> bool:
     token = settings.AGENTOPS_HEALTH_TOKEN
-    sent = request.headers.get("Authorization", "")
-    if token and hmac.compare_digest(sent.encode(), f"Bearer {token}".encode()):
+    header = request.headers.get("Authorization", "")
+    if token and hmac.compare_digest(header.encode(), f"Bearer {token}".encode()):
         return True
     # A local proxy also connects from loopback, on behalf of others.
     forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers

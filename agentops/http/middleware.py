@@ -35,7 +35,7 @@ PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
 #: Requested by probes under any host name (agentops.http.health).
 PROBES = {"/healthz", "/readyz"}
-#: Policy of pages that are not ours, such as the administration.
+#: Methods of views that declare none, such as those of the administration.
 METHODS = ("GET", "HEAD", "POST")
 MAX_HOST = 100
 
@@ -48,16 +48,16 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
 
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
-        found = static_file.get_response(request.method, request.META)
+        result = static_file.get_response(request.method, request.META)
         content = b""
-        if found.file is not None:
-            with found.file as file:
+        if result.file is not None:
+            with result.file as file:
                 content = file.read()
-        response = HttpResponse(content, status=int(found.status))
+        response = HttpResponse(content, status=int(result.status))
         del response.headers["Content-Type"]
-        for name, value in found.headers:
+        for name, value in result.headers:
             response.headers[name] = value
-        if found.file is not None:
+        if result.file is not None:
             # WhiteNoise read the size at the start; a replaced file has another one.
             response.headers["Content-Length"] = str(len(content))
         return response
@@ -89,10 +89,10 @@ class KnownHosts:
             try:
                 request.get_host()
             except DisallowedHost:
-                return self._refused(request)
+                return self._refuse(request)
         return self.get_response(request)
 
-    def _refused(self, request: HttpRequest) -> HttpResponse:
+    def _refuse(self, request: HttpRequest) -> HttpResponse:
         response = answer(request, 400, "invalid_host", "This site is not served under the name in the Host header.")
         host = str(request.META.get("HTTP_HOST", ""))
         # Marked as logged, so that Django adds no line.
@@ -116,7 +116,7 @@ class Methods:
         if request.method in allowed:
             return None
         names = ", ".join(allowed)
-        response = answer(request, 405, "method_not_allowed", f"This address takes {names} only.")
+        response = answer(request, 405, "method_not_allowed", f"This URL accepts only {names}.")
         response.headers["Allow"] = names
         return response
 
@@ -174,9 +174,9 @@ def _to_login(request: HttpRequest) -> HttpResponse:
     htmx = HtmxDetails(request)
     if "text/event-stream" in request.headers.get("Accept", ""):
         return answer(request, 401, "auth_required", "Your session has ended: log in again.")
-    came_from = _path_of(request, htmx.current_url if htmx else request.headers.get("Referer"))
-    wanted = request.get_full_path() if request.method in {"GET", "HEAD"} and not htmx else came_from
-    login = f"{reverse('login')}?{urlencode({'next': wanted})}"
+    previous_path = _path_of(request, htmx.current_url if htmx else request.headers.get("Referer"))
+    next_path = request.get_full_path() if request.method in {"GET", "HEAD"} and not htmx else previous_path
+    login = f"{reverse('login')}?{urlencode({'next': next_path})}"
     if htmx:
         return HttpResponse(status=401, headers={"HX-Redirect": login})
     return HttpResponseRedirect(login)

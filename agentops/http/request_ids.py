@@ -55,9 +55,9 @@ class LogLine(logging.Formatter):
         return REDACTOR.clean_text(super().format(record))[0]
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        line = CONTROL.sub(_escaped, super().formatMessage(record))
+        line = CONTROL.sub(_escape, super().formatMessage(record))
         return f"{line} request_id={current()}" if current() else line
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")

@@ -13,7 +13,7 @@ from django.db import Error, InterfaceError, InternalError, OperationalError
 #: SQLSTATEs of PostgreSQL. psycopg raises a read-only server as an internal error.
 PG_DISK_FULL, PG_READ_ONLY = "53100", "25006"
 #: Free bytes below which an I/O error of SQLite means a full disk.
-NO_ROOM = 64 * 1024
+MIN_FREE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,17 @@ class StorageFault:
 
 
 DISK_FULL = StorageFault(
-    "disk_full", "its disk is full", "The disk of the database is full. Nothing was changed; make room, then try again."
+    "disk_full",
+    "its disk is full",
+    "The disk of the database is full. Nothing was changed. Free disk space, then retry.",
 )
 READ_ONLY = StorageFault(
-    "read_only", "it is read-only", "The database is read-only at the moment. Nothing was changed; try again later."
+    "read_only", "it is read-only", "The database is read-only at the moment. Nothing was changed. Try again later."
 )
 NO_ANSWER = StorageFault(
     "no_answer",
     "it does not answer",
-    "The database does not answer. Nothing was changed; try again in a few seconds.",
+    "The database does not answer. Nothing was changed. Try again in 5 seconds.",
 )
 
 
@@ -52,13 +54,15 @@ def fault_of(error: BaseException) -> StorageFault | None:
         return None
     # The lowest byte of an extended code is the primary code.
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or (code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and not _has_room()):
+    if code == sqlite3.SQLITE_FULL or (
+        code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN) and not _has_free_space()
+    ):
         return DISK_FULL
     return READ_ONLY if code == sqlite3.SQLITE_READONLY else NO_ANSWER
 
 
-def _has_room() -> bool:
+def _has_free_space() -> bool:
     try:
-        return shutil.disk_usage(Path(settings.DATABASES["default"]["NAME"]).parent).free >= NO_ROOM
+        return shutil.disk_usage(Path(settings.DATABASES["default"]["NAME"]).parent).free >= MIN_FREE_BYTES
     except OSError:
         return True

@@ -18,7 +18,7 @@ BOM = "\ufeff"
 #: Digits that Python converts to a number (sys.int_info.default_max_str_digits).
 MAX_LITERAL = 4_300
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-#: An escaped half of a surrogate pair, in text without escaped backslashes.
+#: An escaped an unpaired surrogate, in text without escaped backslashes.
 LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
@@ -63,10 +63,10 @@ class NotJson(ValueError):
 def parse(data: bytes | str, limits: Limits = BODY) -> Any:
     """Return the value. Raises `NotJson`. Time is linear in the length of `data`."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
-    text = _decoded(raw) if isinstance(data, bytes) else data
+    text = _decode(raw) if isinstance(data, bytes) else data
     if text.startswith(BOM):
         raise NotJson("invalid_json", 400, "begins with a byte order mark", line=1, column=1)
-    has_long_strings = _look_over(raw, limits)
+    has_long_strings = _check_raw(raw, limits)
     try:
         value = json.loads(
             text,
@@ -76,8 +76,8 @@ def parse(data: bytes | str, limits: Limits = BODY) -> Any:
             object_pairs_hook=partial(_object, limits),
         )
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise NotJson("invalid_json", 400, f"{error.msg}: {place}", line=error.lineno, column=error.colno) from None
+        position = f"line {error.lineno}, column {error.colno}"
+        raise NotJson("invalid_json", 400, f"{error.msg}: {position}", line=error.lineno, column=error.colno) from None
     if has_long_strings:
         _check_strings(value, limits)
     return value
@@ -88,14 +88,14 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
-def _decoded(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         _refuse_at(raw, error.start, "invalid_utf8", "no UTF-8")
 
 
-def _look_over(raw: bytes, limits: Limits) -> bool:
+def _check_raw(raw: bytes, limits: Limits) -> bool:
     """Check the limits before parsing, and return whether some string may be too long.
 
     Strings end at an unescaped quote. Up to the first error, the parser sees the same strings and brackets, so it
@@ -113,7 +113,7 @@ def _look_over(raw: bytes, limits: Limits) -> bool:
         raise _too_complex(limits)
     lone = None if limits.lone_surrogates else LONE.search(plain)
     if lone:
-        _refuse_at(raw, lone.start(), "invalid_json", "half of a surrogate pair")
+        _refuse_at(raw, lone.start(), "invalid_json", "an unpaired surrogate")
     return max(map(len, parts[1::2]), default=0) > limits.string
 
 
@@ -129,14 +129,14 @@ def _check_depth(skeleton: bytes, limits: Limits) -> None:
 def _object(limits: Limits, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > limits.keys:
         raise NotJson("json_too_complex", 413, f"an object has more than {limits.keys} keys")
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise NotJson("duplicate_key", 400, f"the key {twice[:64]!r} stands there twice")
-    if made and max(map(len, made)) > limits.key:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys: set[str] = set()
+        duplicate = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value]
+        raise NotJson("duplicate_key", 400, f"duplicate key {duplicate[:64]!r}")
+    if value and max(map(len, value)) > limits.key:
         raise NotJson("key_too_long", 413, f"a key has more than {limits.key} characters")
-    return made
+    return value
 
 
 def _int(limits: Limits, literal: str) -> int:
@@ -185,7 +185,7 @@ def _too_complex(limits: Limits) -> NotJson:
     return NotJson("json_too_complex", 413, f"more than {limits.nodes} values")
 
 
-def _refuse_at(raw: bytes, position: int, code: str, what: str) -> NoReturn:
+def _refuse_at(raw: bytes, position: int, code: str, problem: str) -> NoReturn:
     line = raw.count(b"\n", 0, position) + 1
     column = len(raw[raw.rfind(b"\n", 0, position) + 1 : position].decode()) + 1
-    raise NotJson(code, 400, f"{what}: line {line}, column {column}", line=line, column=column)
+    raise NotJson(code, 400, f"{problem}: line {line}, column {column}", line=line, column=column)

@@ -20,7 +20,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agentops.http.body_limit import Bodies, ClientGone, RequestBody
+from agentops.http.body_limit import Bodies, ClientDisconnected, RequestBody
 from agentops.http.utf8_requests import AsgiRequest
 
 Message = dict[str, Any]
@@ -41,7 +41,7 @@ class ThreadedDjango(ASGIHandler):
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         try:
             body = await self._bodies.read(scope, receive)
-        except ClientGone:
+        except ClientDisconnected:
             return
         try:
             # A new context, because that of a thread would persist between requests.
@@ -65,8 +65,8 @@ class ThreadedDjango(ASGIHandler):
             response.close()
 
 
-async def _send_response(answered: tuple[HttpResponseBase, bytes], send: Send) -> None:
-    response, content = answered
+async def _send_response(answer: tuple[HttpResponseBase, bytes], send: Send) -> None:
+    response, content = answer
     headers = [(name.encode("ascii"), value.encode("latin1")) for name, value in response.items()]
     cookies = [(b"set-cookie", morsel.output(header="").strip().encode()) for morsel in response.cookies.values()]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers + cookies})

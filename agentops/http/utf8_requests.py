@@ -24,8 +24,8 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 MAX_ECHO = 64
 
 
-def _told(request: HttpRequest, meta: dict[str, Any]) -> None:
-    """The type and its parameters, without Django's believing in the charset among them."""
+def _set_content_type(request: HttpRequest, meta: dict[str, Any]) -> None:
+    """Set the content type and its parameters, without applying the charset as Django does."""
     try:
         request.content_type, request.content_params = parse_header_parameters(meta.get("CONTENT_TYPE", ""))
     except ValueError:  # a parameter in RFC 2231 form with an unknown charset
@@ -44,7 +44,7 @@ class AsgiRequest(ASGIRequest):
         body_file.seek(0)
 
     def _set_content_type_params(self, meta: dict[str, Any]) -> None:
-        _told(self, meta)
+        _set_content_type(self, meta)
 
 
 class Utf8Only:
@@ -54,11 +54,11 @@ class Utf8Only:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        place = next(_undecodable(request), None)
-        if place is None:
+        part = next(_undecodable(request), None)
+        if part is None:
             return self.get_response(request)
-        text = f"{place} is not UTF-8"
-        faults = [{"pointer": place, "code": "invalid_text", "detail": text}]
+        text = f"{part} is not UTF-8"
+        faults = [{"pointer": part, "code": "invalid_text", "detail": text}]
         return answer(request, 400, "invalid_text", text[0].upper() + text[1:] + ".", also={"errors": faults})
 
 

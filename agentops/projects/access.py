@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -80,15 +80,15 @@ class Principal:
     @property
     def holder(self) -> str:
         """Return the holder of the permissions, as named by `rights_changed` signals."""
-        return key_holder(self.key_id) if self.key_id is not None else user_holder(self.user_id)
+        return holder_of_key(self.key_id) if self.key_id is not None else holder_of_user(self.user_id)
 
 
-def key_holder(key_id: UUID) -> str:
+def holder_of_key(key_id: UUID) -> str:
     """Return the holder name of an API key."""
     return f"key:{key_id}"
 
 
-def user_holder(user_id: int | str | None) -> str:
+def holder_of_user(user_id: int | str | None) -> str:
     """Return the holder name of a user."""
     return f"user:{user_id}"
 
@@ -100,6 +100,17 @@ class Rule:
     roles: frozenset[Role]
     scopes: frozenset[Scope] = frozenset()
     superuser: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EnteredProject:
+    """A project that a principal may see, as read from the database for one request."""
+
+    project: Project
+    #: What the principal may do in it.
+    actions: frozenset[Action]
+    #: All projects that the principal may see.
+    visible: QuerySet[Project]
 
 
 _EVERYONE = frozenset(Role)
@@ -118,6 +129,7 @@ RULES = {
     Action.MANAGE: Rule(_ADMINS),
     Action.SUPER: Rule(frozenset()),
 }
+_SUPERUSER_ACTIONS = frozenset(action for action, rule in RULES.items() if rule.superuser)
 
 #: The server itself, and the command line.
 SYSTEM = Principal(PrincipalKind.SYSTEM, "system")
@@ -149,67 +161,66 @@ def principal_for_key(key: ApiKey, *, ip: str | None = None) -> Principal:
     )
 
 
+def actions_of(principal: Principal, project_id: UUID | None) -> frozenset[Action]:
+    """Return the actions that `principal` may perform in the project, according to the database."""
+    return _actions(principal, project_id, is_superuser=_is_superuser(principal))
+
+
 def may(principal: Principal, action: Action, project_id: UUID | None) -> bool:
     """Return whether `principal` may perform `action` in the project, according to the database."""
-    rule = RULES[action]
-    if principal.kind is PrincipalKind.SYSTEM:
-        return True
-    if principal.kind is PrincipalKind.KEY:
-        key = _active_keys(principal).first()
-        return key is not None and key.project_id == project_id and not rule.scopes.isdisjoint(key.scopes)
-    memberships = _memberships(principal, rule.roles)
-    if project_id is not None and memberships.filter(project_id=project_id).exists():
-        return True
-    return rule.superuser and _is_superuser(principal)
+    return action in actions_of(principal, project_id)
 
 
-def allowed(pairs: Collection[tuple[Principal, UUID]], action: Action) -> set[tuple[Principal, UUID]]:
+def allowed_pairs(pairs: Collection[tuple[Principal, UUID]], action: Action) -> set[tuple[Principal, UUID]]:
     """Return the pairs of principal and project for which `may` returns True. Three queries."""
     rule = RULES[action]
-    key_ids = {who.key_id for who, _ in pairs if who.key_id is not None}
-    user_ids = {who.user_id for who, _ in pairs if who.user_id is not None}
+    key_ids = {principal.key_id for principal, _ in pairs if principal.key_id is not None}
+    user_ids = {principal.user_id for principal, _ in pairs if principal.user_id is not None}
     keys = {key.pk: key for key in ApiKey.objects.active(timezone.now()).filter(pk__in=key_ids)}
     people = get_user_model().objects.filter(pk__in=user_ids, is_active=True)
     superuser_by_id = dict(people.values_list("pk", "is_superuser"))
     roles = Membership.objects.filter(user_id__in=superuser_by_id, role__in=list(rule.roles))
     members = set(roles.values_list("user_id", "project_id"))
 
-    def is_allowed(who: Principal, project_id: UUID) -> bool:
-        if who.kind is not PrincipalKind.USER:
-            key = keys.get(who.key_id) if who.key_id else None
+    def is_allowed(principal: Principal, project_id: UUID) -> bool:
+        if principal.kind is not PrincipalKind.USER:
+            key = keys.get(principal.key_id) if principal.key_id else None
             scoped_key = key is not None and key.project_id == project_id and not rule.scopes.isdisjoint(key.scopes)
-            return scoped_key or who.kind is PrincipalKind.SYSTEM
-        is_superuser = rule.superuser and who.is_superuser and superuser_by_id.get(who.user_id or 0, False)
-        return is_superuser or (who.user_id, project_id) in members
+            return scoped_key or principal.kind is PrincipalKind.SYSTEM
+        is_superuser = rule.superuser and principal.is_superuser and superuser_by_id.get(principal.user_id or 0, False)
+        return is_superuser or (principal.user_id, project_id) in members
 
     return {pair for pair in pairs if is_allowed(*pair)}
 
 
 def projects_for(principal: Principal) -> QuerySet[Project]:
     """Return the visible projects: those of a member with any role, and the own project of an API key."""
-    projects = Project.objects.all()
-    if principal.kind is PrincipalKind.SYSTEM or _is_superuser(principal):
-        return projects
-    if principal.kind is PrincipalKind.KEY:
-        return projects.filter(pk__in=_active_keys(principal).values("project"))
-    return projects.filter(pk__in=_memberships(principal, Role).values("project"))
+    return _visible_projects(principal, is_superuser=_is_superuser(principal))
 
 
-def project_for(principal: Principal, slug_or_id: str | UUID, action: Action) -> Project:
-    """Return the project if `principal` may perform `action` in it.
+def enter(principal: Principal, slug_or_id: str | UUID, action: Action) -> EnteredProject:
+    """Return the project and the permissions of `principal` in it, if they include `action`. Two queries.
 
     Raise AuthRequired without authentication, ProjectNotFound for unknown and for invisible projects (after the same
     queries), and Forbidden (`role_required`, `scope_required`) without permission in a visible project.
     """
     if principal == ANONYMOUS:
         raise AuthRequired
+    is_superuser = _is_superuser(principal)
     # Searched among visible projects only, so that invisible and unknown ones cannot be distinguished.
-    project = _named(projects_for(principal), slug_or_id).first()
+    visible = _visible_projects(principal, is_superuser=is_superuser)
+    project = _with_name(visible, slug_or_id).first()
     if project is None:
         raise ProjectNotFound
-    if not may(principal, action, project.pk):
+    actions = _actions(principal, project.pk, is_superuser=is_superuser)
+    if action not in actions:
         raise _refusal(principal, action)
-    return project
+    return EnteredProject(project, actions, visible)
+
+
+def project_for(principal: Principal, slug_or_id: str | UUID, action: Action) -> Project:
+    """Return the project if `principal` may perform `action` in it. Raise the same errors as `enter`."""
+    return enter(principal, slug_or_id, action).project
 
 
 def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | None:
@@ -222,7 +233,7 @@ def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | No
     return project if matches and not RULES[action].scopes.isdisjoint(key.scopes) else None
 
 
-def scoped(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
+def visible_rows(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
     """Return the rows that `principal` may READ, of a model with a `project`. Without joins, so without duplicates."""
     rule = RULES[Action.READ]
     if principal.kind is PrincipalKind.SYSTEM or _is_superuser(principal):
@@ -232,7 +243,28 @@ def scoped(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
         if key is None or rule.scopes.isdisjoint(key.scopes):
             return queryset.none()
         return queryset.filter(project=key.project_id)
-    return queryset.filter(project__in=_memberships(principal, rule.roles).values("project"))
+    return queryset.filter(project__in=_memberships(principal).filter(role__in=list(rule.roles)).values("project"))
+
+
+def _actions(principal: Principal, project_id: UUID | None, *, is_superuser: bool) -> frozenset[Action]:
+    if principal.kind is PrincipalKind.SYSTEM:
+        return frozenset(Action)
+    if is_superuser:
+        return _SUPERUSER_ACTIONS
+    if principal.kind is PrincipalKind.KEY:
+        key = _active_keys(principal).filter(project=project_id).first()
+        scopes = key.scopes if key else []
+        return frozenset(action for action, rule in RULES.items() if not rule.scopes.isdisjoint(scopes))
+    role = next(iter(_memberships(principal).filter(project=project_id).values_list("role", flat=True)), None)
+    return frozenset(action for action, rule in RULES.items() if role in rule.roles)
+
+
+def _visible_projects(principal: Principal, *, is_superuser: bool) -> QuerySet[Project]:
+    if is_superuser or principal.kind is PrincipalKind.SYSTEM:
+        return Project.objects.all()
+    if principal.kind is PrincipalKind.KEY:
+        return Project.objects.filter(pk__in=_active_keys(principal).values("project"))
+    return Project.objects.filter(pk__in=_memberships(principal).values("project"))
 
 
 def _active_keys(principal: Principal) -> QuerySet[ApiKey]:
@@ -241,11 +273,11 @@ def _active_keys(principal: Principal) -> QuerySet[ApiKey]:
     return ApiKey.objects.active(timezone.now()).filter(pk=principal.key_id)
 
 
-def _memberships(principal: Principal, roles: Iterable[Role]) -> QuerySet[Membership]:
-    """Return the memberships with these roles; none for an inactive user."""
+def _memberships(principal: Principal) -> QuerySet[Membership]:
+    """Return the memberships of a user; none for an inactive one."""
     if principal.user_id is None:
         return Membership.objects.none()
-    return Membership.objects.filter(user_id=principal.user_id, user__is_active=True, role__in=list(roles))
+    return Membership.objects.filter(user_id=principal.user_id, user__is_active=True)
 
 
 def _is_superuser(principal: Principal) -> bool:
@@ -255,7 +287,7 @@ def _is_superuser(principal: Principal) -> bool:
     return people.filter(pk=principal.user_id, is_active=True, is_superuser=True).exists()
 
 
-def _named(projects: QuerySet[Project], slug_or_id: str | UUID) -> QuerySet[Project]:
+def _with_name(projects: QuerySet[Project], slug_or_id: str | UUID) -> QuerySet[Project]:
     """Filter by ID or slug. Other texts are not sent to the database: PostgreSQL rejects NUL and lone surrogates."""
     # Other forms of a UUID (braces, no dashes) are rejected, so that a project has one URL.
     if isinstance(slug_or_id, UUID) or re.match(UUID_PATTERN, slug_or_id):

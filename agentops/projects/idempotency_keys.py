@@ -14,7 +14,7 @@ RETENTION = timedelta(hours=24)
 BATCH_SIZE = 500
 
 
-def forget_old_keys(at_most: int = BATCH_SIZE) -> int:
+def delete_expired_keys(at_most: int = BATCH_SIZE) -> int:
     """Delete expired keys, oldest first, and return their number. Call it until it returns 0."""
     with transaction.atomic():
         expired = IdempotencyKey.objects.filter(created_at__lt=timezone.now() - RETENTION).order_by("created_at")

@@ -60,8 +60,8 @@ def read(request: HttpRequest, project: str) -> HttpResponse:
         count = notifications.mark_all_read(owner.pk, principal.user_id, up_to=up_to)
         messages.success(request, f"Marked {count} as read." if count else "All notifications were already read.")
     before = _id(request.POST.get("before", ""), "before")
-    place = f"?before={before}" if before is not None else ""
-    return HttpResponse(status=303, headers={"Location": resolve_url("notifications", owner.slug) + place})
+    query = f"?before={before}" if before is not None else ""
+    return HttpResponse(status=303, headers={"Location": resolve_url("notifications", owner.slug) + query})
 
 
 def _id(text: str, name: str) -> UUID | None:

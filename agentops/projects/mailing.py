@@ -53,15 +53,15 @@ class Interrupted(Exception):
     """Another worker continues with the notification."""
 
 
-def send_due(stopped: Callable[[], bool] = lambda: False) -> int:
+def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
     """Send all due notifications and return how many were claimed."""
     claimed = 0
-    while not stopped():
+    while not is_stopping():
         notification = take_due()
         if notification is None:
             return claimed
         claimed += 1
-        send(notification, stopped)
+        send(notification, is_stopping)
     return claimed
 
 
@@ -91,7 +91,7 @@ def recipients(notification: Notification) -> list[Any]:
     return list(people.exclude(email="").exclude(pk__in=had.values("user")).order_by("pk"))
 
 
-def send(notification: Notification, stopped: Callable[[], bool]) -> None:
+def send(notification: Notification, is_stopping: Callable[[], bool]) -> None:
     """Send a notification that `take_due` has returned, unless another worker has claimed it."""
     if notification.created_at < timezone.now() - TOO_OLD:
         return _give_up(notification, "not sent within a day")
@@ -99,7 +99,7 @@ def send(notification: Notification, stopped: Callable[[], bool]) -> None:
         return _give_up(notification, notification.email_error or "no attempt finished")
     connection = get_connection()
     try:
-        problems = list(_problems(notification, connection, stopped))
+        problems = list(_problems(notification, connection, is_stopping))
     except UNREACHABLE as error:
         problems = [_error_text(error)]
     except Interrupted:
@@ -107,18 +107,20 @@ def send(notification: Notification, stopped: Callable[[], bool]) -> None:
     finally:
         _close(connection)
     if problems:
-        return _again(notification, problems[0])
-    _claimed(notification).update(emailed_at=timezone.now(), email_due_at=None, email_error="")
+        return _retry_later(notification, problems[0])
+    _claimed_row(notification).update(emailed_at=timezone.now(), email_due_at=None, email_error="")
     return None
 
 
-def _problems(notification: Notification, connection: BaseEmailBackend, stopped: Callable[[], bool]) -> Iterator[str]:
+def _problems(
+    notification: Notification, connection: BaseEmailBackend, is_stopping: Callable[[], bool]
+) -> Iterator[str]:
     """Send the notification to the remaining recipients and yield the problems."""
     for person in recipients(notification):
-        if stopped():
-            _claimed(notification).update(email_due_at=timezone.now())  # another worker continues at once
+        if is_stopping():
+            _claimed_row(notification).update(email_due_at=timezone.now())  # another worker continues at once
             raise Interrupted
-        if not _claimed(notification).update(email_due_at=timezone.now() + CLAIMED_FOR):
+        if not _claimed_row(notification).update(email_due_at=timezone.now() + CLAIMED_FOR):
             raise Interrupted  # claimed by another worker, or deleted
         try:
             validate_email(person.email)
@@ -140,24 +142,24 @@ def _note(notification: Notification, person: Any) -> None:
             NotificationReceipt.objects.update_or_create(notification=notification, user=person, defaults=had)
 
 
-def _claimed(notification: Notification) -> QuerySet[Notification]:
+def _claimed_row(notification: Notification) -> QuerySet[Notification]:
     """Return the row if it is still claimed by this worker."""
     return Notification.objects.filter(
         pk=notification.pk, email_attempts=notification.email_attempts, email_due_at__isnull=False
     )
 
 
-def _again(notification: Notification, problem: str) -> None:
+def _retry_later(notification: Notification, problem: str) -> None:
     if notification.email_attempts >= MAX_ATTEMPTS:
         return _give_up(notification, problem)
     wait = min(BACKOFF * 2 ** (notification.email_attempts - 1), LONGEST)
-    _claimed(notification).update(email_due_at=timezone.now() + wait, email_error=problem)
+    _claimed_row(notification).update(email_due_at=timezone.now() + wait, email_error=problem)
     log.warning("could not send a notification by e-mail, attempt %s of %s", notification.email_attempts, MAX_ATTEMPTS)
     return None
 
 
 def _give_up(notification: Notification, problem: str) -> None:
-    _claimed(notification).update(email_due_at=None, email_error=problem)
+    _claimed_row(notification).update(email_due_at=None, email_error=problem)
     log.warning("gave up sending a notification by e-mail", extra={"notification_id": str(notification.pk)})
 
 

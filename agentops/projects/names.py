@@ -44,9 +44,9 @@ def clean_name(text: str) -> str:
 def one_line(text: str, limit: int) -> str:
     """Return an untrusted text as a single line of at most `limit` characters, without control characters."""
     spaced = "".join(" " if unicodedata.category(each) in REFUSED else each for each in text[: limit * 4])
-    return clipped(" ".join(spaced.split()), limit)
+    return truncate(" ".join(spaced.split()), limit)
 
 
-def clipped(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Return the text truncated to `limit` characters, with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -17,7 +17,7 @@ from django.db.models.signals import post_delete, post_save
 from django.dispatch import Signal
 from django.utils import timezone
 
-from agentops.projects.access import key_holder, user_holder
+from agentops.projects.access import holder_of_key, holder_of_user
 from agentops.projects.models import ApiKey, Membership, keys_changed, memberships_changed
 
 #: Sent after the commit with `holder`, see access.key_holder and access.user_holder.
@@ -36,41 +36,41 @@ def _send(holder: str) -> None:
 
 
 def _key_deleted(instance: ApiKey, **_: Any) -> None:
-    announce(key_holder(instance.pk))
+    announce(holder_of_key(instance.pk))
 
 
 def _key_saved(instance: ApiKey, *, created: bool, update_fields: Iterable[str] | None = None, **_: Any) -> None:
     if not created and not _is_unrelated(update_fields):
-        announce(key_holder(instance.pk))
+        announce(holder_of_key(instance.pk))
 
 
 def _keys_updated(ids: Iterable[Any], **_: Any) -> None:
     for key_id in ids:
-        announce(key_holder(key_id))
+        announce(holder_of_key(key_id))
 
 
 def _member_deleted(instance: Membership, **_: Any) -> None:
-    announce(user_holder(instance.user_id))
+    announce(holder_of_user(instance.user_id))
 
 
 def _member_saved(instance: Membership, *, created: bool, **_: Any) -> None:
     if not created:
-        announce(user_holder(instance.user_id))
+        announce(holder_of_user(instance.user_id))
 
 
 def _members_updated(ids: Iterable[Any], **_: Any) -> None:
     for user_id in set(ids):
-        announce(user_holder(user_id))
+        announce(holder_of_user(user_id))
 
 
 def _person_deleted(instance: Any, **_: Any) -> None:
-    announce(user_holder(instance.pk))
+    announce(holder_of_user(instance.pk))
 
 
 def _person_saved(instance: Any, *, created: bool, update_fields: Iterable[str] | None = None, **_: Any) -> None:
     """Announce a deactivated or demoted user, or a changed password."""
     if not created and not _is_unrelated(update_fields):
-        announce(user_holder(instance.pk))
+        announce(holder_of_user(instance.pk))
 
 
 def _session_deleted(instance: Session, **_: Any) -> None:
@@ -79,7 +79,7 @@ def _session_deleted(instance: Session, **_: Any) -> None:
         return
     user_id = instance.get_decoded().get(SESSION_KEY)
     if user_id is not None:
-        announce(user_holder(user_id))
+        announce(holder_of_user(user_id))
 
 
 def _is_unrelated(update_fields: Iterable[str] | None) -> bool:

@@ -20,12 +20,12 @@ UUIDs. Unknown parameters and fields are refused."""
 
 PREFIX = "/api/projects/{project}"
 #: Schemas that fields and answers name.
-SHARED = ("Which", "ResumedOne", "SkippedOne", "UsageTotals", "Problem", "RefusalFault")
+SHARED = ("RunFilter", "ResumedOne", "SkippedOne", "UsageTotals", "Problem", "RefusalFault")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One request: its method, its path, and what the OpenAPI document says of it."""
+    """One request: its method, its path, and its entry in the OpenAPI document."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
     yield "\n\n".join(filter(None, [described["summary"], described.get("description", "")]))
     yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described["parameters"]))
     if "requestBody" in described:
-        body = _resolved(described["requestBody"]["content"]["application/json"]["schema"], schemas)
+        body = _resolve(described["requestBody"]["content"]["application/json"]["schema"], schemas)
         yield "\n\n".join(filter(None, ["**Body**", body.get("description"), _fields(body) or "No fields."]))
     answers = {status: answer for status, answer in described["responses"].items() if int(status) < 400}
     yield _part("Answers", ["Status", "Meaning"], [[code(n), flat(each["description"])] for n, each in answers.items()])
@@ -68,21 +68,21 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
 
 
 def _first_body(answers: JsonSchema, schemas: JsonSchema) -> str:
-    """The fields of the first answer that has a body; of a list, those of a row."""
+    """Return the fields of the first answer with a body; for a list, those of a row."""
     content: JsonSchema = next((answer["content"] for answer in answers.values() if "content" in answer), {})
     for media, described in content.items():
-        schema = _resolved(described["schema"], schemas)
+        schema = _resolve(described["schema"], schemas)
         rows = schema.get("properties", {}).get("results", {}).get("items")
         title = "Each row of results" if rows else f"Fields of the answer ({media})"
-        fields = _fields({**(_resolved(rows, schemas) if rows else schema), "required": []})
+        fields = _fields({**(_resolve(rows, schemas) if rows else schema), "required": []})
         if fields:
             return f'<details markdown="1">\n<summary>{title}</summary>\n\n{fields}\n\n</details>'
     return ""
 
 
 def _part(title: str, headers: list[str], rows: Any) -> str:
-    shown = table(headers, rows)
-    return f"**{title}**\n\n{shown}" if shown else ""
+    content = table(headers, rows)
+    return f"**{title}**\n\n{content}" if content else ""
 
 
 def _parameter(parameter: JsonSchema) -> list[str]:
@@ -100,6 +100,6 @@ def _fields(schema: JsonSchema) -> str:
     return table(["Field", "Type", "Meaning"], rows)
 
 
-def _resolved(schema: JsonSchema, schemas: JsonSchema) -> JsonSchema:
+def _resolve(schema: JsonSchema, schemas: JsonSchema) -> JsonSchema:
     resolved: JsonSchema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     return resolved

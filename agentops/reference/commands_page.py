@@ -27,10 +27,10 @@ def _command(name: str) -> Iterator[str]:
     parser = argparse.ArgumentParser(description=command.help, add_help=False)
     # Without Django's own options, which every command has.
     command.add_arguments(parser)  # type: ignore[arg-type] # uses add_argument and add_subparsers alone
-    yield from _of(parser, f"agentops {name}", level=2)
+    yield from _command_sections(parser, f"agentops {name}", level=2)
 
 
-def _of(parser: argparse.ArgumentParser, name: str, *, level: int) -> Iterator[str]:
+def _command_sections(parser: argparse.ArgumentParser, name: str, *, level: int) -> Iterator[str]:
     yield f"{'#' * level} {code(name) if level > 2 else name}"
     yield _sentence(parser.description)
     choices = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -38,33 +38,33 @@ def _of(parser: argparse.ArgumentParser, name: str, *, level: int) -> Iterator[s
         yield from _arguments(parser, name)
     for action in choices:
         for subcommand, chosen in action.choices.items():
-            yield from _of(chosen, f"{name} {subcommand}", level=level + 1)
+            yield from _command_sections(chosen, f"{name} {subcommand}", level=level + 1)
 
 
 def _arguments(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
-    left_out = (argparse._HelpAction, argparse._SubParsersAction)
-    arguments = [action for action in parser._actions if not isinstance(action, left_out)]
-    words = [name, *map(_in_synopsis, filter(_is_shown, arguments)), *_options(arguments)]
+    omitted = (argparse._HelpAction, argparse._SubParsersAction)
+    arguments = [action for action in parser._actions if not isinstance(action, omitted)]
+    words = [name, *map(_in_synopsis, filter(_is_in_synopsis, arguments)), *_options(arguments)]
     yield f"```text\n{' '.join(words)}\n```"
-    yield table(["Argument", "Meaning"], [[code(_spelled(action)), _help(action)] for action in arguments])
+    yield table(["Argument", "Meaning"], [[code(_spelling(action)), _help(action)] for action in arguments])
     yield parser.epilog if parser.epilog and "\n" not in parser.epilog else ""
 
 
-def _is_shown(action: argparse.Action) -> bool:
+def _is_in_synopsis(action: argparse.Action) -> bool:
     return not action.option_strings or action.required
 
 
 def _options(arguments: list[argparse.Action]) -> list[str]:
-    return [] if all(map(_is_shown, arguments)) else ["[OPTIONS]"]
+    return [] if all(map(_is_in_synopsis, arguments)) else ["[OPTIONS]"]
 
 
 def _in_synopsis(action: argparse.Action) -> str:
     if action.option_strings or action.nargs is None:
-        return _spelled(action)
-    return {"?": "[{}]", "*": "[{} …]", "+": "{} …"}.get(str(action.nargs), "{}").format(_spelled(action))
+        return _spelling(action)
+    return {"?": "[{}]", "*": "[{} …]", "+": "{} …"}.get(str(action.nargs), "{}").format(_spelling(action))
 
 
-def _spelled(action: argparse.Action) -> str:
+def _spelling(action: argparse.Action) -> str:
     """`FILE`, `--json`, `--limit N`, `--wait [SECONDS]`."""
     value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
     if not action.option_strings:

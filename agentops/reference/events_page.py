@@ -64,7 +64,7 @@ def _fields(cls: type[Payload]) -> str:
 
 
 def _type_of(field: JsonSchema) -> str:
-    """The type without `null`: a field that has no value is omitted."""
+    """Return the type without `null`: a field without a value is omitted."""
     if "anyOf" in field:
         field = {**field, "anyOf": [each for each in field["anyOf"] if each.get("type") != "null"]}
     return type_of(field)

@@ -1,4 +1,4 @@
-"""docs/reference/exit-codes.md: the codes with which commands end."""
+"""docs/reference/exit-codes.md: the exit codes of commands."""
 
 from __future__ import annotations
 

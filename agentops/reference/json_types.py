@@ -1,4 +1,4 @@
-"""JSON schemas as a reader needs them: the type of a field in one or two words."""
+"""Short names for the types in JSON schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ JsonSchema = Mapping[str, Any]
 
 
 def type_of(schema: JsonSchema) -> str:
-    """Such as `string (date-time)`, `integer or null`, `list of string`, `"a" or "b"`."""
+    """Return the type of a field, such as `string (date-time)`, `integer or null`, `list of string`, `"a" or "b"`."""
     if "enum" in schema:
         return " or ".join(f'"{value}"' if isinstance(value, str) else str(value).lower() for value in schema["enum"])
     if "const" in schema:
@@ -20,10 +20,10 @@ def type_of(schema: JsonSchema) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     kinds = schema.get("type", "any")
-    return " or ".join(_named(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+    return " or ".join(_type_name(kind, schema) for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
 
-def _named(kind: str, schema: JsonSchema) -> str:
+def _type_name(kind: str, schema: JsonSchema) -> str:
     if kind == "array" and "items" in schema:
         return f"list of {type_of(schema['items'])}"
     if kind == "string" and "format" in schema:

@@ -1,4 +1,4 @@
-"""Markdown for the pages of the reference: tables whose cells cannot break them, anchors."""
+"""Markdown for the pages of the reference: escaped tables, and anchors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def page(title: str, *blocks: str) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table, or nothing if there are no rows."""
+    """Return a table, or nothing if there are no rows."""
     lines = [_line(row) for row in rows]
     return "\n".join([_line(headers), _line(["---"] * len(headers)), *lines]) if lines else ""
 
@@ -23,12 +23,12 @@ def code(text: str) -> str:
 
 
 def flat(text: str | None) -> str:
-    """A text of several lines as one."""
+    """Return a text of several lines as one line."""
     return " ".join((text or "").split())
 
 
 def anchor_of(heading: str) -> str:
-    """The anchor that forges, and the site, give to a heading."""
+    """Return the anchor of a heading, as forges and the site build it."""
     return re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-")
 
 

@@ -15,14 +15,14 @@ accepts, and never shows the value. A misspelt `AGENTOPS_…` variable is refuse
 
 def settings_page() -> str:
     described = {name for group in GROUPS.values() for name in group}
-    if described != env.known.keys():
-        names = ", ".join(sorted(described ^ env.known.keys()))
+    if described != env.registered.keys():
+        names = ", ".join(sorted(described ^ env.registered.keys()))
         raise LookupError(f"settings.py and settings_reference.py do not name the same variables: {names}")
     return page("Settings", INTRODUCTION, *(_group(title, group) for title, group in GROUPS.items()))
 
 
 def _group(title: str, group: dict[str, str]) -> str:
-    rows = [_row(name, env.known[name], meaning) for name, meaning in group.items()]
+    rows = [_row(name, env.registered[name], meaning) for name, meaning in group.items()]
     return f"## {title}\n\n{table(['Variable', 'Default', 'Accepts', 'Meaning'], rows)}"
 
 

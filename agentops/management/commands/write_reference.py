@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, OurCommand
+from agentops.projects.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, AgentopsCommand
 from agentops.reference.api_page import api_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
@@ -24,7 +24,7 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Write docs/reference from the code. For development, in a checkout."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -31,7 +31,7 @@ class AboutFilter(BoundedFilter):
             raise IncorrectLookupParameters
         return [(selected, cells.line(selected))]
 
-    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+    def narrow(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
         kind, _, key = value.partition(":")
         return rows.filter(object_type=kind, object_id=key)
 

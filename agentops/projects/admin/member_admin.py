@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, choice_filter
-from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.forms import ActionForm
 from agentops.admin_base.pages import ScopedAdmin
 from agentops.admin_base.scope import scope_of
 from agentops.projects import memberships
@@ -21,7 +21,7 @@ from agentops.projects.errors import Conflict, MemberNotFound
 from agentops.projects.models import Membership, Project, Role
 
 
-class MemberForm(ActingForm):
+class MemberForm(ActionForm):
     """The form that adds a member or changes a role."""
 
     #: A text field without choices: project admins must not see the names of all users.

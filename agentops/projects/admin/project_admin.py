@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, choice_filter
-from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.forms import ActionForm
 from agentops.admin_base.pages import RecordAdmin, ScopedAdmin, Table
 from agentops.admin_base.scope import everything_or_nothing, scope_of
 from agentops.projects import memberships
@@ -21,7 +21,7 @@ from agentops.projects.errors import RoleRequired
 from agentops.projects.models import ApiKey, IdempotencyKey, Incarnation, Membership, Project
 
 
-class ProjectForm(ActingForm):
+class ProjectForm(ActionForm):
     """The form that creates or changes a project."""
 
     fields_of: ClassVar[dict[str, str]] = {

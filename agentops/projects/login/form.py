@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from agentops.http.client_addresses import network_of
 from agentops.projects.audit import AuditAction, record
-from agentops.projects.login.known_browsers import known_browser
+from agentops.projects.login.known_browsers import browser_id
 from agentops.projects.login.throttle import Slowdown, Throttle
 from agentops.projects.requests import address_of
 
@@ -42,7 +42,7 @@ class LoginForm(AuthenticationForm):
         if name is None or not password:
             return self.cleaned_data
         assert self.request is not None
-        tries = _Tries(self.request, name.casefold())
+        tries = _FailureCounters(self.request, name.casefold())
         if tries.are_spent():
             # Hash as well, so that the response time is the same as for a counted attempt.
             get_user_model()().set_password(password)
@@ -56,13 +56,13 @@ class LoginForm(AuthenticationForm):
         return cleaned
 
 
-class _Tries:
+class _FailureCounters:
     """The counters of failed attempts that apply to a request."""
 
     def __init__(self, request: HttpRequest, name: str) -> None:
         self._name = name
         self._origin = network_of(address_of(request))
-        self._browser = known_browser(request, name)
+        self._browser = browser_id(request, name)
 
     def are_spent(self) -> bool:
         """Count this attempt and return whether it exceeds a limit."""

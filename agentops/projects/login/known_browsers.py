@@ -12,7 +12,7 @@ from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
 SALT = "agentops.projects.login.known_browsers"
-KNOWN_FOR_S = 180 * 24 * 3600
+COOKIE_AGE_S = 180 * 24 * 3600
 
 
 def cookie_name() -> str:
@@ -20,18 +20,18 @@ def cookie_name() -> str:
     return "__Host-browser" if settings.AGENTOPS_HTTPS else "browser"
 
 
-def known_browser(request: HttpRequest, name: str) -> str | None:
+def browser_id(request: HttpRequest, name: str) -> str | None:
     """Return the ID of the browser if the user with this case-folded name has logged in with it, otherwise None."""
     try:
-        known = signing.loads(request.COOKIES.get(cookie_name(), ""), salt=SALT, max_age=KNOWN_FOR_S)
+        cookie = signing.loads(request.COOKIES.get(cookie_name(), ""), salt=SALT, max_age=COOKIE_AGE_S)
     except signing.BadSignature:
         return None
-    return known["id"] if known["name"] == name else None
+    return cookie["id"] if cookie["name"] == name else None
 
 
 def remember_browser(response: HttpResponse, name: str) -> None:
     """Set the cookie after a login, with a new ID."""
     value = signing.dumps({"name": name, "id": secrets.token_urlsafe(16)}, salt=SALT)
     response.set_cookie(
-        cookie_name(), value, max_age=KNOWN_FOR_S, secure=settings.AGENTOPS_HTTPS, httponly=True, samesite="Lax"
+        cookie_name(), value, max_age=COOKIE_AGE_S, secure=settings.AGENTOPS_HTTPS, httponly=True, samesite="Lax"
     )

@@ -22,7 +22,7 @@ from django.utils.crypto import constant_time_compare
 
 from agentops.projects.audit import Actor, AuditAction, record
 
-BEGAN, SEEN = "began", "seen"
+STARTED_KEY, LAST_USED_KEY = "began", "seen"
 IDLE_S = 12 * 3600
 LONGEST_S = 7 * 24 * 3600
 #: Minimum interval between updates of the last request, each of which is a write.
@@ -34,28 +34,32 @@ CHUNK = 500
 def is_over(session: SessionBase | dict[str, Any]) -> bool:
     """Return whether the session has expired."""
     now = time.time()
-    began = session.get(BEGAN, now)
-    return bool(now - began > LONGEST_S or now - session.get(SEEN, began) > IDLE_S)
+    began = session.get(STARTED_KEY, now)
+    return bool(now - began > LONGEST_S or now - session.get(LAST_USED_KEY, began) > IDLE_S)
 
 
-def signed_in_by(session_keys: Collection[str]) -> dict[str, int]:
+def users_by_session(session_keys: Collection[str]) -> dict[str, int]:
     """Return the valid sessions with the IDs of their users.
 
     Checks what Django checks for each request (session exists, user is active, password unchanged) and `is_over`. Two
     queries per 500 sessions.
     """
-    return {key: user_id for some in _chunks(sorted(session_keys)) for key, user_id in _signed_in(some)}
+    return {key: user_id for some in _chunks(sorted(session_keys)) for key, user_id in _valid_sessions(some)}
 
 
-def _signed_in(session_keys: list[str]) -> Iterator[tuple[str, int]]:
+def _valid_sessions(session_keys: list[str]) -> Iterator[tuple[str, int]]:
     rows = Session.objects.filter(pk__in=session_keys, expire_date__gt=timezone.now())
-    opened = {row.session_key: row.get_decoded() for row in rows}
-    people = {str(one.pk): one for one in get_user_model().objects.filter(pk__in=_user_ids(opened), is_active=True)}
+    sessions = {row.session_key: row.get_decoded() for row in rows}
+    people = {str(one.pk): one for one in get_user_model().objects.filter(pk__in=_user_ids(sessions), is_active=True)}
     hashes = {pk: [one.get_session_auth_hash(), *one.get_session_auth_fallback_hash()] for pk, one in people.items()}
-    for key, session in opened.items():
-        user_id, given = str(session.get(SESSION_KEY)), session.get(HASH_SESSION_KEY, "")
-        known = user_id in people and session.get(BACKEND_SESSION_KEY) in settings.AUTHENTICATION_BACKENDS
-        if known and not is_over(session) and any(constant_time_compare(given, one) for one in hashes[user_id]):
+    for key, session in sessions.items():
+        user_id, session_hash = str(session.get(SESSION_KEY)), session.get(HASH_SESSION_KEY, "")
+        is_valid = user_id in people and session.get(BACKEND_SESSION_KEY) in settings.AUTHENTICATION_BACKENDS
+        if (
+            is_valid
+            and not is_over(session)
+            and any(constant_time_compare(session_hash, one) for one in hashes[user_id])
+        ):
             yield key, people[user_id].pk
 
 
@@ -74,14 +78,14 @@ def note(session: SessionBase) -> None:
     Uses a separate session object and locks its row, to keep concurrent changes of other requests.
     """
     now = int(time.time())
-    if now - session.get(SEEN, 0) < NOTED_EVERY_S:
+    if now - session.get(LAST_USED_KEY, 0) < NOTED_EVERY_S:
         return
     with transaction.atomic():
         if Session.objects.select_for_update().filter(pk=session.session_key).first() is None:
             return  # logged out meanwhile
         fresh = type(session)(session.session_key)
-        fresh[SEEN] = now
-        fresh.setdefault(BEGAN, now)
+        fresh[LAST_USED_KEY] = now
+        fresh.setdefault(STARTED_KEY, now)
         fresh.save()
 
 
@@ -104,7 +108,7 @@ def end_sessions(user: AbstractBaseUser, *, actor: Actor) -> int:
 
 
 def _begin(sender: object, request: HttpRequest, **_: Any) -> None:
-    request.session[BEGAN] = request.session[SEEN] = int(time.time())
+    request.session[STARTED_KEY] = request.session[LAST_USED_KEY] = int(time.time())
 
 
 user_logged_in.connect(_begin, dispatch_uid="agentops.sessions")

@@ -30,16 +30,16 @@ EXIT_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
 EXIT_CODES = {
     0: "Done.",
     EXIT_NOT_COMPLETED: "A check found something, or a run that was waited for did not complete.",
-    EXIT_USAGE: "The arguments cannot be used.",
+    EXIT_USAGE: "The arguments are invalid.",
     EXIT_NOT_FOUND: "A run, project, agent or key was not found.",
-    4: "Ambiguous: a prefix names more than one run or key.",
+    4: "Ambiguous: a prefix matches more than one run or key.",
     EXIT_REFUSED: "Refused: the current state, or a limit, does not allow it.",
     EXIT_UNREADABLE: "A file or the database cannot be read or written.",
     EXIT_INVALID: "A file or a value has invalid contents.",
     75: "Already running: another process uses the same `AGENTOPS_HOME`.",
-    78: "A setting cannot be used.",
+    78: "A setting is invalid.",
     EXIT_INTERRUPTED: "Interrupted by Ctrl-C.",
-    EXIT_PIPE: "The reader of the output closed it.",
+    EXIT_PIPE: "The reader of the output closed the pipe.",
 }
 
 # 4 (ambiguous) has no HTTP status of its own: such errors say `exit_code`.
@@ -57,7 +57,7 @@ class AddSubcommand(Protocol):
     def __call__(self, name: str, handler: Handler, *, help: str) -> CommandParser: ...  # noqa: A002
 
 
-class OurCommand(BaseCommand):
+class AgentopsCommand(BaseCommand):
     """A command that ends with one line on stderr and an exit code instead of a traceback.
 
     With subcommands: override `subcommands`. Without: override `add_arguments` and `handle` as in Django.

@@ -43,7 +43,7 @@ def text() -> str:
             *(f"  {name.ljust(width)}{purpose}" for name, purpose in COMMANDS.items()),
             "",
             "Django's commands:",
-            *_wrapped(sorted(django_commands())),
+            *_wrap(sorted(django_commands())),
             "",
             "`agentops COMMAND --help` explains a command; `agentops --version` prints the version.",
         ]
@@ -61,7 +61,7 @@ def version_line() -> str:
     return f"agentops {version('agentops')} (Django {django.get_version()})"
 
 
-def _wrapped(names: list[str]) -> list[str]:
+def _wrap(names: list[str]) -> list[str]:
     lines = [""]
     for name in names:
         if len(lines[-1]) + len(name) + 2 > WIDTH:

@@ -64,13 +64,13 @@ class Counter:
             return self._alone.take(limit, holder)
         item, window = _per_minute(limit), self._window(holder)
         with self._lock:
-            standing = _known(item, window)
+            standing = _count_locally(item, window)
             if standing is not None:
                 return standing
             batch, window.pending = window.pending, 0
             window.reporting += batch
         try:
-            standing = _counted(self._limiter, item, holder, batch)
+            standing = _count_in_store(self._limiter, item, holder, batch)
         except StorageError as error:
             log.warning(
                 "rate limits: Redis is not available (%s); each process counts separately",
@@ -97,15 +97,15 @@ class Counter:
             return self._windows.setdefault(holder, _Window())
 
 
-def _known(item: RateLimitItem, window: _Window) -> Standing | None:
+def _count_locally(item: RateLimitItem, window: _Window) -> Standing | None:
     """Count a request and return the standing from local state; None if the store must be queried."""
     now = time.time()
     # Unreported requests of an expired window are dropped.
     window.pending = window.pending + 1 if now < window.ends_at else 1
-    left = window.remaining - window.reporting - window.pending
-    fresh = now < min(window.ends_at, window.queried_at + FRESH_S)
-    if fresh and window.pending <= int(item.amount * BATCH) < left:
-        return Standing(item.amount, left, ceil(window.ends_at - now))
+    remaining = window.remaining - window.reporting - window.pending
+    is_fresh = now < min(window.ends_at, window.queried_at + FRESH_S)
+    if is_fresh and window.pending <= int(item.amount * BATCH) < remaining:
+        return Standing(item.amount, remaining, ceil(window.ends_at - now))
     return None
 
 
@@ -118,7 +118,7 @@ def _store(url: str) -> Storage:
     return storage
 
 
-def _counted(limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int) -> Standing:
+def _count_in_store(limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int) -> Standing:
     allowed = limiter.hit(item, holder, cost=requests)
     ends_at, remaining = limiter.get_window_stats(item, holder)
     return Standing(item.amount, remaining, max(1, ceil(ends_at - time.time())), exceeded=not allowed)

@@ -1,4 +1,4 @@
-"""`agentops completion`: a script with which a shell completes commands and options on Tab."""
+"""`agentops completion`: print a script for completion on Tab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandParser
 
 from agentops.projects.management import overview
-from agentops.projects.management.base import OurCommand
+from agentops.projects.management.base import AgentopsCommand
 
 SHELLS = ("bash", "zsh", "fish")
 INSTALLATION = """\
@@ -22,7 +22,7 @@ to install it:
 VALUES = {"FILE": shtab.FILE, "F": shtab.FILE, "DIR": shtab.DIRECTORY}
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Print a completion script for bash, zsh or fish"
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -35,7 +35,7 @@ class Command(OurCommand):
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """One parser for `agentops` with every command below it: Django itself has one parser for each command."""
+    """Return one parser for `agentops` and all its commands. Django has a separate parser for each command."""
     parser = argparse.ArgumentParser(prog="agentops")
     parser.add_argument("--version", action="store_true", help="print the version")
     subparsers = parser.add_subparsers(parser_class=CommandParser)

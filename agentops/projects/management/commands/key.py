@@ -11,13 +11,13 @@ from django.utils import timezone
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.keys import create_key, find_key, revoke
-from agentops.projects.management.base import AddSubcommand, OurCommand
+from agentops.projects.management.base import AddSubcommand, AgentopsCommand
 from agentops.projects.models import ApiKey, Scope
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Create, list and revoke API keys."
 
     def subcommands(self, add: AddSubcommand) -> None:
@@ -30,15 +30,15 @@ class Command(OurCommand):
         create.add_argument(
             "--expires", metavar="90d", type=_span, help="lifetime in m, h, d or w (default: unlimited)"
         )
-        create.add_argument("--json", action="store_true", help="as JSON")
+        create.add_argument("--json", action="store_true", help="print JSON")
         ls = add("ls", self.ls, help="List the keys of a project, newest first.")
         ls.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
-        ls.add_argument("--json", action="store_true", help="as JSON")
+        ls.add_argument("--json", action="store_true", help="print JSON")
         revoked = add("revoke", self.revoke, help="Revoke a key.")
         revoked.add_argument(
             "prefix", metavar="PREFIX", help="prefix of the key, as ls prints it, or a shorter unique one"
         )
-        revoked.add_argument("--json", action="store_true", help="as JSON")
+        revoked.add_argument("--json", action="store_true", help="print JSON")
 
     def create(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)

@@ -1,25 +1,25 @@
-"""`agentops project`: create a project, list them all."""
+"""`agentops project`: create and list projects."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from agentops.projects.access import SYSTEM, projects_for
-from agentops.projects.management.base import AddSubcommand, OurCommand
+from agentops.projects.management.base import AddSubcommand, AgentopsCommand
 from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Create and list projects. Each has its own agents, runs, keys and members."
 
     def subcommands(self, add: AddSubcommand) -> None:
         create = add("create", self.create, help="Create a project.")
         create.add_argument("slug", metavar="SLUG", help="short name for URLs: a-z, 0-9 and dashes")
         create.add_argument("--name", metavar="N", help="display name (default: the slug)")
-        create.add_argument("--json", action="store_true", help="as JSON")
+        create.add_argument("--json", action="store_true", help="print JSON")
         ls = add("ls", self.ls, help="List the projects.")
-        ls.add_argument("--json", action="store_true", help="as JSON")
+        ls.add_argument("--json", action="store_true", help="print JSON")
 
     def create(self, options: dict[str, Any]) -> None:
         slug, name = options["slug"], options["name"]
