@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
-from agentops.projects.access import Action, Principal, allowed
+from agentops.projects.access import Action, Principal, allowed_pairs
 from agentops.projects.login import sessions
 
 
@@ -20,13 +20,13 @@ class Permit:
     session_key: str | None = None
 
 
-def revoked(permits: Collection[Permit]) -> set[Permit]:
+def revoked_permits(permits: Collection[Permit]) -> set[Permit]:
     """Return the permits that no longer hold, because a role, API key, account or session has ended.
 
     The number of queries is constant per 500 permits.
     """
-    readers = allowed({(permit.principal, permit.project_id) for permit in permits}, Action.READ)
-    signed_in = sessions.signed_in_by({permit.session_key for permit in permits if permit.session_key is not None})
+    readers = allowed_pairs({(permit.principal, permit.project_id) for permit in permits}, Action.READ)
+    signed_in = sessions.users_by_session({permit.session_key for permit in permits if permit.session_key is not None})
 
     def holds(permit: Permit) -> bool:
         if (permit.principal, permit.project_id) not in readers:

@@ -12,9 +12,9 @@ from django.utils.dateparse import parse_datetime
 
 from agentops.projects.names import UUID_PATTERN
 from timeline import events
+from timeline.display import Clip, clip, format_json
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.shown import Clip, clip, pretty
 
 TEXT_BYTES = 2048
 #: Maximum bytes of the JSON of a custom payload.
@@ -88,7 +88,7 @@ class EventFields(dict[str, Any]):
 
 @dataclass(kw_only=True)
 class EventRow:
-    """An event that stands for itself."""
+    """An event that is displayed as a row of its own."""
 
     template: ClassVar[str] = "timeline/_row.html"
 
@@ -159,7 +159,7 @@ def row_of(event: Event, base: str) -> EventRow:
         icon=_icon_of(event.type, family, payload),
         text=clip(events.describe(event.type, _without_until(event)), TEXT_BYTES).text,
         facts=EventFields() if custom else EventFields((name, _fact(value)) for name, value in payload.items()),
-        json=clip(pretty(event.payload), JSON_BYTES) if custom else Clip(),
+        json=clip(format_json(event.payload), JSON_BYTES) if custom else Clip(),
         is_error=is_error(event.type, payload),
         is_warning=event.type in _WARNINGS,
         late=event.late,
@@ -223,12 +223,12 @@ def _without_until(event: Event) -> Any:
 
 def _page_of_log(base: str, log_id: Any) -> str:
     """Return the URL of another log's page, which differs from `base` only in the ID."""
-    known = isinstance(log_id, str) and re.match(UUID_PATTERN, log_id)
-    return f"{base.rpartition('/')[0]}/{log_id}" if known else ""
+    is_uuid = isinstance(log_id, str) and re.match(UUID_PATTERN, log_id)
+    return f"{base.rpartition('/')[0]}/{log_id}" if is_uuid else ""
 
 
 def _fact(value: Any) -> Any:
     """Return a value of a payload for display: truncated and redacted."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    return clip(pretty(value) if isinstance(value, list | dict) else str(value), TEXT_BYTES).text
+    return clip(format_json(value) if isinstance(value, list | dict) else str(value), TEXT_BYTES).text

@@ -51,7 +51,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """The sequence number of an appended entry.
 
     A duplicate has the number of the event stored first. A conflict is a duplicate with a different body.
@@ -69,7 +69,7 @@ def append(
     source: Source,
     epoch: int | None = None,
     run_kind: RunKind = RunKind.SESSION,
-) -> list[Appended]:
+) -> list[AppendResult]:
     """Number and store `entries` in the caller's transaction. Listeners are notified after the commit.
 
     The row of the log stays locked until the commit, so events are committed in the order of their numbers. A reader
@@ -206,43 +206,43 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 def _append_postgres(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
-) -> list[Appended]:
+) -> list[AppendResult]:
     keyed = any(row["event_id"] is not None for row in rows)
-    with named_errors(), connection.cursor() as cursor:
+    with convert_errors(), connection.cursor() as cursor:
         cursor.execute(
             "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb, %s)",
             [log_id, epoch, source.value, run_kind.value, _dumps(rows), keyed],
         )
         stored_rows = cursor.fetchall()
-    return [_appended(row, seq, dup, sha) for row, (seq, dup, sha) in zip(rows, stored_rows, strict=True)]
+    return [_append_result(row, seq, dup, sha) for row, (seq, dup, sha) in zip(rows, stored_rows, strict=True)]
 
 
 def _append_portable(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
-) -> list[Appended]:
+) -> list[AppendResult]:
     """Append in Python, for SQLite. Its transactions are IMMEDIATE, so there are no concurrent writers."""
     last, log_epoch, node_id = _counter(log_id)
     if epoch is not None and epoch < log_epoch:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
-    known = _known(log_id, rows)
+    stored_events = _stored_events(log_id, rows)
     fresh: list[Event] = []
-    results: list[Appended] = []
+    results: list[AppendResult] = []
     now = timezone.now()
     for row in rows:
-        stored = known.get(row["event_id"])
+        stored = stored_events.get(row["event_id"])
         if stored is not None:
-            results.append(_appended(row, stored[0], True, stored[1]))
+            results.append(_append_result(row, stored[0], True, stored[1]))
             continue
         last += 1
         sha = bytes.fromhex(row["sha256"]) if row["sha256"] else None
         if row["event_id"] is not None:
-            known[row["event_id"]] = (last, sha)
+            stored_events[row["event_id"]] = (last, sha)
         columns = {name: value for name, value in row.items() if name != "sha256"}
         columns["ts"], columns["node_id"] = row["ts"] or now, row["node_id"] or node_id
         event = Event(log_id=log_id, seq=last, source=source, epoch=epoch, run_kind=run_kind, **columns)
         event.body_sha256, event.created_at = sha, now
         fresh.append(event)
-        results.append(Appended(last))
+        results.append(AppendResult(last))
     if fresh:
         _store(log_id, last, now, fresh)
     return results
@@ -271,7 +271,7 @@ def _key(log_id: UUID) -> Any:
     return Log._meta.pk.get_db_prep_value(log_id, connection)
 
 
-def _known(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, bytes | None]]:
+def _stored_events(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, bytes | None]]:
     ids = [row["event_id"] for row in rows if row["event_id"] is not None]
     if not ids:
         return {}
@@ -281,9 +281,9 @@ def _known(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int,
     }
 
 
-def _appended(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes | memoryview | None) -> Appended:
+def _append_result(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes | memoryview | None) -> AppendResult:
     stored_digest = bytes(stored).hex() if stored is not None else None
-    return Appended(seq, duplicate, conflict=duplicate and stored_digest != row["sha256"])
+    return AppendResult(seq, duplicate, conflict=duplicate and stored_digest != row["sha256"])
 
 
 class _Encoder(DjangoJSONEncoder):
@@ -297,7 +297,7 @@ def _dumps(rows: list[dict[str, Any]]) -> str:
 
 
 @contextmanager
-def named_errors() -> Iterator[None]:
+def convert_errors() -> Iterator[None]:
     """Convert the SQLSTATEs of timeline_append to `LogError`s."""
     try:
         yield

@@ -123,13 +123,15 @@ class Tombstone(models.Model):
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
+        verbose_name = "run deleted by retention"
+        verbose_name_plural = "runs deleted by retention"
         indexes = [
-            # Unfinished removals, which are continued, and excluded from checks and streams.
+            # Unfinished deletions, which are continued, and excluded from checks and streams.
             models.Index(fields=["family"], name="tombstone_unfinished", condition=models.Q(finished_at__isnull=True)),
         ]
 
     def __str__(self) -> str:
-        return f"{self.id} removed {self.removed_at:%Y-%m-%d}"
+        return f"{self.id} deleted {self.removed_at:%Y-%m-%d}"
 
 
 class MaintenanceDoor(models.Model):

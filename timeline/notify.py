@@ -65,7 +65,7 @@ def _publish(channel: str, value: str, pending: tuple[str, str]) -> None:
     for listener in tuple(_listeners):
         listener(channel, value)
     if settings.REDIS_URL:
-        _publisher().put(pending, value)
+        _publisher().publish_later(pending, value)
 
 
 _current: Publisher | None = None

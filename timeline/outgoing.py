@@ -30,7 +30,7 @@ def indexes_with_secrets(texts: Sequence[str]) -> list[int]:
     return sorted(indexes)
 
 
-def masked(events: Sequence[Event]) -> Sequence[Event]:
+def mask_events(events: Sequence[Event]) -> Sequence[Event]:
     """Mask the secrets in the payloads of events, in place, and return the events. Nothing is saved."""
     for index in indexes_with_secrets([json.dumps(event.payload, ensure_ascii=False) for event in events]):
         events[index].payload = REDACTOR.clean(cast("JSON", events[index].payload))[0]

@@ -18,5 +18,6 @@ def preview(text: str, limit: int = PREVIEW_BYTES) -> tuple[str, bool]:
         data = head.encode()
     except UnicodeEncodeError:
         data = _SURROGATES.sub("\ufffd", head).encode()
-    kept = data[:limit].decode(errors="ignore")  # only a truncated last character can be invalid
-    return kept, len(data) > limit or len(head) < len(text)
+    is_truncated = len(data) > limit or len(head) < len(text)
+    head = data[:limit].decode(errors="ignore")  # only a truncated last character can be invalid
+    return head, is_truncated

@@ -32,7 +32,7 @@ class Publisher:
         threading.Thread(target=self._run, name="redis-publisher", daemon=True).start()
         atexit.register(self.flush)
 
-    def put(self, key: tuple[str, str], value: str) -> None:
+    def publish_later(self, key: tuple[str, str], value: str) -> None:
         """Queue a value. Of several values with the same key, only the highest is published."""
         with self._wake:
             self._pending[key] = max(self._pending.get(key, ""), value, key=lambda seq: (len(seq), seq))

@@ -87,7 +87,7 @@ class Frame:
     #: By the ID of the row, or by "step/call ID" for external runs.
     calls: dict[UUID | str, ToolCallState] = field(default_factory=dict)
     #: The number of requested tool calls by step.
-    asked: Counter[int | None] = field(default_factory=Counter)
+    requested_calls: Counter[int | None] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
     #: None if no turn has a known cost.
     cost_usd: Decimal | None = None
@@ -117,7 +117,7 @@ def advance(frame: Frame, event: FoldedEvent) -> None:
 Fold = Callable[[Frame, FoldedEvent], None]
 
 
-def _moved(status: str, *, why: str = "", terminal: bool = False) -> Fold:
+def _set_status(status: str, *, why: str = "", terminal: bool = False) -> Fold:
     """Return the fold of an event that sets `status`. `why` is the payload field of the reason."""
 
     def move(frame: Frame, event: FoldedEvent) -> None:
@@ -134,7 +134,7 @@ def _phase(frame: Frame, event: FoldedEvent) -> None:
 
 
 def _waiting(frame: Frame, event: FoldedEvent) -> None:
-    _moved("waiting", why="reason")(frame, event)
+    _set_status("waiting", why="reason")(frame, event)
     if frame.reason == "unknown_tool":
         # The event does not name the call. It is the one that has started and not ended.
         for key, call in frame.calls.items():
@@ -170,7 +170,7 @@ def _turn_end(frame: Frame, event: FoldedEvent) -> None:
     frame.open_turn = None
     _count_usage(frame, event.payload)
     calls = event.payload.get("tool_calls") or 0
-    frame.asked[event.step] += calls if isinstance(calls, int) else len(calls)
+    frame.requested_calls[event.step] += calls if isinstance(calls, int) else len(calls)
 
 
 def _count_usage(frame: Frame, payload: Mapping[str, Any]) -> None:
@@ -205,9 +205,9 @@ def _key(event: FoldedEvent) -> UUID | str:
 
 
 def _call(frame: Frame, event: FoldedEvent) -> ToolCallState:
-    known = frame.calls.get(_key(event))
-    if known is not None:
-        return known
+    call = frame.calls.get(_key(event))
+    if call is not None:
+        return call
     name = str(event.payload.get("tool_name") or "")
     return ToolCallState(event.ref_id, str(event.payload["call_id"]), name, "planned", event.step)
 
@@ -217,16 +217,16 @@ def _command(frame: Frame, event: FoldedEvent) -> None:
 
 
 _FOLDS: dict[str, Fold] = {
-    EventType.RUN_CREATED: _moved("queued"),
-    EventType.RUN_STARTED: _moved("running"),
-    EventType.RUN_RECOVERED: _moved("running"),
+    EventType.RUN_CREATED: _set_status("queued"),
+    EventType.RUN_STARTED: _set_status("running"),
+    EventType.RUN_RECOVERED: _set_status("running"),
     EventType.RUN_PHASE: _phase,
     EventType.RUN_WAITING: _waiting,
-    EventType.RUN_PAUSED: _moved("paused", why="reason"),
-    EventType.RUN_RESUMED: _moved("resumed", why="reason", terminal=True),
-    EventType.RUN_COMPLETED: _moved("completed", terminal=True),
-    EventType.RUN_FAILED: _moved("failed", why="error_type", terminal=True),
-    EventType.RUN_STOPPED: _moved("stopped", why="reason", terminal=True),
+    EventType.RUN_PAUSED: _set_status("paused", why="reason"),
+    EventType.RUN_RESUMED: _set_status("resumed", why="reason", terminal=True),
+    EventType.RUN_COMPLETED: _set_status("completed", terminal=True),
+    EventType.RUN_FAILED: _set_status("failed", why="error_type", terminal=True),
+    EventType.RUN_STOPPED: _set_status("stopped", why="reason", terminal=True),
     EventType.RUN_ROLLED_BACK: _rolled_back,
     EventType.MESSAGE_ADDED: _message,
     EventType.LLM_TURN_START: _turn_start,

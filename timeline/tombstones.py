@@ -53,7 +53,7 @@ EVENTS = OwnedTable(Event, "log")
 _LOGS = OwnedTable(Log, "id")
 
 
-def unfinished() -> QuerySet[Tombstone]:
+def unfinished_tombstones() -> QuerySet[Tombstone]:
     """Return the tombstones of hidden logs that have rows left."""
     return Tombstone.objects.filter(finished_at=None)
 
@@ -65,7 +65,7 @@ def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> Counter[str]:
     """
     with allow_changes("retention"):
         # Locked, so that two processes do not delete and count the same rows.
-        stone = unfinished().select_for_update().filter(pk=log_id).first()
+        stone = unfinished_tombstones().select_for_update().filter(pk=log_id).first()
         return Counter() if stone is None else _remove(stone, parts, BATCH)
 
 
@@ -77,7 +77,7 @@ def finish(family: UUID, parts: Sequence[OwnedTable], heads: OwnedTable) -> tupl
     """
     removed: Counter[str] = Counter()
     with allow_changes("retention"):
-        stones = list(unfinished().select_for_update().filter(family=family).order_by("pk"))
+        stones = list(unfinished_tombstones().select_for_update().filter(family=family).order_by("pk"))
         ids = [stone.pk for stone in stones]
         # Lock order: heads, logs. Rows of a concurrent writer are deleted below; later writers find no log.
         list(heads.model._base_manager.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
@@ -88,7 +88,7 @@ def finish(family: UUID, parts: Sequence[OwnedTable], heads: OwnedTable) -> tupl
                 return False, removed
         for stone in stones:
             removed += _remove(stone, (heads, _LOGS), 2)
-        unfinished().filter(pk__in=ids).update(finished_at=Now())
+        unfinished_tombstones().filter(pk__in=ids).update(finished_at=Now())
     return True, removed
 
 

@@ -100,13 +100,13 @@ def describe(type_: str, payload: Mapping[str, object]) -> str:
     Never raises, so that payloads stored under older rules remain readable.
     """
     try:
-        known = _parse(type_, payload)
+        event_class = _parse(type_, payload)
     except (UnknownEventType, InvalidPayload):
         message = payload.get("message") if isinstance(payload, Mapping) else None
         return message if isinstance(message, str) and message else type_
-    if known.message:
-        return known.message
-    return f"{known.describe()} {type_}" if isinstance(known, Custom) else known.describe()
+    if event_class.message:
+        return event_class.message
+    return f"{event_class.describe()} {type_}" if isinstance(event_class, Custom) else event_class.describe()
 
 
 def _parse(type_: str, payload: Mapping[str, object]) -> Payload:
@@ -119,10 +119,10 @@ def _parse(type_: str, payload: Mapping[str, object]) -> Payload:
         raise InvalidPayload(type_, [PayloadFault("", "object_expected", "a JSON object is expected")])
     try:
         # The validator itself: model_validate also checks its own arguments, which is measurable here.
-        known: Payload = cls.__pydantic_validator__.validate_python(payload, strict=None)
+        parsed: Payload = cls.__pydantic_validator__.validate_python(payload, strict=None)
     except ValidationError as error:
         raise InvalidPayload(type_, _problems(cls, payload, error)) from None
-    return known
+    return parsed
 
 
 def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
@@ -143,8 +143,8 @@ def _problem(cls: type[Payload], payload: Mapping[str, object], item: ErrorDetai
     path: list[str] = []
     here: object = payload
     for step in item["loc"]:
-        known = isinstance(step, int) if isinstance(here, list) else isinstance(here, Mapping) and step in here
-        if known:
+        is_known = isinstance(step, int) if isinstance(here, list) else isinstance(here, Mapping) and step in here
+        if is_known:
             here = here[step]  # type: ignore[index]
             path.append(str(step))
     if item["type"] == "missing":

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from timeline.events.vocabulary import EventType
+from timeline.reasons import reason_label
 
 # The range of a bigint column, in which counts are summed. Strict: True and "7" are not counts.
 _FITS = Field(ge=0, lt=2**63)
@@ -50,14 +51,14 @@ REGISTRY: dict[str, type[Payload]] = {}
 def register(event_type: EventType) -> Callable[[type[P]], type[P]]:
     """Register a payload class for an event type. Raise ValueError if the type has one."""
 
-    def place(cls: type[P]) -> type[P]:
+    def register_class(cls: type[P]) -> type[P]:
         if event_type in REGISTRY:
             raise ValueError(f"{event_type} is already {REGISTRY[event_type].__name__}")
         cls.event_type = event_type.value
         REGISTRY[event_type.value] = cls
         return cls
 
-    return place
+    return register_class
 
 
 def sentence(head: str, *facts: str | None) -> str:
@@ -66,8 +67,8 @@ def sentence(head: str, *facts: str | None) -> str:
 
 
 def because(reason: str | None) -> str | None:
-    """Return a reason in parentheses, for `sentence`."""
-    return f"({reason})" if reason else None
+    """Return a reason code as a phrase, or another text, in parentheses, for `sentence`."""
+    return f"({reason_label(reason)})" if reason else None
 
 
 def by(actor: str | None) -> str | None:

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from timeline.events.base import Count, Moment, Name, Payload, because, register, sentence
 from timeline.events.vocabulary import EventType
+from timeline.reasons import reason_label
 
 
 @register(EventType.COMMAND_RECEIVED)
@@ -62,8 +63,8 @@ class PolicyApplied(Payload):
     def describe(self) -> str:
         occasion = _OCCASIONS.get(self.trigger or "", f"Policy {self.trigger or 'unnamed'}")
         if self.kind and self.kind != "other":
-            occasion += f" ({self.kind.replace('_', ' ')})"
-        return sentence(f"{occasion}: {self._act()}", self._counted(), because(self.reason))
+            occasion += f" ({reason_label(self.kind)})"
+        return sentence(f"{occasion}: {self._act()}", self._attempt_text(), because(self.reason))
 
     def _act(self) -> str:
         if self.passed is not None:
@@ -72,7 +73,7 @@ class PolicyApplied(Payload):
         action = (self.action or "").lower()
         return _ACTS.get(_ALIASES.get(action, action), f"the policy's action is {self.action or 'none'}")
 
-    def _counted(self) -> str | None:
+    def _attempt_text(self) -> str | None:
         if self.exhausted:
             return "(all attempts used)"
         if self.attempt is None:

@@ -149,6 +149,6 @@ class LoopIterated(Payload):
 
     def describe(self) -> str:
         bound = f"of {self.max_iterations}" if self.max_iterations is not None else None
-        place = self.node or self.edge
+        position = self.node or self.edge
         iteration = None if self.iteration is None else str(self.iteration)
-        return sentence("Loop", place and f"at {place}", "started iteration", iteration, bound)
+        return sentence("Loop", position and f"at {position}", "started iteration", iteration, bound)

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from timeline.events.base import Count, Money, Payload, number, register, sentence
 from timeline.events.vocabulary import EventType
+from timeline.reasons import reason_label
 
 
 @register(EventType.ERROR)
@@ -23,8 +24,8 @@ class Error(Payload):
     attempt: Count | None = None
 
     def describe(self) -> str:
-        known = [fact for fact in (self.error_type, self.error) if fact]
-        return ": ".join(known) or "Error without details"
+        kind = reason_label(self.error_type) if self.error_type else None
+        return ": ".join(fact for fact in (kind, self.error) if fact) or "Error without details"
 
 
 @register(EventType.BUDGET_WARNING)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from timeline.events.base import Count, Millis, Moment, Payload, register, seconds, sentence
+from timeline.events.base import Count, Millis, Moment, Payload, because, register, seconds, sentence
 from timeline.events.vocabulary import EventType
+from timeline.reasons import reason_label
 
 _SUBJECTS = {"llm": "the model call", "tool": "the tool call"}
 
@@ -29,6 +30,6 @@ class RetryScheduled(Payload):
     call_id: str | None = None
 
     def describe(self) -> str:
-        cause = self.error_type or self.error
+        cause = reason_label(self.error_type) if self.error_type else self.error
         subject = _SUBJECTS[self.what] if self.what else None
-        return sentence("Will retry", subject, seconds(self.delay_ms), cause and f"after {cause}")
+        return sentence("Will retry", subject, seconds(self.delay_ms), because(cause))

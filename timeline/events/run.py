@@ -19,13 +19,10 @@ from timeline.events.base import (
     sentence,
 )
 from timeline.events.vocabulary import EventType
+from timeline.reasons import OPERATOR, REASON_LABELS, reason_label
 
-#: What the policy resumes the run after, by the reason of the wait.
-_RESUMED_AFTER = {"on_error": "an error", "on_dead": "the loss of its worker"}
-#: The status reason of a run that is retried without other runs because its worker died.
-RETRY_ALONE, _RETRIED_ALONE = "retry_alone", "to be retried alone after a worker died"
-#: What the run waits for, by the reason of the wait; other reasons are displayed unchanged.
-_WAITS = {"children": "child runs", "unknown_tool": "the outcome of a tool call", "input": "an answer"}
+#: Waits that end when a policy resumes the run.
+_POLICY_WAITS = ("on_error", "on_dead")
 
 
 @register(EventType.RUN_CREATED)
@@ -79,8 +76,6 @@ class RunPhase(Payload):
     reason: str | None = None
 
     def describe(self) -> str:
-        if self.reason == RETRY_ALONE and self.status == "queued":
-            return f"Run is queued, {_RETRIED_ALONE}"
         return sentence(f"Run is {self.status}", because(self.reason))
 
 
@@ -98,11 +93,9 @@ class RunWaiting(Payload):
             offered = because(" / ".join(self.choices)) if self.choices else None
             return sentence("Waiting for an answer:", self.question, offered)
         until = None if self.until is None else f"until {self.until:%Y-%m-%d %H:%M:%S %Z}"
-        if self.reason in _RESUMED_AFTER:
-            return sentence(f"Waiting to be resumed after {_RESUMED_AFTER[self.reason]}", until)
-        if self.reason == RETRY_ALONE:
-            return sentence(f"Waiting {_RETRIED_ALONE}", until)
-        return sentence(f"Waiting for {_WAITS.get(self.reason, self.reason)}", until)
+        resumed = "to be resumed" if self.reason in _POLICY_WAITS else None
+        label = reason_label(self.reason) if self.reason in REASON_LABELS else f"for {self.reason}"
+        return sentence("Waiting", resumed, label, until)
 
 
 @register(EventType.RUN_PAUSED)
@@ -114,7 +107,7 @@ class RunPaused(Payload):
     detail: str | None = None
 
     def describe(self) -> str:
-        head = sentence("Paused", by(self.by), because(self.reason))
+        head = sentence("Paused", by(self.by), _unless_by(self.by, self.reason))
         return f"{head}: {self.detail}" if self.detail else head
 
 
@@ -140,7 +133,7 @@ class RunRecovered(Payload):
     last_event_at: Moment | None = None
 
     def describe(self) -> str:
-        return f"Recovered by another worker ({self.cause})"
+        return sentence("Recovered by another worker", because(self.cause))
 
 
 @register(EventType.RUN_ROLLED_BACK)
@@ -181,15 +174,20 @@ class RunFailed(Payload):
     error: str | None = None
 
     def describe(self) -> str:
-        return f"Run failed: {self.error or self.error_type}"
+        return f"Run failed: {self.error or reason_label(self.error_type)}"
 
 
 @register(EventType.RUN_STOPPED)
 class RunStopped(Payload):
-    """The run was stopped for good."""
+    """The run was stopped. It cannot be resumed."""
 
     reason: str | None = None
     by: str | None = None
 
     def describe(self) -> str:
-        return sentence("Run stopped", by(self.by), because(self.reason))
+        return sentence("Run stopped", by(self.by), _unless_by(self.by, self.reason))
+
+
+def _unless_by(actor: str | None, reason: str | None) -> str | None:
+    """Return a reason in parentheses, unless it only says that a person decided, and the sentence names the person."""
+    return None if actor and reason == OPERATOR else because(reason)

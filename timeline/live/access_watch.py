@@ -30,16 +30,16 @@ RECENT_S = 60.0
 class AccessWatch:
     """The access checks of one hub. All methods are thread-safe."""
 
-    def __init__(self, on_ended: Callable[[set[Permit]], None]) -> None:
+    def __init__(self, on_revoked: Callable[[set[Permit]], None]) -> None:
         #: Called on the thread of the watch.
-        self._on_ended = on_ended
+        self._on_revoked = on_revoked
         self._open: Counter[Permit] = Counter()
         self._changed: set[str] = set()
         self._changed_at: dict[str, float] = {}
         self._check_at = time.monotonic() + CHECK_INTERVAL_S
         self._closed = False
         self._wake = threading.Condition()
-        self._unsubscribe = notify.subscribe(self._hear)
+        self._unsubscribe = notify.subscribe(self._receive)
         threading.Thread(target=self._run, name="stream-access", daemon=True).start()
 
     def add(self, permit: Permit) -> None:
@@ -58,7 +58,7 @@ class AccessWatch:
             if not self._open[permit]:
                 del self._open[permit]
 
-    def changed(self, holder: str) -> None:
+    def check_holder(self, holder: str) -> None:
         """Check the streams of a user or API key whose permissions changed."""
         now = time.monotonic()
         with self._wake:
@@ -80,15 +80,15 @@ class AccessWatch:
             self._closed = True
             self._wake.notify()
 
-    def _hear(self, channel: str, value: str) -> None:
+    def _receive(self, channel: str, value: str) -> None:
         if channel == notify.ACCESS:
-            self.changed(value)
+            self.check_holder(value)
 
     def _run(self) -> None:
         while (permits := self._next()) is not None:
             try:
-                if permits and (revoked := access.revoked(permits)):
-                    self._on_ended(revoked)
+                if permits and (revoked := access.revoked_permits(permits)):
+                    self._on_revoked(revoked)
             except Error as error:
                 # Without the database, streams cannot read events either.
                 log.warning("live: cannot check access (%s); trying again", type(error).__name__)

@@ -38,12 +38,12 @@ class ChannelManager(DefaultChannelManager):  # type: ignore[misc]
 class Bus:
     """The notifications of one event loop. `listen` and `leave` run on the loop; notifications come from any thread."""
 
-    def __init__(self, woken: Callable[[], None], rights_changed: Callable[[str], None]) -> None:
+    def __init__(self, on_connected: Callable[[], None], on_rights_changed: Callable[[str], None]) -> None:
         #: Called on the loop after each (re)connection to Redis, because notifications may have been missed.
-        self._woken = woken
+        self._on_connected = on_connected
         #: Called with the user or API key whose permissions another process changed.
-        self._rights_changed = rights_changed
-        self._wanted: Counter[str] = Counter()
+        self._on_rights_changed = on_rights_changed
+        self._listener_counts: Counter[str] = Counter()
         self._pubsub: redis.client.PubSub | None = None
         self._stop = notify.subscribe(_pass_on)
         self._task = asyncio.create_task(self._supervise(settings.REDIS_URL)) if settings.REDIS_URL else None
@@ -54,8 +54,8 @@ class Bus:
         listener.assign_loop()
         listener.channels = {channel}
         get_listener_manager().add_listener(listener)
-        self._wanted[channel] += 1
-        if self._wanted[channel] == 1 and self._pubsub is not None:
+        self._listener_counts[channel] += 1
+        if self._listener_counts[channel] == 1 and self._pubsub is not None:
             # On a connection error, the supervisor reconnects and subscribes to all channels again.
             with contextlib.suppress(redis.RedisError, OSError):
                 await self._pubsub.subscribe(notify.PREFIX + channel)
@@ -65,9 +65,9 @@ class Bus:
         """Remove a listener."""
         get_listener_manager().remove_listener(listener)
         for channel in listener.channels:
-            self._wanted[channel] -= 1
-            if not self._wanted[channel]:
-                del self._wanted[channel]
+            self._listener_counts[channel] -= 1
+            if not self._listener_counts[channel]:
+                del self._listener_counts[channel]
                 if self._pubsub is not None:
                     with contextlib.suppress(redis.RedisError, OSError):
                         await self._pubsub.unsubscribe(notify.PREFIX + channel)
@@ -84,10 +84,10 @@ class Bus:
         pause, down = FIRST_PAUSE_S, False
         while True:
             try:
-                async with _connected(url) as client, client.pubsub() as pubsub:
+                async with _connect(url) as client, client.pubsub() as pubsub:
                     await self._subscribe(pubsub)
                     pause, down = FIRST_PAUSE_S, False
-                    await self._hear(pubsub)
+                    await self._receive(pubsub)
             except Exception as error:  # if the supervisor ended, streams would depend on polling alone
                 if not down:
                     log.warning(
@@ -101,23 +101,23 @@ class Bus:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def _subscribe(self, pubsub: redis.client.PubSub) -> None:
-        channels = (notify.ACCESS, *self._wanted)
+        channels = (notify.ACCESS, *self._listener_counts)
         await pubsub.subscribe(*(notify.PREFIX + channel for channel in channels))
         self._pubsub = pubsub
-        self._woken()
+        self._on_connected()
 
-    async def _hear(self, pubsub: redis.client.PubSub) -> None:
+    async def _receive(self, pubsub: redis.client.PubSub) -> None:
         while True:
             message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=5)
             if message is not None:
                 channel, value = message["channel"].decode().removeprefix(notify.PREFIX), message["data"].decode()
                 if channel == notify.ACCESS:
-                    self._rights_changed(value)
+                    self._on_rights_changed(value)
                 else:
                     _pass_on(channel, value)
 
 
-def _connected(url: str) -> redis.Redis:
+def _connect(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, socket_connect_timeout=2, health_check_interval=5)
 
 

@@ -42,7 +42,7 @@ class Feed(Protocol):
         """Return the next frame, or nothing if there is no news."""
 
     @property
-    def over(self) -> bytes | None:
+    def last_frame(self) -> bytes | None:
         """The last frame, possibly empty, if the stream is complete. Otherwise None."""
 
     def close(self) -> None:
@@ -56,27 +56,27 @@ class Client:
         self.feed = feed
         self.permit = permit
         self.revoked_at: float | None = None
-        self.draining = False
+        self.is_draining = False
         now = time.monotonic()
         self.beat_at = now + HEARTBEAT_S
         self.ends_at = now + MAX_AGE_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
         #: The time since which a send is blocked, or None.
         self.sending_since: float | None = None
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         """Return whether the client has to be woken without news of its topic."""
-        return now >= self.beat_at or now >= self.ends_at or self.draining or self.revoked_at is not None
+        return now >= self.beat_at or now >= self.ends_at or self.is_draining or self.revoked_at is not None
 
     def revoke(self) -> None:
         """End the stream because its reader lost access."""
         if self.revoked_at is None:
             self.revoked_at = time.monotonic()
 
-    def lingers(self, now: float) -> bool:
+    def is_lingering(self, now: float) -> bool:
         """Return whether the stream is still open `LINGER_S` after access was revoked."""
         return self.revoked_at is not None and now - self.revoked_at > LINGER_S
 
-    def stuck(self, now: float) -> bool:
+    def is_stuck(self, now: float) -> bool:
         """Return whether a send has been blocked for more than `SLOW_S`."""
         return self.sending_since is not None and now - self.sending_since > SLOW_S
 
@@ -87,15 +87,15 @@ class Client:
             if self.revoked_at is not None:
                 yield _event("auth-revoked", "")
                 return
-            if self.draining or time.monotonic() >= self.ends_at:
+            if self.is_draining or time.monotonic() >= self.ends_at:
                 return
-            taken = await self._take()
-            if taken is None:
+            frame = await self._take()
+            if frame is None:
                 continue
-            if taken:
+            if frame:
                 self.beat_at = time.monotonic() + HEARTBEAT_S
-                yield taken
-            elif (last := self.feed.over) is not None:
+                yield frame
+            elif (last := self.feed.last_frame) is not None:
                 if last:
                     yield last
                 return
@@ -130,27 +130,27 @@ class LogFeed:
         self._last_seq = stream.last_seq
         behind = stream.last_seq - self.cursor
         #: Whether the cursor is invalid for this log, for example after a restore.
-        self._lost = behind < 0 or not stream.cursor.of(topic.incarnation)
-        self._too_far = self._rendering.max_behind is not None and behind > self._rendering.max_behind
-        self._sent_away = False
+        self._is_cursor_invalid = behind < 0 or not stream.cursor.is_valid_in(topic.incarnation)
+        self._is_too_far_behind = self._rendering.max_behind is not None and behind > self._rendering.max_behind
+        self._is_page_reloading = False
         #: Events that were read for this client and not sent yet.
         self._page: list[Item] = []
 
     async def take(self) -> bytes:
         """Return the next frame of events."""
-        if self._sent_away or self.topic.gone:
+        if self._is_page_reloading or self.topic.is_deleted:
             return b""
-        if self._lost or self._too_far or self._rewinds != self.topic.rewinds:
+        if self._is_cursor_invalid or self._is_too_far_behind or self._rewinds != self.topic.rewinds:
             return self._reset()
         if self.cursor >= self._track.floor and not self._page:
-            frame, self.cursor = self._track.after(self.cursor)
+            frame, self.cursor = self._track.next_frame(self.cursor)
             return frame
         if not self._page:
             log_id, renderings = self.topic.log_id, [self._rendering]
             [self._page] = await self._reader.page(log_id, self.cursor, renderings, self.topic.incarnation)
             if not self._page or self._page[0].seq != self.cursor + 1:
                 # The next events are missing, so the log was truncated. Reset the client.
-                self._page, self.topic.gone = [], True
+                self._page, self.topic.is_deleted = [], True
                 return b""
             self._ended = self._ended or any(item.terminal for item in self._page)
         frame, count = self._rendering.frame(self._page)
@@ -159,11 +159,11 @@ class LogFeed:
         return frame
 
     @property
-    def over(self) -> bytes | None:
+    def last_frame(self) -> bytes | None:
         """The event `end` after the last event of an ended log, or `stream-reset` for a deleted log."""
-        if self._sent_away:
+        if self._is_page_reloading:
             return b""
-        if self.topic.gone:
+        if self.topic.is_deleted:
             return self._reset_event()
         caught_up = self.cursor >= max(self._last_seq, self.topic.position)
         if caught_up and (self._ended or self.topic.ended):
@@ -177,8 +177,8 @@ class LogFeed:
     def _reset(self) -> bytes:
         """Return the event `stream-reset`. API clients then receive all events from the first; a page reloads."""
         reset = self._reset_event()
-        self._lost = self._too_far = False
-        self._sent_away = self._rendering.max_behind is not None
+        self._is_cursor_invalid = self._is_too_far_behind = False
+        self._is_page_reloading = self._rendering.max_behind is not None
         self._page = []
         self._rewinds, self.cursor, self._last_seq = self.topic.rewinds, 0, 0
         return reset
@@ -192,7 +192,7 @@ class LogFeed:
 class ProjectFeed:
     """The IDs of a project's runs that changed since the stream was opened."""
 
-    over = None
+    last_frame = None
 
     def __init__(self, topic: ProjectTopic) -> None:
         self.topic = topic
@@ -200,7 +200,7 @@ class ProjectFeed:
 
     async def take(self) -> bytes:
         """Return one event `run` for each changed run."""
-        run_ids = self.topic.after(self._position)
+        run_ids = self.topic.ids_since(self._position)
         self._position = self.topic.position
         return b"".join(_event("run", run_id) for run_id in run_ids)
 

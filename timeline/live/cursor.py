@@ -31,7 +31,7 @@ class StreamCursor:
     def __str__(self) -> str:
         return f"{self.seq}.{self.incarnation}" if self.incarnation else str(self.seq)
 
-    def of(self, incarnation: int) -> bool:
+    def is_valid_in(self, incarnation: int) -> bool:
         """Return whether the cursor is valid in this incarnation. The start of a log is always valid."""
         return self.seq == 0 or self.incarnation == incarnation
 
@@ -44,11 +44,11 @@ def cursor_of(request: HttpRequest) -> StreamCursor:
     """
     header = request.headers.get("Last-Event-ID")
     if header:
-        return _parsed(header, "invalid_last_event_id", "Last-Event-ID")
-    return _parsed(request.GET.get("afterSeq") or "0", "invalid_after_seq", "afterSeq")
+        return _parse(header, "invalid_last_event_id", "Last-Event-ID")
+    return _parse(request.GET.get("afterSeq") or "0", "invalid_after_seq", "afterSeq")
 
 
-def _parsed(text: str, code: str, where: str) -> StreamCursor:
+def _parse(text: str, code: str, where: str) -> StreamCursor:
     match = PATTERN.fullmatch(text)
     if match is None:
         raise InvalidStreamCursor(code, where)

@@ -40,14 +40,14 @@ class Hub:
 
     def __init__(self) -> None:
         self.clients: dict[Client, asyncio.Task[None]] = {}
-        self.draining = False
+        self.is_draining = False
         self._topics: dict[str, Topic] = {}
         self._by_actor: Counter[str] = Counter()
         self._opening = asyncio.Lock()
         self._reader = LogReader(READ_THREADS)
         self._loop = asyncio.get_running_loop()
-        self._watch = AccessWatch(self._on_ended)
-        self._bus = Bus(self._wake_all, self._watch.changed)
+        self._watch = AccessWatch(self._on_revoked)
+        self._bus = Bus(self._wake_all, self._watch.check_holder)
         self._clock = asyncio.create_task(_every(TICK_S, self._tick))
 
     @asynccontextmanager
@@ -77,9 +77,9 @@ class Hub:
 
     def drain(self) -> None:
         """End all streams and reject new ones, before the process ends."""
-        self.draining = True
+        self.is_draining = True
         for client in self.clients:
-            client.draining = True
+            client.is_draining = True
         for topic in self._topics.values():
             topic.wake()
 
@@ -95,7 +95,7 @@ class Hub:
         self._reader.close()
 
     def _check_limits(self, actor: str) -> None:
-        if self.draining:
+        if self.is_draining:
             raise TooMany("this server process is shutting down; try again", code="server_ending", status=503)
         if self._by_actor[actor] >= settings.AGENTOPS_STREAMS_PER_USER:
             limit = settings.AGENTOPS_STREAMS_PER_USER
@@ -129,7 +129,7 @@ class Hub:
             topic.wake_reader()
         assert isinstance(topic, LogTopic)
         if topic.incarnation != incarnation:
-            topic.update_head(last_seq, asked_at=0, incarnation=incarnation)
+            topic.update_head(last_seq, position_at_query=0, incarnation=incarnation)
         return topic
 
     async def _project_topic(self, project_id: UUID) -> ProjectTopic:
@@ -161,7 +161,7 @@ class Hub:
         for topic in self._topics.values():
             topic.wake_reader()
 
-    def _on_ended(self, permits: set[Permit]) -> None:
+    def _on_revoked(self, permits: set[Permit]) -> None:
         """Revoke streams. Called on the thread of the access watch."""
         with suppress(RuntimeError):  # the loop has ended, and so have all streams
             self._loop.call_soon_threadsafe(self._revoke, permits)
@@ -179,19 +179,19 @@ class Hub:
         """Poll for new events, wake clients that are due, and disconnect blocked ones."""
         now = time.monotonic()
         for client, task in list(self.clients.items()):
-            if client.stuck(now) or client.lingers(now):
+            if client.is_stuck(now) or client.is_lingering(now):
                 task.cancel()
-        for topic in {client.feed.topic for client in self.clients if client.due(now)}:
+        for topic in {client.feed.topic for client in self.clients if client.is_due(now)}:
             topic.wake()
-        await self._look()
+        await self._poll_heads()
 
-    async def _look(self) -> None:
-        asked = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
-        if not asked:
+    async def _poll_heads(self) -> None:
+        positions = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
+        if not positions:
             return
-        incarnation, heads = await self._reader.heads(list(asked))
-        for log_id, (topic, position) in asked.items():
-            topic.update_head(heads.get(log_id), asked_at=position, incarnation=incarnation)
+        incarnation, heads = await self._reader.heads(list(positions))
+        for log_id, (topic, position) in positions.items():
+            topic.update_head(heads.get(log_id), position_at_query=position, incarnation=incarnation)
 
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:

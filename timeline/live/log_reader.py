@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: The number of events in one read.
 PAGE = 200
 #: How long an idle connection is kept: getting one from the pool and returning it takes longer than a read.
-KEPT_S = 0.25
+IDLE_CONNECTION_S = 0.25
 
 
 class LogReader:
@@ -67,7 +67,7 @@ class LogReader:
             if request is None:
                 connections.close_all()
                 return
-            wait = KEPT_S
+            wait = IDLE_CONNECTION_S
             _answer(*request)
 
 

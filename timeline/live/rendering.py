@@ -30,7 +30,7 @@ class Rendering:
     #: Returns exactly one piece per event, in order. Runs on a database thread.
     render: Callable[[UUID, Sequence[Event]], Sequence[Piece]]
     #: Whether the pieces of a frame are merged into one message per name.
-    merged: bool = False
+    is_merged: bool = False
     #: Events by which a reader may be behind; beyond that, its page is reloaded. None: no limit.
     max_behind: int | None = None
 
@@ -39,7 +39,7 @@ class Rendering:
         items = []
         for event, piece in zip(batch, self.render(log_id, batch), strict=True):
             cursor = str(StreamCursor(event.seq, incarnation))
-            frame = b"" if self.merged else _encoded(piece, cursor)
+            frame = b"" if self.is_merged else _encode(piece, cursor)
             items.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))
         return items
 
@@ -53,10 +53,10 @@ class Rendering:
         while count < len(items) and size < FRAME_BYTES:
             size += items[count].size
             count += 1
-        sent = items[:count]
-        if self.merged:
-            return _encoded(_joined([item.piece for item in sent]), sent[-1].cursor), count
-        return b"".join([item.frame for item in sent]), count
+        framed = items[:count]
+        if self.is_merged:
+            return _encode(_join([item.piece for item in framed]), framed[-1].cursor), count
+        return b"".join([item.frame for item in framed]), count
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Item:
 _TERMINAL = events.TERMINAL_TYPES
 
 
-def _encoded(piece: Piece, cursor: str) -> bytes:
+def _encode(piece: Piece, cursor: str) -> bytes:
     """Encode a piece as SSE. Only its last message has the id, so that a lost connection skips none of them.
 
     An empty piece is encoded as an id without data, which browsers store without firing an event.
@@ -88,13 +88,13 @@ def _encoded(piece: Piece, cursor: str) -> bytes:
         return f"id: {cursor}\n\n".encode()
     last = len(piece) - 1
     messages = [
-        sse_encode_event(name, data, event_id=cursor if place == last else None)
-        for place, (name, data) in enumerate(piece.items())
+        sse_encode_event(name, data, event_id=cursor if index == last else None)
+        for index, (name, data) in enumerate(piece.items())
     ]
     return "".join(messages).encode()
 
 
-def _joined(pieces: Sequence[Piece]) -> Piece:
+def _join(pieces: Sequence[Piece]) -> Piece:
     """Merge pieces. Rows come last, with the id by which a page skips rows that it already has."""
     merged = {name: data for piece in pieces for name, data in piece.items() if name != ROWS}
     rows = "".join([piece[ROWS] for piece in pieces if ROWS in piece])
@@ -102,7 +102,7 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
 
 
 def _as_json(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
-    return [{"message": _dumps(log.wire(event))} for event in outgoing.masked(batch)]
+    return [{"message": _dumps(log.wire(event))} for event in outgoing.mask_events(batch)]
 
 
 def _dumps(value: object) -> str:

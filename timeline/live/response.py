@@ -65,7 +65,7 @@ def log_stream(ledger: Log, cursor: StreamCursor, rendering: Rendering, permit: 
     rendering sends the event `end` instead, because htmx reconnects after any status other than 200.
     """
     incarnation = incarnations.current()
-    if ended and not rendering.merged and cursor == StreamCursor(ledger.last_seq, incarnation):
+    if ended and not rendering.is_merged and cursor == StreamCursor(ledger.last_seq, incarnation):
         return HttpResponse(status=204)
     return LogStream(ledger, cursor, rendering, permit, incarnation=incarnation, ended=ended)
 

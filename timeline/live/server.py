@@ -50,7 +50,7 @@ class LiveServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._handle_lifespan(receive, send)
         elif scope["type"] == "http" and scope["path"].endswith("/stream"):
             await self._stream(scope, receive, send)
         else:
@@ -75,16 +75,16 @@ class LiveServer:
         try:
             async with self.hub().client(response) as client:
                 await _begin(response, send)
-                await _converse(client, receive, send)
+                await _send_until_end(client, receive, send)
         except TooMany as refusal:
-            await self._handler.send_response(_refused(refusal), send)
+            await self._handler.send_response(_refusal(refusal), send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _handle_lifespan(self, receive: Receive, send: Send) -> None:
         """Handle the lifespan protocol. Streams end on the signal, not after the server's grace period."""
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                _settle()
+                _freeze_objects()
                 self._drain_on_signals(asyncio.get_running_loop())
                 await send({"type": "lifespan.startup.complete"})
             else:
@@ -142,7 +142,7 @@ class StreamRequestHandler(ASGIHandler):
         return response
 
 
-def _settle() -> None:
+def _freeze_objects() -> None:
     """Load the URL configuration, and exclude all objects so far from garbage collection.
 
     A full collection of the objects of Django and the libraries would stop all streams for 0.1 s.
@@ -162,19 +162,19 @@ async def _begin(response: EventStreamResponse, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers + cookies})
 
 
-async def _converse(client: Client, receive: Receive, send: Send) -> None:
+async def _send_until_end(client: Client, receive: Receive, send: Send) -> None:
     """Send frames until the stream ends or the client disconnects. Does not raise."""
     sending = asyncio.create_task(_send_all(client.frames(), client, send))
-    leaving = asyncio.create_task(_until_left(receive))
+    disconnecting = asyncio.create_task(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({sending, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         # By the hub, if the client is blocked, or by the server at shutdown.
         log.info("live: a stream was cancelled")
     finally:
-        for task in (sending, leaving):
+        for task in (sending, disconnecting):
             task.cancel()
-        for outcome in await asyncio.gather(sending, leaving, return_exceptions=True):
+        for outcome in await asyncio.gather(sending, disconnecting, return_exceptions=True):
             if isinstance(outcome, Exception):
                 log.error("live: a stream failed", exc_info=outcome)
 
@@ -187,12 +187,12 @@ async def _send_all(frames: AsyncIterator[bytes], client: Client, send: Send) ->
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _refused(refusal: TooMany) -> HttpResponse:
+def _refusal(refusal: TooMany) -> HttpResponse:
     problem = {"type": "about:blank", "title": str(refusal), "status": refusal.status, "code": refusal.code}
     response = HttpResponse(json.dumps(problem), status=refusal.status, content_type="application/problem+json")
     response.headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -20,7 +20,7 @@ from timeline.live.rendering import Item, Rendering
 
 logger = logging.getLogger(__name__)
 #: The number and size of the events that a topic buffers. Clients further behind read from the database.
-KEPT, KEPT_BYTES = 500, 1 << 20
+MAX_EVENTS, MAX_EVENT_BYTES = 500, 1 << 20
 #: The delay before a read is retried after a database error.
 PAUSE_S = 1.0
 
@@ -76,7 +76,7 @@ class Track:
         for item in items:
             self.items.append(item)
             self._bytes += item.size
-        while len(self.items) > KEPT or (self._bytes > KEPT_BYTES and len(self.items) > 1):
+        while len(self.items) > MAX_EVENTS or (self._bytes > MAX_EVENT_BYTES and len(self.items) > 1):
             removed = self.items.popleft()
             self.floor = removed.seq
             self._bytes -= removed.size
@@ -87,7 +87,7 @@ class Track:
         self._frames.clear()
         self.floor, self._bytes = floor, 0
 
-    def after(self, cursor: int) -> tuple[bytes, int]:
+    def next_frame(self, cursor: int) -> tuple[bytes, int]:
         """Return the next frame after `cursor`, which must not be below the floor, and the seq at its end."""
         cached = self._frames.get(cursor)
         if cached is None:
@@ -113,7 +113,7 @@ class LogTopic(Topic):
         self.position = position
         #: The number of times the log was reset by a restore. Clients restart when it changes.
         self.rewinds = 0
-        self.gone = False
+        self.is_deleted = False
         self.ended = False
         self.tracks: dict[str, Track] = {}
         self._reader = reader
@@ -165,12 +165,12 @@ class LogTopic(Topic):
         self.wake()
         return len(newest) == PAGE
 
-    def update_head(self, head: int | None, *, asked_at: int, incarnation: int) -> None:
-        """Handle the last seq of the log in the database. `asked_at` is the position at the time of the query."""
+    def update_head(self, head: int | None, *, position_at_query: int, incarnation: int) -> None:
+        """Handle the last seq of the log in the database. `position_at_query` is the position before the query."""
         if head is None:
-            self.gone = True
+            self.is_deleted = True
             self.wake()
-        elif head < asked_at or incarnation != self.incarnation:
+        elif head < position_at_query or incarnation != self.incarnation:
             self.rewinds += 1
             self.incarnation = incarnation
             self.position, self.ended = head, False
@@ -188,21 +188,21 @@ class ProjectTopic(Topic):
         super().__init__(listener)
         #: The number of notifications. An empty ID means that some were dropped and clients must reload.
         self.position = 0
-        self._rings: deque[str] = deque(maxlen=KEPT)
+        self._run_ids: deque[str] = deque(maxlen=MAX_EVENTS)
 
     async def run(self) -> None:
         """Record the notifications of the project."""
         while True:
             values, overflow = await self.notifications()
             for run_id in [*values, *([""] if overflow else [])]:
-                self._rings.append(run_id)
+                self._run_ids.append(run_id)
                 self.position += 1
             if values or overflow:
                 self.wake()
 
-    def after(self, position: int) -> list[str]:
+    def ids_since(self, position: int) -> list[str]:
         """Return the IDs since `position` without duplicates, or one empty ID if they are no longer known."""
         missed = self.position - position
-        if missed > len(self._rings):
+        if missed > len(self._run_ids):
             return [""]
-        return list(dict.fromkeys(list(self._rings)[len(self._rings) - missed :]))
+        return list(dict.fromkeys(list(self._run_ids)[len(self._run_ids) - missed :]))

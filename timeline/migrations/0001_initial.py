@@ -109,6 +109,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "verbose_name": "run deleted by retention",
+                "verbose_name_plural": "runs deleted by retention",
                 "indexes": [
                     models.Index(
                         condition=models.Q(("finished_at__isnull", True)),

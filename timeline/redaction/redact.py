@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from timeline.redaction import secret_shapes
-from timeline.redaction.registered_secrets import Registered
-from timeline.redaction.secret_names import SecretSpan, kind_of_member, lowered
+from timeline.redaction.registered_secrets import SecretSet
+from timeline.redaction.secret_names import SecretSpan, kind_of_member, lower_case
 
 if TYPE_CHECKING:  # importing pydantic would delay every command by 0.1 s
     from pydantic import JsonValue
@@ -21,7 +21,7 @@ SURROGATE = "surrogate"
 REDACTED = "redacted"
 NOTHING: frozenset[str] = frozenset()
 
-MAX_HELD = 32_768
+MAX_PENDING = 32_768
 CONTEXT = 512  # more than any detector looks back for a name, a command or a scheme
 _EAGER = 256  # held text up to this length is searched at each piece, longer text only as it grows
 
@@ -53,7 +53,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = (), *, shapes: bool = True) -> None:
         self.shapes = shapes
-        self._registered = Registered(secrets)
+        self._registered = SecretSet(secrets)
         self.longest = self._registered.longest
 
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
@@ -78,12 +78,12 @@ class Redactor:
             elif isinstance(item, list):
                 todo.extend(item)
             elif isinstance(item, dict):
-                named = _named(item)
+                member_name = _member_name(item)
                 for key, member in item.items():
                     if not (not self._registered and _PLAIN_KEY.fullmatch(key)):
                         changes |= self._note(replacements, key)
                     if isinstance(member, str):
-                        changes |= self._note(replacements, member, named if key in ("value", "Value") else key)
+                        changes |= self._note(replacements, member, member_name if key in ("value", "Value") else key)
                     elif isinstance(member, list | dict):
                         todo.append(member)
         return (_rebuilt(value, replacements), changes) if changes else (value, NOTHING)
@@ -105,24 +105,24 @@ class Redactor:
         `past` are excluded, because the text before it was searched already.
         """
         blanks = [m.span() for m in _MARK.finditer(whole)] if "[REDACTED:" in whole else []
-        texts = [_blanked(whole, blanks)]
+        texts = [_blank(whole, blanks)]
         spans: list[SecretSpan] = []
         for _ in range(_ROUNDS):
             new_spans = secret_shapes.find(texts[-1])
             if self._registered:
                 new_spans += self._registered.find(texts[-1])
             new_spans = sorted(span for span in new_spans if not span.begin < past < span.end)
-            new_spans = list(_without(_joined(new_spans), blanks)) if new_spans else new_spans
+            new_spans = list(_exclude(_join(new_spans), blanks)) if new_spans else new_spans
             if not new_spans:
                 break
             spans = sorted(spans + new_spans)
             blanks = sorted(blanks + [(span.begin, span.end) for span in new_spans])
-            texts.append(_blanked(whole, blanks))
+            texts.append(_blank(whole, blanks))
         return spans, texts
 
     def unfinished(self, text: str) -> int:
         """Return the position from which further text could complete or change a secret, or the length of the text."""
-        begin = secret_shapes.unfinished(text, lowered(text))
+        begin = secret_shapes.unfinished(text, lower_case(text))
         if self._registered:
             begin = min(begin, self._registered.unfinished(text))
         at = text.rfind("[", max(0, len(text) - _MARK_LENGTH))
@@ -152,12 +152,12 @@ class Redactor:
     def replace(self, text: str, spans: list[SecretSpan]) -> str:
         """Return the text with each span replaced by a mark."""
         parts: list[str] = []
-        done = 0
+        position = 0
         for span in spans:
             original = text[span.begin : span.end]
-            parts += text[done : span.begin], mark(span.kind, self._registered.plain(original))
-            done = span.end
-        return "".join([*parts, text[done:]])
+            parts += text[position : span.begin], mark(span.kind, self._registered.plain(original))
+            position = span.end
+        return "".join([*parts, text[position:]])
 
 
 class Stream:
@@ -169,9 +169,9 @@ class Stream:
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         self._redactor = redactor or DEFAULT
-        self._max_held = MAX_HELD + self._redactor.longest
+        self._max_pending = MAX_PENDING + self._redactor.longest
         self._context_text = ""  # the end of the released text, unredacted, as context
-        self.held = ""  # text that is held back
+        self.pending_text = ""  # text that is held back
         self._search_from = 0  # the length of held text at which the search runs
         self._skip_rest = False  # an overlong secret was released, and its rest is skipped
         self.changes: frozenset[str] = NOTHING
@@ -180,8 +180,8 @@ class Stream:
         """Add a piece of text. Return the redacted text that can be released."""
         text, changes = storable(text)
         self.changes |= changes
-        self.held += self._drop_rest(text) if self._skip_rest else text
-        if len(self.held) < self._search_from:
+        self.pending_text += self._drop_rest(text) if self._skip_rest else text
+        if len(self.pending_text) < self._search_from:
             return ""
         return self._release(ended=False)
 
@@ -193,13 +193,13 @@ class Stream:
 
     def _release(self, *, ended: bool) -> str:
         if not self._redactor.shapes:
-            rest, self.held = self.held, ""
+            rest, self.pending_text = self.pending_text, ""
             return rest
-        whole, past = self._context_text + self.held, len(self._context_text)
+        whole, past = self._context_text + self.pending_text, len(self._context_text)
         spans, texts = self._redactor.search(whole, past)
         cut = len(whole)
-        if not ended and len(self.held) <= self._max_held:
-            cut = max(_settled(self._redactor, whole, spans, texts), past)
+        if not ended and len(self.pending_text) <= self._max_pending:
+            cut = max(_final_length(self._redactor, whole, spans, texts), past)
         elif not ended:
             self._skip_rest = bool(spans) and spans[-1].end == cut
         released = [
@@ -208,10 +208,10 @@ class Stream:
         if released:
             self.changes |= {REDACTED}
         cleaned = self._redactor.replace(whole[past:cut], released)
-        self._context_text, self.held = _context(whole, cut, spans), whole[cut:]
-        waiting = len(self.held)
+        self._context_text, self.pending_text = _context(whole, cut, spans), whole[cut:]
+        waiting = len(self.pending_text)
         self._search_from = min(
-            waiting + 1 + max(waiting - _EAGER, 0) // 8, self._max_held + 1
+            waiting + 1 + max(waiting - _EAGER, 0) // 8, self._max_pending + 1
         )  # so that time stays linear
         return cleaned
 
@@ -221,7 +221,7 @@ class Stream:
         return rest
 
 
-def _settled(redactor: Redactor, whole: str, spans: list[SecretSpan], texts: list[str]) -> int:
+def _final_length(redactor: Redactor, whole: str, spans: list[SecretSpan], texts: list[str]) -> int:
     """Return the length of the prefix that further text cannot change."""
     cut = _before(spans, min(map(redactor.unfinished, texts)))
     for _ in range(_ROUNDS if cut < len(whole) else 0):
@@ -245,7 +245,7 @@ def _context(whole: str, cut: int, spans: list[SecretSpan]) -> str:
     begin = max(cut - CONTEXT, 0)
     for span in spans:
         if span.begin < begin < span.end:
-            begin = max(span.begin, cut - MAX_HELD)
+            begin = max(span.begin, cut - MAX_PENDING)
     return whole[begin:cut]
 
 
@@ -263,19 +263,19 @@ def storable(text: str) -> tuple[str, frozenset[str]]:
     return text, changes
 
 
-def _blanked(text: str, ranges: list[tuple[int, int]]) -> str:
+def _blank(text: str, ranges: list[tuple[int, int]]) -> str:
     """Return the text with the sorted ranges replaced by NUL, except for line breaks."""
     if not ranges:
         return text
     parts: list[str] = []
-    done = 0
+    position = 0
     for begin, end in ranges:
-        parts += text[done:begin], _NOT_LINE.sub("\0", text[begin:end])
-        done = end
-    return "".join([*parts, text[done:]])
+        parts += text[position:begin], _NOT_LINE.sub("\0", text[begin:end])
+        position = end
+    return "".join([*parts, text[position:]])
 
 
-def _joined(spans: list[SecretSpan]) -> Iterator[SecretSpan]:
+def _join(spans: list[SecretSpan]) -> Iterator[SecretSpan]:
     """Merge overlapping spans, which must be sorted."""
     last = spans[0]
     for span in spans[1:]:
@@ -288,7 +288,7 @@ def _joined(spans: list[SecretSpan]) -> Iterator[SecretSpan]:
     yield last
 
 
-def _without(spans: Iterator[SecretSpan], marks: list[tuple[int, int]]) -> Iterator[SecretSpan]:
+def _exclude(spans: Iterator[SecretSpan], marks: list[tuple[int, int]]) -> Iterator[SecretSpan]:
     """Exclude existing marks from the spans. Both are sorted."""
     first = 0
     for span in spans:
@@ -303,7 +303,7 @@ def _without(spans: Iterator[SecretSpan], marks: list[tuple[int, int]]) -> Itera
             yield span._replace(begin=begin)
 
 
-def _named(item: dict[str, JSON]) -> str:
+def _member_name(item: dict[str, JSON]) -> str:
     """Return the name that belongs to a member "value", as in `{"name": "password", "value": "…"}`."""
     for key in ("name", "key", "Name", "Key"):
         if isinstance(name := item.get(key), str):
@@ -324,12 +324,12 @@ def _rebuilt(value: JSON, replacements: dict[str, str]) -> JSON:
             container[key] = items = list(item)
             todo.extend((items, index) for index in range(len(items)))
         elif isinstance(item, dict):
-            container[key] = members = _rekeyed(item, replacements)
+            container[key] = members = _replace_keys(item, replacements)
             todo.extend((members, name) for name in members)
     return root[0]
 
 
-def _rekeyed(item: dict[str, JSON], replacements: dict[str, str]) -> dict[str, JSON]:
+def _replace_keys(item: dict[str, JSON], replacements: dict[str, str]) -> dict[str, JSON]:
     """Return an object with its keys replaced. Keys that become equal get a number, so that no member is lost."""
     fresh: dict[str, JSON] = {}
     for key, member in item.items():

@@ -14,7 +14,7 @@ from timeline.redaction.secret_names import SecretSpan
 MIN_SECRET = 6  # shorter values occur in ordinary words
 
 
-class Registered:
+class SecretSet:
     """A set of secret values and their encodings. Immutable."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -32,7 +32,7 @@ class Registered:
         return bool(self.spellings)
 
     def plain(self, spelling: str) -> str:
-        """Return the secret of an encoding, so that all encodings of a secret get the same mark."""
+        """Return the secret of an encoding, so that all encodings of a secret get the same placeholder."""
         return self.spellings.get(spelling, spelling)
 
     def find(self, text: str) -> Iterator[SecretSpan]:

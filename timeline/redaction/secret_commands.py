@@ -63,9 +63,9 @@ def unfinished(text: str, lower: str) -> int:
 
 def _values(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
     """Yield the candidate values, with the start of their evidence and their kind."""
-    yield from _of_options(text)
+    yield from _option_spans(text)
     if "cookie" in lower:
-        yield from _of_cookies(text, lower)
+        yield from _cookie_spans(text, lower)
     if "slack.com/" in text:
         for match in _HOOK.finditer(text):
             yield match, match.start(), "slack_webhook"
@@ -74,16 +74,16 @@ def _values(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
             yield match, match.start(), "password"
 
 
-def _of_cookies(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
-    done = 0
+def _cookie_spans(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
+    position = 0
     for at in each(lower, "cookie"):
-        match = at >= done and (_COOKIE.match(text, at + 6) or _COOKIE_HEAD.match(text, at + 6))
+        match = at >= position and (_COOKIE.match(text, at + 6) or _COOKIE_HEAD.match(text, at + 6))
         if match:
             yield match, at, "cookie"
-            done = match.end()
+            position = match.end()
 
 
-def _of_options(text: str) -> Iterator[tuple[re.Match[str], int, str]]:
+def _option_spans(text: str) -> Iterator[tuple[re.Match[str], int, str]]:
     for at in each(text, " -"):
         if text[at + 2 : at + 3] in _FIRSTS and (text[at + 2] != "-" or text.startswith(_LONG, at + 3)):
             before = text[max(0, at - _LOOK_BACK) : at]

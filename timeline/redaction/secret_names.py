@@ -105,7 +105,7 @@ _PATH = re.compile(
 )
 
 
-def lowered(text: str) -> str:
+def lower_case(text: str) -> str:
     """Return the text in lower case with all positions unchanged. Only ASCII letters matter."""
     return text.lower() if text.isascii() else text.encode("ascii", "replace").decode("ascii").lower()
 
@@ -161,7 +161,7 @@ def kind_of_member(name: str, value: str) -> str | None:
 @lru_cache(maxsize=4096)
 def _telling_word(name: str) -> str | None:
     """Return the word at the end of a key that indicates a secret, or None. Cached, because keys repeat."""
-    lower = lowered(name).rstrip("0123456789")
+    lower = lower_case(name).rstrip("0123456789")
     for word in STRONG:
         at = lower.rfind(word)
         end = _strong_end(lower, at + len(word))
@@ -175,14 +175,14 @@ def _telling_word(name: str) -> str | None:
 
 def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]:
     """Yield the values after one word. The search continues after the end of each value."""
-    done = 0
+    position = 0
     for at in each(lower, word):
         end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
-        if at >= done and lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
+        if at >= position and lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
             span = _value(text, at, end, kind)
             if span:
                 yield span
-                done = span.end
+                position = span.end
 
 
 def _is_name(kind: str, lower: str, at: int, end: int) -> bool:
@@ -217,12 +217,12 @@ def _value(text: str, at: int, end: int, kind: str) -> SecretSpan | None:
     begin, quoted = match.start(match.lastindex), match.lastindex < _BARE
     value = match[match.lastindex] if quoted else match[_BARE].rstrip(_BARE_END)
     if kind != PASSWORD:
-        found = _is_random(kind, value, quoted=quoted)
+        is_secret = _is_random(kind, value, quoted=quoted)
     elif not quoted and _is_argument(value, text, begin + len(value)):
-        found = False
+        is_secret = False
     else:
-        found = _is_password(value, quoted=quoted, tight=sign[1].upper() in ("=", "==", "%3D"))
-    if not found:
+        is_secret = _is_password(value, quoted=quoted, tight=sign[1].upper() in ("=", "==", "%3D"))
+    if not is_secret:
         return None
     whole = _BARE_WHOLE.match(text, begin)
     if not quoted and whole:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from string import ascii_letters, digits
 
 from timeline.redaction import secret_commands, secret_names, vendor_tokens
-from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, SecretSpan, each, lowered
+from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, SecretSpan, each, lower_case
 from timeline.redaction.vendor_tokens import START
 
 # Every quantifier of these two modules is bounded, or possessive: it never gives back what it took. So time
@@ -142,7 +142,7 @@ def find(text: str) -> list[SecretSpan]:
             spans += _tokens(text, shapes)
     if "@" in text and "://" in text:
         spans += _userinfo(text)
-    lower = lowered(text)
+    lower = lower_case(text)
     if "authorization" in lower or "bearer" in lower or "basic" in lower:
         spans += _headers(text, lower)
     if "=" in text or ":" in text or "--" in text or "%3" in text:

@@ -1,4 +1,4 @@
-"""Prefixes of vendors' tokens, as public rules know them. Written by `python -m bench.token_shapes`.
+"""Prefixes of vendors' tokens, as public rules know them. Written by `python -m bench.write_token_shapes`.
 
 Facts from config/gitleaks.toml of https://github.com/gitleaks/gitleaks (MIT licence, (c) 2019 Zachary Rice),
 commit b58d3f102cf3. No text of it is in here.

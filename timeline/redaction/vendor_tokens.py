@@ -1,4 +1,4 @@
-"""Detection of vendors' tokens by their prefixes, from the table that bench/token_shapes.py generates."""
+"""Detection of vendors' tokens by their prefixes, from the table that bench/write_token_shapes.py generates."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFA
         spans = redactor.spans(whole)
         if not spans:
             break
-        whole, begin, end = _marked(whole, spans, begin, end)
+        whole, begin, end = _replace_spans(whole, spans, begin, end)
     return whole[begin:end]
 
 
-def _marked(whole: str, spans: list[SecretSpan], begin: int, end: int) -> tuple[str, int, int]:
+def _replace_spans(whole: str, spans: list[SecretSpan], begin: int, end: int) -> tuple[str, int, int]:
     """Return the text with the spans replaced by marks, and the new range of the part. It includes marks at its
     borders."""
     parts: list[str] = []

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from timeline import shown
+from timeline import display
 
 register = template.Library()
 
@@ -41,27 +41,29 @@ def _time(at: datetime | None, shape: str) -> str | SafeString:
 def tick(since: datetime) -> SafeString:
     """Render the time since `since`, counting up."""
     seconds = (timezone.now() - since).total_seconds()
-    return format_html('<span class="tick" data-since="{}">{}</span>', since.isoformat(), shown.lasting(seconds))
+    return format_html(
+        '<span class="tick" data-since="{}">{}</span>', since.isoformat(), display.format_duration(seconds)
+    )
 
 
 @register.simple_tag
 def countdown(until: datetime) -> SafeString:
     """Render the time until `until`, counting down."""
-    left = math.ceil((until - timezone.now()).total_seconds())
-    text = f"in {shown.lasting(left)}" if left > 0 else "now"
+    left_s = math.ceil((until - timezone.now()).total_seconds())
+    text = f"in {display.format_duration(left_s)}" if left_s > 0 else "now"
     return format_html('<span class="tick" data-until="{}">{}</span>', until.isoformat(), text)
 
 
 @register.filter
-def took(ms: Any) -> str:
+def format_ms(ms: Any) -> str:
     """Format a duration in milliseconds; empty without one."""
-    return shown.took(ms) if isinstance(ms, int | float) else ""
+    return display.format_ms(ms) if isinstance(ms, int | float) else ""
 
 
 @register.filter
-def lasting(seconds: Any) -> str:
+def format_duration(seconds: Any) -> str:
     """Format a duration in seconds; empty without one."""
-    return shown.lasting(seconds) if isinstance(seconds, int | float) else ""
+    return display.format_duration(seconds) if isinstance(seconds, int | float) else ""
 
 
 @register.filter

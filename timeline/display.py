@@ -19,8 +19,8 @@ LOOKAHEAD = 32_768
 _ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)")
 #: Invisible characters and bidirectional overrides. Joiners and marks of a single letter's direction are kept, because
 #: some scripts need them.
-_UNSEEN = "\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
-_ODD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNSEEN}]")
+_INVISIBLE = "\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+_UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class Clip:
         return bool(self.text)
 
 
-def legible(text: str) -> str:
+def make_legible(text: str) -> str:
     """Return `text` without ANSI sequences, with a visible code for each invisible character."""
-    if not _ODD.search(text):
+    if not _UNPRINTABLE.search(text):
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _ODD.sub(_visible_code, _ANSI.sub("", text))
+    return _UNPRINTABLE.sub(_visible_code, _ANSI.sub("", text))
 
 
 def clean(text: str) -> str:
     """Return `text` legible and redacted. In this order: escape sequences inside a secret would hide it."""
-    return REDACTOR.clean_text(legible(text))[0]
+    return REDACTOR.clean_text(make_legible(text))[0]
 
 
 def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip:
@@ -55,13 +55,13 @@ def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip
     """
     # A text may have megabytes.
     head = text[: limit + LOOKAHEAD]
-    shown, cut = preview(legible(head) if secrets else clean(head), limit)
-    if not cut and len(head) == len(text) and size <= len(text.encode(errors="replace")):
-        return Clip(shown)
-    return Clip(shown, max(size, len(text.encode(errors="replace"))))
+    text_preview, is_cut = preview(make_legible(head) if secrets else clean(head), limit)
+    if not is_cut and len(head) == len(text) and size <= len(text.encode(errors="replace")):
+        return Clip(text_preview)
+    return Clip(text_preview, max(size, len(text.encode(errors="replace"))))
 
 
-def pretty(value: object, *, secrets: bool = False) -> str:
+def format_json(value: object, *, secrets: bool = False) -> str:
     """Return a JSON value indented and redacted; a text unchanged, unless it contains JSON itself.
 
     With `secrets`, the value is not redacted: the caller checks the permission.
@@ -80,7 +80,7 @@ def pretty(value: object, *, secrets: bool = False) -> str:
         return "(too deeply nested to display)"
 
 
-def lasting(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in its two largest units, such as "3 min 05 s", in the format of static/js/time.js."""
     minutes, rest = divmod(max(int(seconds), 0), 60)
     if minutes < 60:
@@ -88,11 +88,11 @@ def lasting(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def took(ms: float) -> str:
+def format_ms(ms: float) -> str:
     """Return a duration in milliseconds, seconds or longer units, depending on its length."""
     if ms < 1000:
         return f"{ms:.0f} ms"
-    return f"{ms / 1000:.1f} s" if ms < 60_000 else lasting(ms / 1000)
+    return f"{ms / 1000:.1f} s" if ms < 60_000 else format_duration(ms / 1000)
 
 
 def _visible_code(match: re.Match[str]) -> str:

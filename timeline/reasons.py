@@ -1,0 +1,78 @@
+"""Phrases for the reason codes of statuses, attempts and events. Data keeps the codes; people read the phrases."""
+
+from __future__ import annotations
+
+import re
+
+OPERATOR = "operator"
+
+#: A phrase follows a status ("paused, by an operator") or stands in parentheses ("Paused (step limit reached)").
+REASON_LABELS: dict[str, str] = {
+    # Pauses
+    "max_steps": "step limit reached",
+    OPERATOR: "by an operator",
+    "escalated": "decision required",
+    "log_limit": "event limit reached",
+    "budget": "budget used up",
+    "error": "after an error",
+    "fixture_exhausted": "recording ended",
+    "poison_step": "step kills its worker",
+    # Waits
+    "approval": "for approval",
+    "unknown_tool": "for the outcome of a tool call",
+    "input": "for an answer",
+    "children": "for child runs",
+    "cooldown": "for the next attempt",
+    "on_error": "after an error",
+    "on_dead": "after its worker died",
+    "retry_alone": "to be retried alone",
+    # Returns to the queue
+    "answered": "question answered",
+    "cooldown_over": "next attempt is due",
+    "outcome_resolved": "tool call resolved",
+    "restored": "database restored",
+    "slice_over": "time slice used up",
+    # Stops
+    "repeated_calls": "repeated tool calls",
+    # Ends of attempts, abandoned model calls, recoveries and rollbacks
+    "continued": "continued",
+    "crash": "worker died",
+    "died": "worker died",
+    "died_alone": "worker died without other runs",
+    "fenced": "another worker took over",
+    "killed": "worker stopped by an operator",
+    "lease_expired": "lease expired",
+    "stopped": "stop requested",
+    "unreadable": "message cannot be read",
+    "worker_ending": "worker shut down",
+    "worker_lost": "worker lost",
+    # Errors
+    "asked": "question of the agent",
+    "context_too_long": "context too long",
+    "error_max_turns": "step limit reached",
+    "idle": "no result reported",
+    "incomplete_answer": "incomplete response",
+    "invalid_request": "invalid request",
+    "max_turns": "step limit reached",
+    "missing_key": "missing API key",
+    "missing_library": "missing library",
+    "no_internet": "provider not reachable",
+    "out_of_credits": "out of credits",
+    "overloaded": "provider overloaded",
+    "rate_limited": "rate limited",
+    "server_error": "provider error",
+    "timeout": "timeout",
+    "tool_error": "tool error",
+    "unauthorized": "unauthorized",
+    "unknown_model": "unknown model",
+    "unusable_agent": "unusable agent",
+    "unusable_model": "unusable model",
+    "worker_died": "worker died",
+}
+_CODE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")
+
+
+def reason_label(code: str) -> str:
+    """Return the phrase for a reason code. Of an unknown code, replace underscores; return other text unchanged."""
+    label = REASON_LABELS.get(code)
+    return label or (code.replace("_", " ") if _CODE.fullmatch(code) else code)
