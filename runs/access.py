@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from agentops.projects.access import ANONYMOUS, Action, Principal, project_for, scoped
+from agentops.projects.access import ANONYMOUS, Action, Principal, project_for, visible_rows
 from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Project
 from runs.errors import RunExpired, RunNotFound
@@ -22,14 +22,14 @@ def run_for(
     """Return the run if the principal may do `action` in its project. `among`: the queryset to load it from.
 
     Raises `AuthRequired` for the anonymous, `RunNotFound` for a foreign and an unknown run alike, `RunExpired` for
-    a removed run, and `Forbidden` if the run is visible but the action is not allowed.
+    a run deleted by retention, and `Forbidden` if the run is visible but the action is not allowed.
     """
     if principal == ANONYMOUS:
         raise AuthRequired
     runs = AgentRun.objects.select_related("project") if among is None else among
-    run = scoped(runs, principal).filter(pk=run_id).first()
+    run = visible_rows(runs, principal).filter(pk=run_id).first()
     if run is None:
-        raise _missing(scoped(Tombstone.objects.all(), principal), run_id)
+        raise _missing(visible_rows(Tombstone.objects.all(), principal), run_id)
     if action is not Action.READ:
         project_for(principal, run.project_id, action)
     return run
@@ -38,7 +38,8 @@ def run_for(
 def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None = None) -> AgentRun:
     """Return the run if it belongs to `project`, for which the caller has checked the permission.
 
-    Raises `RunNotFound` for a run of another project and an unknown run alike, and `RunExpired` for a removed run.
+    Raises `RunNotFound` for a run of another project and an unknown run alike, and `RunExpired` for a run deleted by
+    retention.
     """
     runs = AgentRun.objects.all() if among is None else among
     run = runs.filter(project=project, pk=run_id).first()
@@ -57,10 +58,10 @@ def require_edits(principal: Principal, run: AgentRun, changes: Mapping[str, Any
         project_for(principal, run.project_id, Action.CONFIGURE)
 
 
-def expired(stone: Tombstone) -> RunExpired:
-    """Return the error for a removed run, with what its tombstone says."""
-    text = f"run {stone.pk} was removed on {stone.removed_at:%Y-%m-%d}: {stone.reason}"
-    told = {
+def expired_error(stone: Tombstone) -> RunExpired:
+    """Return the error for a run deleted by retention, with its tombstone."""
+    text = f"run {stone.pk} was deleted by retention on {stone.removed_at:%Y-%m-%d}: {stone.reason}"
+    facts = {
         "id": str(stone.pk),
         **stone.facts,
         "created_at": stone.created_at,
@@ -70,10 +71,10 @@ def expired(stone: Tombstone) -> RunExpired:
         "reason": stone.reason,
         "rows": stone.rows,
     }
-    return RunExpired(text, tombstone=told)
+    return RunExpired(text, tombstone=facts)
 
 
 def _missing(stones: QuerySet[Tombstone], run_id: UUID) -> RunNotFound | RunExpired:
     """Return the error for a run that is not there, for a principal who may see these tombstones."""
     stone = stones.filter(pk=run_id).first()
-    return RunNotFound("no such run") if stone is None else expired(stone)
+    return RunNotFound("no such run") if stone is None else expired_error(stone)

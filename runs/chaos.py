@@ -50,7 +50,7 @@ POINTS = {
 }
 
 
-class _Armed:
+class _ArmedPoint:
     """An armed point: name, number of the hit and signal, as in "turn.committed:2:STOP". Default: first hit, KILL."""
 
     def __init__(self, spec: str) -> None:
@@ -59,20 +59,20 @@ class _Armed:
         if name not in POINTS:
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs.chaos.POINTS")
         self.name = name
-        self._left = int(hit or 1)
+        self._hits_left = int(hit or 1)
         self._signal = signal.Signals[f"SIG{action or 'KILL'}"]
         self._lock = threading.Lock()
 
     def hit(self) -> None:
         """Count a hit, and send the signal at the armed one."""
         with self._lock:
-            self._left -= 1
-            if self._left == 0:
+            self._hits_left -= 1
+            if self._hits_left == 0:
                 # Sent to this thread: with a signal to the process, this thread might continue for a moment.
                 signal.pthread_kill(threading.get_ident(), self._signal)
 
 
-_armed = _Armed(settings.AGENTOPS_CHAOS) if settings.AGENTOPS_CHAOS else None
+_armed = _ArmedPoint(settings.AGENTOPS_CHAOS) if settings.AGENTOPS_CHAOS else None
 
 
 def point(name: str) -> None:

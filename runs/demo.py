@@ -63,9 +63,9 @@ class DemoLogin(NamedTuple):
 def first_login() -> DemoLogin:
     """Return the login of the first superuser. If there is none, create the user `admin`."""
     with transaction.atomic():
-        known = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
-        if known is not None:
-            return DemoLogin(known.username, None)
+        users = User.objects.filter(Q(is_superuser=True, is_active=True) | Q(username=ADMIN)).order_by("pk").first()
+        if users is not None:
+            return DemoLogin(users.username, None)
         password = "".join(secrets.choice(LEGIBLE) for _ in range(PASSWORD_LENGTH))
         admin = User.objects.create_superuser(ADMIN, password=password)
         demo = Project.objects.filter(slug=SLUG).first()

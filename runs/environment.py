@@ -81,8 +81,8 @@ def for_own_process() -> tuple[dict[str, str], dict[str, str]]:
 
 def secret_values() -> frozenset[str]:
     """Return the values of this process's secret variables, without short ones, which also occur in ordinary text."""
-    known = {**os.environ, **_removed}
-    return frozenset(value for name, value in known.items() if len(value) >= MIN_VALUE and is_secret(name, value))
+    variables = {**os.environ, **_removed}
+    return frozenset(value for name, value in variables.items() if len(value) >= MIN_VALUE and is_secret(name, value))
 
 
 def _overwrite(names: set[bytes]) -> None:

@@ -27,7 +27,7 @@ def advance(run_id: str, passed: int = 0) -> None:
     """Let this worker look for ready runs. Without a free slot, pass the hint on to another worker."""
     chaos.point("hint.received")
     run = UUID(run_id)
-    if not worker.current().hear(run) and passed < MOST_PASSES:
+    if not worker.current().on_hint(run) and passed < MOST_PASSES:
         send(run, passed=passed + 1)
 
 

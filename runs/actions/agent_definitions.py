@@ -74,13 +74,13 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
     return agent, "changed"
 
 
-def edited(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the agent that a run has frozen, with `changes`, validated as a definition. Nothing is written.
+def changed_config(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the frozen agent of a run with `changes`, validated as a definition. Nothing is written.
 
     Raises `InvalidAgent`, whose pointer names the invalid field, also if the frozen agent is not valid any more.
     """
-    known = {name: frozen[name] for name in Definition.model_fields if name in frozen}
-    checked = check({**known, **changes})
+    fields_before = {name: frozen[name] for name in Definition.model_fields if name in frozen}
+    checked = check({**fields_before, **changes})
     fields = checked.model_dump(exclude={"agent_id"})
     _check_usable(Agent(project=project, slug=checked.agent_id, **fields))
     return {**frozen, **fields}
@@ -91,8 +91,8 @@ def find(project: Project, agent_id: str) -> Agent:
 
     An invalid name is never sent to the database.
     """
-    known = re.match(SLUG_PATTERN, agent_id)
-    agent = Agent.objects.filter(project=project, slug=agent_id).first() if known else None
+    is_valid = re.match(SLUG_PATTERN, agent_id)
+    agent = Agent.objects.filter(project=project, slug=agent_id).first() if is_valid else None
     if agent is None:
         raise AgentNotFound(f"there is no agent {agent_id[:64]!r} in project {project.slug!r}")
     return agent
@@ -121,13 +121,13 @@ def _check_usable(agent: Agent) -> None:
     try:
         creation.check_agent(agent)
     except InvalidAgent as error:
-        raise InvalidAgent(str(error), pointer=_at_fault(agent, error.__cause__)) from error.__cause__
+        raise InvalidAgent(str(error), pointer=_invalid_field(agent, error.__cause__)) from error.__cause__
     except (ValueError, TypeError) as error:
         # Building a toolset reads the settings before they have been validated.
         raise InvalidAgent(f"a toolset cannot use these settings: {error}", pointer="/settings") from error
 
 
-def _at_fault(agent: Agent, cause: BaseException | None) -> str:
+def _invalid_field(agent: Agent, cause: BaseException | None) -> str:
     match cause:
         case UnknownTool():
             return f"/tools/{agent.tools.index(cause.names[0])}"
@@ -141,6 +141,6 @@ def _audit(
 ) -> None:
     """Record the change. The audit log keeps settings redacted, since they may hold secrets."""
     version: dict[str, Any] = {"agent_id": agent.slug, "version": agent.version}
-    was, _ = REDACTOR.clean(before)
-    now, _ = REDACTOR.clean({**version, **after})
-    audit.record(by, action, project=agent.project, obj=agent, before=was, after=now)  # type: ignore[arg-type]
+    before_values, _ = REDACTOR.clean(before)
+    after_values, _ = REDACTOR.clean({**version, **after})
+    audit.record(by, action, project=agent.project, obj=agent, before=before_values, after=after_values)  # type: ignore[arg-type]

@@ -30,8 +30,8 @@ def change(project: Project, changes: Mapping[str, Any], *, by: Actor) -> dict[s
         locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         settings = locked.settings if isinstance(locked.settings, dict) else {}
         before = settings.get("budgets")
-        known = before if isinstance(before, dict) else {}
-        after = {name: value for name, value in {**known, **changes}.items() if value is not None}
+        budgets_before = before if isinstance(before, dict) else {}
+        after = {name: value for name, value in {**budgets_before, **changes}.items() if value is not None}
         budgets.day_limits({"budgets": after})
         if after != (before or {}):
             locked.settings = {**settings, "budgets": after}

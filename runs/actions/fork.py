@@ -51,36 +51,36 @@ def fork(
         run = AgentRun.objects.filter(pk=run_id).first()
         if run is None:
             raise RunNotFound(f"no run {run_id}")
-        place = _place(run, step, checkpoint_id)
-        origin = _locked(place.run_id)
-        place.run = origin
+        checkpoint = _checkpoint(run, step, checkpoint_id)
+        origin = _lock_run(checkpoint.run_id)
+        checkpoint.run = origin
         opening = Opening(
             config=_config(origin, agent or {}),
-            turns=_turns(place, message),
+            turns=_turns(checkpoint, message),
             max_steps=None if "max_steps" in (agent or {}) else origin.max_steps,
             title=origin.title,
             labels=origin.labels,
             by=by,
             message=message,
         )
-        return creation.open_run(origin.project, origin.agent, opening, Origin(forked_at=place))
+        return creation.open_run(origin.project, origin.agent, opening, Origin(forked_at=checkpoint))
 
 
-def _place(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> Checkpoint:
+def _checkpoint(run: AgentRun, step: int | None, checkpoint_id: UUID | None) -> Checkpoint:
     if (step is None) == (checkpoint_id is None):
-        raise InvalidInput("say where to fork: by a step or by a checkpoint", pointer="/step")
-    place = ancestry.checkpoint_of(run, step=step, checkpoint_id=checkpoint_id)
-    if place is None:
-        named, pointer = (f"step {step}", "/step") if step is not None else ("this id", "/checkpoint")
-        raise NoCheckpoint(f"the conversation of this run has no checkpoint of {named}", pointer=pointer)
+        raise InvalidInput("exactly one of step and checkpoint is required", pointer="/step")
+    checkpoint = ancestry.checkpoint_of(run, step=step, checkpoint_id=checkpoint_id)
+    if checkpoint is None:
+        position, pointer = (f"step {step}", "/step") if step is not None else ("this ID", "/checkpoint")
+        raise NoCheckpoint(f"the conversation of this run has no checkpoint at {position}", pointer=pointer)
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
-    if place.step_number >= cap:
-        text = f"the maximum total steps of {cap} are used up at this checkpoint"
-        raise MaxTotalStepsExceeded(text, steps=place.step_number)
-    return place
+    if checkpoint.step_number >= cap:
+        text = f"at this checkpoint the lineage has used all of its {cap} steps"
+        raise MaxTotalStepsExceeded(text, steps=checkpoint.step_number)
+    return checkpoint
 
 
-def _locked(run_id: UUID) -> AgentRun:
+def _lock_run(run_id: UUID) -> AgentRun:
     """Lock the run, so that a removal cannot hide it at this moment."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project", "agent")
     run = rows.filter(pk=run_id).first()
@@ -94,18 +94,18 @@ def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := sorted(changes.keys() - set(EDITABLE)):
         raise InvalidAgent(f"a fork cannot change the {unknown[0]!r} of an agent", pointer=f"/agent/{unknown[0]}")
     if origin.agent_config.get("instructions") and changes.get("instructions") == "":
-        text = "the instructions of a conversation cannot be taken away, only replaced"
+        text = "instructions cannot be removed, only replaced"
         raise InvalidAgent(text, pointer="/agent/instructions")
     try:
-        return agent_definitions.edited(origin.project, origin.agent_config, changes)
+        return agent_definitions.changed_config(origin.project, origin.agent_config, changes)
     except InvalidAgent as error:
         error.data["pointer"] = f"/agent{error.data.get('pointer', '')}"
         raise
 
 
-def _turns(place: Checkpoint, message: str | None) -> list[creation.UserTurn]:
+def _turns(checkpoint: Checkpoint, message: str | None) -> list[creation.UserTurn]:
     if message is not None:
         return [message]
-    last = AgentRunMessage.objects.filter(run=place.run_id, position=place.last_message_position)
-    answered = last.filter(role=AgentRunMessage.Role.ASSISTANT).exists()
-    return [message_text.CONTINUE] if answered else []
+    last = AgentRunMessage.objects.filter(run=checkpoint.run_id, position=checkpoint.last_message_position)
+    is_answered = last.filter(role=AgentRunMessage.Role.ASSISTANT).exists()
+    return [message_text.CONTINUE] if is_answered else []

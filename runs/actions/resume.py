@@ -13,7 +13,7 @@ from django.db import transaction
 
 from runs import chaos
 from runs.actions import resume_plan
-from runs.actions.resume_plan import Earlier, Mode, ResumePlan
+from runs.actions.resume_plan import EarlierAttempt, Mode, ResumePlan
 from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunNotFound, RunNotPaused
 from runs.lifecycle import creation, inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
@@ -27,12 +27,12 @@ Type = inbox.Type
 
 
 @dataclass(frozen=True)
-class Resumed:
-    """The new run, whether it existed before this call, and the old status of the paused run."""
+class ResumeResult:
+    """The new run, whether it existed before this call, and the status of the old run before it."""
 
     run: AgentRun
-    already: bool
-    was: RunStatus
+    is_existing: bool
+    status_before: RunStatus
 
 
 def resume(
@@ -45,7 +45,7 @@ def resume(
     kill: bool = False,
     source: Source = Source.WEB,
     reason: str = "",
-) -> Resumed:
+) -> ResumeResult:
     """Continue a paused run as a new one, with a fresh step budget. Steps, and the cap on them, count on.
 
     Any number of calls at once create one new run: they wait for the lock on the old row, and find it resumed. A
@@ -61,9 +61,9 @@ def resume(
         if old is None:
             raise RunNotFound(f"no run {run_id}")
         if old.state is RunStatus.RESUMED:
-            return Resumed(AgentRun.objects.get(resumed_from=old), already=True, was=old.state)
-        was = old.state
-        if kill and was in LIVE:
+            return ResumeResult(AgentRun.objects.get(resumed_from=old), is_existing=True, status_before=old.state)
+        status_before = old.state
+        if kill and status_before in LIVE:
             transitions.fence(old, by=by)
         _check_resumable(old)
         # The cap may be lower now than the budget of the old run.
@@ -71,18 +71,18 @@ def resume(
         opening = Opening(
             config=old.agent_config, max_steps=budget, title=old.title, labels=old.labels, by=by, message=message
         )
-        new = _go_on(old, _plan(old, message, append=append), opening)
+        new = _open_successor(old, _plan(old, message, append=append), opening)
         payload = RunResumed(run_id=str(new.pk), by=by or None, reason=reason or None)
         transitions.move(old, RunStatus.RESUMED, payload, source=source, reason=reason)
         chaos.point("command.in_transaction")
-    return Resumed(new, already=False, was=was)
+    return ResumeResult(new, is_existing=False, status_before=status_before)
 
 
 def check_message(message: str | None) -> None:
     if message is not None and not message.strip():
-        raise MessageEmpty("an empty message says nothing: leave it out", pointer="/message")
+        raise MessageEmpty("the message must not be empty: omit it to send the default", pointer="/message")
     if message is not None and len(message) > inbox.MAX_MESSAGE:
-        raise InvalidInput(f"a message has at most {inbox.MAX_MESSAGE} characters", pointer="/message")
+        raise InvalidInput(f"a message must have at most {inbox.MAX_MESSAGE} characters", pointer="/message")
 
 
 def _check_resumable(run: AgentRun) -> None:
@@ -91,28 +91,28 @@ def _check_resumable(run: AgentRun) -> None:
         raise RunNotPaused(text, run_status=run.status)
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     if run.source == AgentRun.Source.NATIVE and run.step_count >= cap:
-        text = f"the maximum total steps of {cap} are used up"
+        text = f"the lineage has used all of its {cap} steps"
         raise MaxTotalStepsExceeded(text, steps=run.step_count)
 
 
 def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[AgentRun]:
     """Decide what to continue, from the attempts of the lineage, newest first."""
-    attempts: list[Earlier[AgentRun]] = []
+    attempts: list[EarlierAttempt[AgentRun]] = []
     current: AgentRun | None = run
     while current is not None and not any(a.has_session for a in attempts):
         messages = AgentRunMessage.objects.filter(run=current, rolled_back_at=None)
         # A fork has a session from the start: that of the run that it was forked from.
         has_session = current.forked_from_id is not None or messages.exists()
-        attempts.append(Earlier(current, has_session))
+        attempts.append(EarlierAttempt(current, has_session))
         current = current.resumed_from
     prompt = creation.text_of_turn(run.root_run.prompt) if run.root_run.prompt is not None else ""
     return resume_plan.plan(message, append=append, attempts=attempts, prompt=prompt)
 
 
-def _go_on(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:
+def _open_successor(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:
     """Open the new run. Messages sent to the paused run come first."""
-    waiting = [c for c in inbox.pending(old.pk) if c.type in (Type.SEND, Type.REPLY)]
-    mark_applied(waiting)
-    opening = replace(opening, turns=[*(c.payload["message"] for c in waiting), *plan.turns])
+    messages = [c for c in inbox.pending_commands(old.pk) if c.type in (Type.SEND, Type.REPLY)]
+    mark_applied(messages)
+    opening = replace(opening, turns=[*(c.payload["message"] for c in messages), *plan.turns])
     origin = Origin(resumed_from=old, parent_run=old.parent_run, starts_fresh=plan.mode is Mode.FRESH)
     return creation.open_run(old.project, old.agent, opening, origin)

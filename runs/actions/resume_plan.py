@@ -20,7 +20,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True)
-class Earlier(Generic[T]):
+class EarlierAttempt(Generic[T]):
     """An earlier attempt of the lineage. `has_session`: whether it has a conversation to continue."""
 
     run: T
@@ -36,8 +36,8 @@ class ResumePlan(Generic[T]):
     turns: list[str]
 
 
-def plan(message: str | None, *, append: bool, attempts: Sequence[Earlier[T]], prompt: str) -> ResumePlan[T]:
-    """Decide. `attempts` is newest first; `prompt` is what the lineage was started with.
+def plan(message: str | None, *, append: bool, attempts: Sequence[EarlierAttempt[T]], prompt: str) -> ResumePlan[T]:
+    """Return what to do. `attempts` is newest first; `prompt` is the first prompt of the lineage.
 
     | message | mode    | a session | what happens                                             |
     |---------|---------|-----------|----------------------------------------------------------|

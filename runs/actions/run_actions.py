@@ -19,12 +19,12 @@ from agentops.projects.models import Project
 from runs.actions import agent_definitions, unknown_calls
 from runs.actions import fork as forking
 from runs.actions import resume as resuming
-from runs.actions.resume import Resumed
-from runs.actions.unknown_calls import OutcomeChoice, Resolved
+from runs.actions.resume import ResumeResult
+from runs.actions.unknown_calls import OutcomeChoice, Resolution
 from runs.errors import InvalidInput, MessageEmpty, RunRefusal
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import UserTurn
-from runs.lifecycle.inbox import Posted
+from runs.lifecycle.inbox import PostResult
 from runs.models import Agent, AgentRun
 from runs.statuses import LIVE, RunStatus
 
@@ -61,7 +61,7 @@ def create(
     """Create a queued run. Without a prompt it begins with that of the agent's recording."""
     turn = agent_definitions.recorded_prompt(agent) if prompt is None else prompt
     if turn is None:
-        raise MessageEmpty("this agent needs a prompt", pointer="/prompt")
+        raise MessageEmpty("this agent requires a prompt", pointer="/prompt")
     with transaction.atomic():
         run = creation.create(project, agent, turn, by=_name(actor), parent_id=parent_id, **options)
         after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
@@ -79,20 +79,27 @@ def resume(
     append: bool = True,
     max_steps: int | None = None,
     kill: bool = False,
-) -> Resumed:
+) -> ResumeResult:
     """Continue a paused run as a new one; see runs.actions.resume."""
     with transaction.atomic():
-        done = resuming.resume(run.pk, by=_name(actor), message=message, append=append, max_steps=max_steps, kill=kill)
-        if done.already:
-            return done
+        result = resuming.resume(
+            run.pk, by=_name(actor), message=message, append=append, max_steps=max_steps, kill=kill
+        )
+        if result.is_existing:
+            return result
         paused = {"status": RunStatus.PAUSED.value}
-        if done.was in LIVE:
+        if result.status_before in LIVE:
             record(
-                actor, RunAuditAction.RUN_KILLED, project=run.project, obj=run, before=_status(done.was), after=paused
+                actor,
+                RunAuditAction.RUN_KILLED,
+                project=run.project,
+                obj=run,
+                before=_status(result.status_before),
+                after=paused,
             )
-        after = {"status": RunStatus.RESUMED.value, "resumed_as": str(done.run.pk)}
+        after = {"status": RunStatus.RESUMED.value, "resumed_as": str(result.run.pk)}
         record(actor, RunAuditAction.RUN_RESUMED, project=run.project, obj=run, before=paused, after=after)
-    return done
+    return result
 
 
 def fork(
@@ -130,7 +137,7 @@ def resume_many(actor: Actor, runs: Iterable[AgentRun], *, dry_run: bool = False
 def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_run: bool) -> BulkOutcome:
     try:
         with transaction.atomic():
-            done = resume(actor, run, **options)
+            result = resume(actor, run, **options)
             if dry_run:
                 # A dry run: everything is done and then rolled back.
                 transaction.set_rollback(True)
@@ -138,49 +145,54 @@ def _one_of_many(actor: Actor, run: AgentRun, options: dict[str, Any], *, dry_ru
         raise
     except RunRefusal as refusal:
         return BulkOutcome(run.pk, code=refusal.code, reason=str(refusal))
-    if done.already:
-        return BulkOutcome(run.pk, done.run.pk, "already_resumed", f"already continued by {done.run.pk}")
-    return BulkOutcome(run.pk, None if dry_run else done.run.pk)
+    if result.is_existing:
+        return BulkOutcome(run.pk, result.run.pk, "already_resumed", f"already continued by {result.run.pk}")
+    return BulkOutcome(run.pk, None if dry_run else result.run.pk)
 
 
-def pause(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
-    """Pause the run after the tools of its turn."""
+def pause(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
+    """Pause the run after its current step."""
     return inbox.pause(run.pk, by=_name(actor), key=key)
 
 
-def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> Posted:
+def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
     """Stop the run."""
     with transaction.atomic():
         posted = inbox.stop(run.pk, by=_name(actor), key=key)
-        if posted.new:
+        if posted.is_new:
             after = {"status": posted.run.status, "asked": "stop"}
             record(
-                actor, RunAuditAction.RUN_STOPPED, project=run.project, obj=run, before=_status(posted.was), after=after
+                actor,
+                RunAuditAction.RUN_STOPPED,
+                project=run.project,
+                obj=run,
+                before=_status(posted.status_before),
+                after=after,
             )
     return posted
 
 
-def send(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> Posted:
+def send(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> PostResult:
     """Send a message, delivered before the next model call."""
     return inbox.send(run.pk, message, by=_name(actor), key=key)
 
 
-def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> Posted:
+def reply(actor: Actor, run: AgentRun, message: str, *, key: str | None = None) -> PostResult:
     """Answer the question that the run waits for."""
     return inbox.reply(run.pk, message, by=_name(actor), key=key)
 
 
 def resolve_call(
     actor: Actor, run: AgentRun, call_id: UUID, choice: OutcomeChoice, *, text: str | None = None
-) -> Resolved:
+) -> Resolution:
     """Resolve the unknown outcome of a call; see runs.actions.unknown_calls."""
     with transaction.atomic():
-        done = unknown_calls.resolve(run.pk, call_id, choice, by=_name(actor), text=text)
-        if done.new:
-            after = {"call": str(call_id), "tool_name": done.call.tool_name, "choice": choice.value}
-            before = _status(done.was) | {"call_status": "unknown"}
+        resolution = unknown_calls.resolve(run.pk, call_id, choice, by=_name(actor), text=text)
+        if resolution.is_new:
+            after = {"call": str(call_id), "tool_name": resolution.call.tool_name, "choice": choice.value}
+            before = _status(resolution.status_before) | {"call_status": "unknown"}
             record(actor, RunAuditAction.CALL_RESOLVED, project=run.project, obj=run, before=before, after=after)
-    return done
+    return resolution
 
 
 def _name(actor: Actor) -> str:

@@ -32,7 +32,7 @@ from timeline.models import Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Events of a resolved outcome; older logs have the second one.
-DECLARED = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
+RESOLUTION_EVENTS = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
 #: Status reason of a run that returns to the queue.
 REASON = "outcome_resolved"
 
@@ -44,21 +44,21 @@ class OutcomeChoice(enum.StrEnum):
 
 
 #: The result for the model, without a text.
-_SAID = {
-    OutcomeChoice.DONE: "It was done. Its output is not known.",
-    OutcomeChoice.FAILED: "It failed. Nothing more is known about it.",
+_DEFAULT_TEXTS = {
+    OutcomeChoice.DONE: "The call succeeded. Its output is not known.",
+    OutcomeChoice.FAILED: "The call failed. Its error is not known.",
 }
 _STATUSES = {OutcomeChoice.DONE: ToolStatus.COMPLETED, OutcomeChoice.FAILED: ToolStatus.ERROR}
 
 
 @dataclass(frozen=True)
-class Resolved:
+class Resolution:
     """The result of resolving a call. `new`: whether it was this request that resolved it."""
 
     run: AgentRun
     call: AgentRunToolCall
-    was: RunStatus
-    new: bool = True
+    status_before: RunStatus
+    is_new: bool = True
 
 
 def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
@@ -67,14 +67,14 @@ def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
     return open_calls.exclude(finished_at=None).order_by("step_number", "id")
 
 
-def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolved:
+def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolution:
     """Resolve the outcome of a call. `text` is its output, or what went wrong.
 
     Of several requests at once, the first counts; the others raise `CallNotUnknown`, which names the choice that
     counts. A request by the same person with the same choice and text succeeds again. When no call is left to
     resolve, the run returns to the queue.
     """
-    text = _checked(choice, text)
+    text = _check_text(choice, text)
     with transaction.atomic():
         # NO KEY, as for a command: see runs.lifecycle.inbox.
         run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
@@ -83,42 +83,42 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
         call = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id).first()
         if call is None:
             raise ToolCallNotFound("no such tool call in this run")
-        was = run.state
-        if not _waits_for_word(run, call):
-            return _heard_before(run, call, choice, text, by)
+        status_before = run.state
+        if not _is_unresolved(run, call):
+            return _answer_late_request(run, call, choice, text, by)
         call.resolved_by, call.resolved_at = by, timezone.now()
-        declared = ToolOutcomeResolved(
+        payload = ToolOutcomeResolved(
             call_id=call.call_id, tool_name=call.tool_name, decision=choice, by=by or None, at=call.resolved_at
         )
-        entry = Entry(declared, step=call.step_number, ref_id=call.pk)
+        entry = Entry(payload, step=call.step_number, ref_id=call.pk)
         if choice is OutcomeChoice.RETRY:
             _let_run_again(call, entry)
         else:
             _close(run, call, _STATUSES[choice], text, entry)
         if not unresolved(run).exists():
-            over = RunPhase(status=RunStatus.QUEUED, reason=REASON)
-            transitions.move(run, RunStatus.QUEUED, over, source=Source.WEB, reason=REASON)
+            queued = RunPhase(status=RunStatus.QUEUED, reason=REASON)
+            transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=REASON)
         chaos.point("command.in_transaction")
-    return Resolved(run, call, was)
+    return Resolution(run, call, status_before)
 
 
-def _checked(choice: OutcomeChoice, text: str | None) -> str:
+def _check_text(choice: OutcomeChoice, text: str | None) -> str:
     """Return the text that counts; empty for a retry, which has none."""
     if choice is OutcomeChoice.RETRY:
         if text is not None:
-            raise InvalidInput("a call that shall run again has no output and no message yet", pointer="/choice")
+            raise InvalidInput("retry accepts neither output nor message", pointer="/choice")
         return ""
     if text is None:
-        return _SAID[choice]
+        return _DEFAULT_TEXTS[choice]
     pointer = "/output" if choice is OutcomeChoice.DONE else "/message"
     if choice is OutcomeChoice.FAILED and not text.strip():
-        raise MessageEmpty("what went wrong needs some text; leave it out if nothing is known", pointer=pointer)
+        raise MessageEmpty("the error must not be empty: omit it if it is not known", pointer=pointer)
     if len(text) > inbox.MAX_MESSAGE:
-        raise InvalidInput(f"the text has at most {inbox.MAX_MESSAGE} characters", pointer=pointer)
+        raise InvalidInput(f"the text must have at most {inbox.MAX_MESSAGE} characters", pointer=pointer)
     return text
 
 
-def _waits_for_word(run: AgentRun, call: AgentRunToolCall) -> bool:
+def _is_unresolved(run: AgentRun, call: AgentRunToolCall) -> bool:
     waits = run.state is RunStatus.WAITING and run.status_reason == WaitReason.UNKNOWN_TOOL
     is_open = call.status == ToolStatus.UNKNOWN and call.result_message_id is None
     return waits and is_open and call.finished_at is not None
@@ -142,20 +142,24 @@ def _close(run: AgentRun, call: AgentRunToolCall, status: ToolStatus, text: str,
     call.save(update_fields=["resolved_by", "resolved_at"])
 
 
-def _heard_before(run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, text: str, by: str) -> Resolved:
+def _answer_late_request(
+    run: AgentRun, call: AgentRunToolCall, choice: OutcomeChoice, text: str, by: str
+) -> Resolution:
     """Answer a request that comes too late: a repetition succeeds, anything else raises `CallNotUnknown`."""
-    words = log.events_of(run.pk).filter(type__in=DECLARED, ref_id=call.pk, payload__decision__in=list(OutcomeChoice))
-    last = words.order_by("-seq").first()
+    resolutions = log.events_of(run.pk).filter(
+        type__in=RESOLUTION_EVENTS, ref_id=call.pk, payload__decision__in=list(OutcomeChoice)
+    )
+    last = resolutions.order_by("-seq").first()
     chosen = last.payload if last is not None else {}
     # As in the log, where the name of an API key was redacted because it looks like a secret.
-    same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
-    if same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(text)[0]):
-        return Resolved(run, call, run.state, new=False)
+    is_same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
+    if is_same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(text)[0]):
+        return Resolution(run, call, run.state, is_new=False)
     facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
     if chosen:
         raise CallNotUnknown(
-            f"{chosen.get('by') or 'another person'} has chosen {chosen['decision']} for this call", **facts
+            f"{chosen.get('by') or 'another person'} already resolved this call as {chosen['decision']}", **facts
         )
     if call.status == ToolStatus.UNKNOWN:
-        raise CallNotUnknown(f"its outcome stays unknown: the run is {run.status}", **facts)
-    raise CallNotUnknown(f"this call is {call.status}: its outcome is not unknown", **facts)
+        raise CallNotUnknown(f"the run is {run.status}, so the outcome of this call stays unknown", **facts)
+    raise CallNotUnknown(f"this call is {call.status}, so it has no outcome to resolve", **facts)

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter
-from agentops.admin_base.forms import ActingForm
+from agentops.admin_base.forms import ActionForm
 from agentops.admin_base.pages import ScopedAdmin
 from agentops.http import strict_json
 from agentops.projects.access import Action, project_for
@@ -60,7 +60,7 @@ class JsonField(forms.CharField):
         """Do nothing: the value is not a text."""
 
 
-class AgentForm(ActingForm):
+class AgentForm(ActionForm):
     """The form that creates or changes an agent."""
 
     tools = JsonField(empty=[], help_text='JSON list of tool names, such as ["http_fetch", "read_file"].')
@@ -92,7 +92,7 @@ class AgentForm(ActingForm):
         agent, _ = agent_definitions.apply(project, {"agent_id": slug, **definition}, by=self.principal)
         return agent
 
-    def place_of(self, refusal: Exception, code: str) -> str | None:
+    def field_of(self, refusal: Exception, code: str) -> str | None:
         """Return the field from the JSON pointer of the refusal."""
         if isinstance(refusal, AgentTaken):
             return "slug"

@@ -61,17 +61,17 @@ def check(request: HttpRequest, runs: Iterable[AgentRun]) -> None:
 def resume(principal: Principal, run: AgentRun) -> None:
     """Resume a run. Raise Skipped if it was resumed before."""
     result = run_actions.resume(principal, run)
-    if result.already:
+    if result.is_existing:
         raise Skipped(f"already resumed, continued by {result.run.pk}")
 
 
 def pause(principal: Principal, run: AgentRun) -> None:
     """Pause a run. Raise Skipped if it is paused."""
-    if run_actions.pause(principal, run).was is RunStatus.PAUSED:
+    if run_actions.pause(principal, run).status_before is RunStatus.PAUSED:
         raise Skipped("already paused")
 
 
 def stop(principal: Principal, run: AgentRun) -> None:
     """Stop a run. Raise Skipped if it is stopped."""
-    if run_actions.stop(principal, run).was is RunStatus.STOPPED:
+    if run_actions.stop(principal, run).status_before is RunStatus.STOPPED:
         raise Skipped("already stopped")

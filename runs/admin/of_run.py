@@ -50,7 +50,7 @@ class RowsOfRunsAdmin(RecordAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows without those of runs that are being deleted."""
-        removing = tombstones.unfinished().values("pk")
+        removing = tombstones.unfinished_tombstones().values("pk")
         return super().get_queryset(request).exclude(**{f"{self.run_field}__in": removing})
 
     def anchored(self, request: HttpRequest, result: SearchResult, selected: dict[str, str]) -> Anchored:

@@ -151,7 +151,7 @@ class AgentRunAdmin(RecordAdmin):
                 cells.payload("prompt", whole=site_page),
                 *(cells.payload("summary", whole=site_page), cells.payload("result", whole=site_page)),
                 cells.payload("structured_output", whole=site_page),
-                *(cells.words("error_type"), cells.payload("error_message", whole=site_page)),
+                *(cells.reason("error_type"), cells.payload("error_message", whole=site_page)),
             ),
         ),
         ("Agent definition when the run was created", (cells.payload("agent_config", whole=site_page),)),

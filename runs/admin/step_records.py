@@ -16,6 +16,7 @@ from agentops.admin_base.filters import choice_filter, yes_filter
 from runs.admin.of_run import OF_RUN, RowsOfRunsAdmin, run_cell
 from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
 from runs.statuses import LOST
+from timeline.reasons import reason_label
 
 #: Maximum clock difference between machines.
 SKEW = timedelta(minutes=5)
@@ -58,14 +59,14 @@ class AttemptAdmin(RowsOfRunsAdmin):
         run_cell(),
         cells.words("owner", "worker", limit=80),
         cells.plain("step_number", "step"),
-        cells.words("end_reason", "end reason"),
+        cells.reason("end_reason", "end reason"),
         cells.moment("claimed_at", "claimed"),
         cells.moment("ended_at", "ended"),
     )
     list_filter = (
         *OF_RUN,
         yes_filter("ended", "ended_at"),
-        choice_filter("end", LOST, field="end_reason"),
+        choice_filter("end", LOST, field="end_reason", label=reason_label),
     )
     facts = ((None, list_display),)
 
@@ -114,7 +115,7 @@ class RunErrorAdmin(RowsOfRunsAdmin):
     loaded = ("run_id", "step_number", "context", "error_type", "attempt", "created_at")
     search_help_text = "Search by run ID or prefix of it, or by part of the error type or context (llm, tool:…, step)."
     list_display = (
-        cells.words("error_type", "error"),
+        cells.reason("error_type", "error"),
         run_cell(),
         cells.words("context", limit=60),
         cells.plain("step_number", "step"),
@@ -134,7 +135,7 @@ class RunErrorAdmin(RowsOfRunsAdmin):
         return listed
 
     def name_of(self, obj: RunError) -> str:
-        return cells.line(f"{obj.error_type} in step {obj.step_number} of run {obj.run_id}")
+        return cells.line(f"{reason_label(obj.error_type).capitalize()} in step {obj.step_number} of run {obj.run_id}")
 
 
 @admin.register(RunCommand)

@@ -68,13 +68,13 @@ def describe(budget: Budget, used: Decimal, limit: Decimal) -> str:
         case Budget.TOKENS:
             return f"{used:,} of {limit:,} tokens"
         case Budget.TOKENS_PER_DAY:
-            return f"{used:,} of {limit:,} tokens of the project's day"
+            return f"{used:,} of {limit:,} tokens used by the project today"
         case Budget.COST:
             return f"${_money(used)} of ${_money(limit)}"
         case Budget.COST_PER_DAY:
-            return f"${_money(used)} of ${_money(limit)} of the project's day"
+            return f"${_money(used)} of ${_money(limit)} used by the project today"
         case Budget.WALL:
-            return f"{used:,.0f} of {_money(limit)} seconds at work"
+            return f"{used:,.0f} of {_money(limit)} seconds of execution"
 
 
 def _money(amount: Decimal) -> str:

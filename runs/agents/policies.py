@@ -128,7 +128,7 @@ class PolicyRule:
     match: frozenset[ErrorKind] = frozenset()
 
     @property
-    def counted(self) -> bool:
+    def is_counted(self) -> bool:
         """Whether the rule has a number of attempts. All other actions end the run or hand it to a person."""
         return self.action in (PolicyAction.NUDGE, PolicyAction.RESUME)
 
@@ -152,10 +152,10 @@ class PolicyDecision:
 
 def parse(value: Mapping[str, Any]) -> Policies:
     """Parse the `policies` of a definition. Raises `InvalidPolicy`."""
-    known = {*Trigger, "on_unknown_tool", "on_crash"}
+    names = {*Trigger, "on_unknown_tool", "on_crash"}
     for name in value:
-        if name not in known:
-            raise InvalidPolicy(f"unknown policy {str(name)[:64]!r}; use one of: {', '.join(sorted(known))}", [name])
+        if name not in names:
+            raise InvalidPolicy(f"unknown policy {str(name)[:64]!r}; use one of: {', '.join(sorted(names))}", [name])
     return Policies(
         rules={trigger: _rules(trigger, value[trigger]) for trigger in Trigger if trigger in value},
         on_unknown_tool=_choice(OnUnknownTool, value, "on_unknown_tool", OnUnknownTool.WAIT),
@@ -164,13 +164,13 @@ def parse(value: Mapping[str, Any]) -> Policies:
 
 
 def decide(
-    policies: Policies, trigger: Trigger, *, attempts_made: int, kind: ErrorKind = ErrorKind.OTHER
+    policies: Policies, trigger: Trigger, *, attempt_count: int, kind: ErrorKind = ErrorKind.OTHER
 ) -> PolicyDecision | None:
-    """Return the decision after `attempts_made` attempts in the lineage, or None if no rule matches."""
+    """Return the decision after `attempt_count` attempts in the lineage, or None if no rule matches."""
     rule = rule_for(policies, trigger, kind)
     if rule is None:
         return None
-    if rule.counted and rule.attempts is not None and attempts_made >= rule.attempts:
+    if rule.is_counted and rule.attempts is not None and attempt_count >= rule.attempts:
         return PolicyDecision(
             PolicyRule(PolicyAction.ESCALATE, message=rule.message, attempts=rule.attempts), exhausted=True
         )
@@ -188,15 +188,15 @@ def rule_for(policies: Policies, trigger: Trigger, kind: ErrorKind = ErrorKind.O
     return None
 
 
-def wait_s(rule: PolicyRule, attempts_made: int) -> float:
-    """Return the seconds to wait before the next attempt, after `attempts_made` attempts.
+def wait_s(rule: PolicyRule, attempt_count: int) -> float:
+    """Return the seconds to wait before the next attempt, after `attempt_count` attempts.
 
     Rules with unlimited attempts back off exponentially, up to 300 s: a run that fails at once would otherwise be
     resumed in a tight loop.
     """
     if rule.attempts is not None:
         return rule.cooldown_s
-    return max(rule.cooldown_s, min(2.0 ** min(attempts_made, 16) - 1, MAX_PACE_S))
+    return max(rule.cooldown_s, min(2.0 ** min(attempt_count, 16) - 1, MAX_PACE_S))
 
 
 def kind_of(error_type: str) -> ErrorKind:

@@ -157,10 +157,10 @@ def _run_command(gate: CommandGate, gate_input: CommandInput, watch: Callable[[]
             )  # fmt: skip
         except OSError as error:
             return CommandVerdict(False, f"it cannot be started: {error.strerror}")
-        return _watched(process, watch)
+        return _wait_watching(process, watch)
 
 
-def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> CommandVerdict:
+def _wait_watching(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> CommandVerdict:
     """Wait for the command; kill its process group at the time limit, or when `watch` raises."""
     assert process.stdout is not None
     tail = bytearray()
@@ -168,7 +168,7 @@ def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Com
     reader.start()
     until = time.monotonic() + settings.AGENTOPS_GATE_TIMEOUT_S
     try:
-        while not (ended := _ended(process)) and time.monotonic() < until:
+        while not (ended := _has_ended(process)) and time.monotonic() < until:
             watch()
             time.sleep(POLL_INTERVAL_S)
     finally:
@@ -185,7 +185,7 @@ def _watched(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Com
     return CommandVerdict(code == 0, f"exit {code}" if code >= 0 else f"ended by signal {-code}", output)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Return whether the process has ended, without reaping it: its pid must not be reused before killpg()."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 

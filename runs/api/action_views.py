@@ -23,27 +23,27 @@ from agentops.projects.models import Project
 from runs.access import require_edits
 from runs.actions import agent_definitions, run_actions
 from runs.actions.agent_definitions import AgentNotFound
-from runs.actions.resume import Resumed
+from runs.actions.resume import ResumeResult
 from runs.actions.run_actions import BulkOutcome
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.api.answers import COMMAND_OR_RUN, KEYS, RESUMED_RUN, CommandAnswer, ResumedMany
 from runs.api.base_views import ApiView
 from runs.api.problems import Fault, Problem, RunMismatch, echo
 from runs.api.requests.bodies import document_of
-from runs.api.requests.idempotency import once
+from runs.api.requests.idempotency import answer_once
 from runs.api.requests.inputs import (
+    BODY_RUN_IDS,
     MAX_IDS,
-    NAMED_RUNS,
     CallOutcome,
+    EmptyBody,
     NewCommand,
     NewFork,
     NewRun,
-    Nothing,
     ResumeRun,
     ResumeRuns,
 )
 from runs.api.run_views import RunList
-from runs.lifecycle.inbox import Posted
+from runs.lifecycle.inbox import PostResult
 from runs.models import Agent, AgentRun
 from runs.queries.json_lists import Where, id_param
 from runs.queries.record_columns import TOOL_CALL
@@ -53,67 +53,67 @@ from runs.statuses import LIVE, RunStatus
 #: Filters of bulk actions, and their columns.
 FILTERS = {name: name for name in ("status_reason", "parent_run_id", "root_run_id")} | {"agent_id": "agent__slug"}
 
-Act = Callable[[dict[str, Any]], Response]
+Handler = Callable[[dict[str, Any]], Response]
 
 
-class Acting(ApiView):
+class ActionView(ApiView):
     """A POST with a body and one action, on a run or in a project."""
 
     #: Whether an empty body counts as `{}`.
-    body_optional: ClassVar[bool] = False
+    is_body_optional: ClassVar[bool] = False
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
         if "run_id" not in self.kwargs:
             project = self.get_project(Action.OPERATE)
-            return self.once(project, partial(self.act, project))
+            return self.run_once(project, partial(self.act, project))
         run = self.get_run(Action.OPERATE)
-        return self.once(run.project, partial(self.act, run))
+        return self.run_once(run.project, partial(self.act, run))
 
-    def act(self, target: Any, sent: dict[str, Any]) -> Response:
+    def act(self, target: Any, data: dict[str, Any]) -> Response:
         """Carry out the action with the validated body."""
         raise NotImplementedError
 
-    def once(self, project: Project, act: Act) -> HttpResponse:
+    def run_once(self, project: Project, act: Handler) -> HttpResponse:
         """Carry out the action, or return the stored answer of the idempotency key."""
-        document = document_of(self.request, optional=self.body_optional)
+        document = document_of(self.request, optional=self.is_body_optional)
         body = self.get_serializer(data=document)
         body.is_valid(raise_exception=True)
-        sent = body.validated_data
-        self._require_same_run(project, sent.pop(NAMED_RUNS, set()))
-        return once(self.request, self.principal, project, document, lambda: self._rendered(act(sent)))
+        data = body.validated_data
+        self._require_same_run(project, data.pop(BODY_RUN_IDS, set()))
+        return answer_once(self.request, self.principal, project, document, lambda: self._render(act(data)))
 
-    def _rendered(self, response: Response) -> HttpResponse:
+    def _render(self, response: Response) -> HttpResponse:
         """Render the answer at once, because its content may be stored for repetitions."""
-        rendered: HttpResponse = self.finalize_response(self.request, response).render()
-        return rendered
+        content: HttpResponse = self.finalize_response(self.request, response).render()
+        return content
 
-    def _require_same_run(self, project: Project, named: set[str]) -> None:
+    def _require_same_run(self, project: Project, run_ids: set[str]) -> None:
         """Raise `RunMismatch` if the body names another run than the URL."""
         run_id = self.kwargs.get("run_id")
-        others = {name for name in named if name.lower() != str(run_id)}
+        others = {name for name in run_ids if name.lower() != str(run_id)}
         if others and others != {
             AgentRun.objects.values_list("external_id", flat=True).get(project=project, pk=run_id)
         }:
-            raise RunMismatch(f"the body names run {echo(min(others))}, the address run {run_id}")
+            raise RunMismatch(f"the body refers to run {echo(min(others))}, the URL to run {run_id}")
 
     def run_answer(self, run: AgentRun, status: int, **also: Any) -> Response:
         """Return the run as its own URL returns it; for a new run, with a Location header."""
-        shown = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
+        body = json.loads(RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk)) or "{}")
         headers = {"Location": self._address(run.pk)} if status == 201 else {}
-        return Response({**shown, **also}, status, headers=headers)
+        return Response({**body, **also}, status, headers=headers)
 
-    def resumed_answer(self, done: Resumed) -> Response:
-        return self.run_answer(done.run, 200 if done.already else 201, already_resumed=done.already)
+    def resumed_answer(self, result: ResumeResult) -> Response:
+        return self.run_answer(result.run, 200 if result.is_existing else 201, already_resumed=result.is_existing)
 
-    def require_kill(self, project: Project, *, asked: bool) -> None:
-        if asked:
+    def require_kill(self, project: Project, *, is_requested: bool) -> None:
+        if is_requested:
             project_for(self.principal, project.pk, Action.KILL)
 
     def _address(self, run_id: UUID) -> str:
         return reverse("api:run", args=[self.kwargs["project"], run_id])
 
 
-class Runs(Acting, RunList):
+class Runs(ActionView, RunList):
     """List the runs of a project, newest first."""
 
     serializer_class = NewRun
@@ -123,16 +123,16 @@ class Runs(Acting, RunList):
         """Start a run of an agent."""
         return super().post(request, **options)
 
-    def act(self, project: Project, sent: dict[str, Any]) -> Response:
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
         run = run_actions.create(
             self.principal,
             project,
-            _agent(project, sent["agent_id"]),
-            sent["prompt"],
-            parent_id=sent["parent_run_id"],
-            title=sent["title"],
-            labels=list(dict.fromkeys(sent["labels"])),
-            max_steps=sent["max_steps"],
+            _agent(project, data["agent_id"]),
+            data["prompt"],
+            parent_id=data["parent_run_id"],
+            title=data["title"],
+            labels=list(dict.fromkeys(data["labels"])),
+            max_steps=data["max_steps"],
         )
         return self.run_answer(run, 201)
 
@@ -143,30 +143,30 @@ class Runs(Acting, RunList):
         200: OpenApiResponse(RESUMED_RUN, "Already resumed: the run that continues it."),
     }
 )
-class Resume(Acting):
+class Resume(ActionView):
     """Resume a paused run as a new run."""
 
     serializer_class = ResumeRun
-    body_optional = True
+    is_body_optional = True
 
-    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
-        self.require_kill(run.project, asked=sent["kill"])
-        return self.resumed_answer(run_actions.resume(self.principal, run, **sent))
+    def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
+        self.require_kill(run.project, is_requested=data["kill"])
+        return self.resumed_answer(run_actions.resume(self.principal, run, **data))
 
 
 @extend_schema(responses=ResumedMany)
-class ResumeMany(Acting):
+class ResumeMany(ActionView):
     """Resume several runs."""
 
     serializer_class = ResumeRuns
-    body_optional = True
+    is_body_optional = True
 
-    def act(self, project: Project, sent: dict[str, Any]) -> Response:
-        ids, wanted, _ = sent.pop("ids"), sent.pop("filter"), sent.pop("all")
-        self.require_kill(project, asked=ids is None or sent["kill"])
-        runs = _named(project, ids) if ids is not None else _unended(project, wanted or {})
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        ids, filters, _ = data.pop("ids"), data.pop("filter"), data.pop("all")
+        self.require_kill(project, is_requested=ids is None or data["kill"])
+        runs = _runs_by_id(project, ids) if ids is not None else _active_runs(project, filters or {})
         unknown = set(ids or []) - {run.pk for run in runs}
-        outcomes = run_actions.resume_many(self.principal, runs, **sent)
+        outcomes = run_actions.resume_many(self.principal, runs, **data)
         outcomes += [
             BulkOutcome(one, code="run_not_found", reason="no such run") for one in ids or [] if one in unknown
         ]
@@ -175,7 +175,7 @@ class ResumeMany(Acting):
 
 
 @extend_schema(responses={201: OpenApiResponse(RUN.schema(), "The new run, queued.")})
-class Fork(Acting):
+class Fork(ActionView):
     """Fork a run at a checkpoint.
 
     The new run counts its steps on from there and shares the messages before it. The run itself does not change,
@@ -184,25 +184,25 @@ class Fork(Acting):
 
     serializer_class = NewFork
 
-    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
-        require_edits(self.principal, run, sent["agent"] or {})
-        checkpoint_id = sent.pop("checkpoint")
-        return self.run_answer(run_actions.fork(self.principal, run, checkpoint_id=checkpoint_id, **sent), 201)
+    def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
+        require_edits(self.principal, run, data["agent"] or {})
+        checkpoint_id = data.pop("checkpoint")
+        return self.run_answer(run_actions.fork(self.principal, run, checkpoint_id=checkpoint_id, **data), 201)
 
 
 @extend_schema(
     responses={
         200: OpenApiResponse(RUN.schema(), "The run is paused."),
-        202: OpenApiResponse(RUN.schema(), "The run will pause after the tools of its turn."),
+        202: OpenApiResponse(RUN.schema(), "The run pauses after its current step."),
     }
 )
-class PauseView(Acting):
-    """Pause a run after the tools of its turn."""
+class PauseView(ActionView):
+    """Pause a run after its current step."""
 
-    serializer_class = Nothing
-    body_optional = True
+    serializer_class = EmptyBody
+    is_body_optional = True
 
-    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
         now = run_actions.pause(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.PAUSED else 202)
 
@@ -210,16 +210,16 @@ class PauseView(Acting):
 @extend_schema(
     responses={
         200: OpenApiResponse(RUN.schema(), "The run has ended."),
-        202: OpenApiResponse(RUN.schema(), "The worker will end the run."),
+        202: OpenApiResponse(RUN.schema(), "The worker stops the run."),
     }
 )
-class Stop(Acting):
+class Stop(ActionView):
     """Stop a run."""
 
-    serializer_class = Nothing
-    body_optional = True
+    serializer_class = EmptyBody
+    is_body_optional = True
 
-    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
+    def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
         now = run_actions.stop(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.STOPPED else 202)
 
@@ -229,7 +229,7 @@ class Stop(Acting):
         TOOL_CALL.schema(), "The call with its result. A call that will run again is still `unknown`."
     )
 )
-class ResolveCall(Acting):
+class ResolveCall(ActionView):
     """Resolve a tool call whose outcome is unknown.
 
     `retry` runs the call again, `done` sets its output, `failed` its error; the waiting run continues with that. Only
@@ -238,9 +238,9 @@ class ResolveCall(Acting):
 
     serializer_class = CallOutcome
 
-    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
-        choice = OutcomeChoice(sent["choice"])
-        text = sent["message"] if choice is OutcomeChoice.FAILED else sent["output"]
+    def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
+        choice = OutcomeChoice(data["choice"])
+        text = data["message"] if choice is OutcomeChoice.FAILED else data["output"]
         run_actions.resolve_call(self.principal, run, self.kwargs["call_id"], choice, text=text)
         of_run = Where(("t.run_id = %s",), (id_param(run.pk),))
         return Response(json.loads(TOOL_CALL.one(with_id(of_run, "t.id", self.kwargs["call_id"])) or "{}"))
@@ -253,26 +253,26 @@ class ResolveCall(Acting):
         200: OpenApiResponse(COMMAND_OR_RUN, "The command was recorded before."),
     }
 )
-class Commands(Acting):
+class Commands(ActionView):
     """Send a command to a run."""
 
     serializer_class = NewCommand
 
-    def act(self, run: AgentRun, sent: dict[str, Any]) -> Response:
-        who, message = self.principal, sent["message"]
-        key = None if sent["key"] is None else KEYS + sent["key"]
-        match sent["type"]:
+    def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
+        principal, message = self.principal, data["message"]
+        key = None if data["key"] is None else KEYS + data["key"]
+        match data["type"]:
             case "resume":
-                return self.resumed_answer(run_actions.resume(who, run, message=message))
+                return self.resumed_answer(run_actions.resume(principal, run, message=message))
             case "send":
-                posted = run_actions.send(who, run, message, key=key)
+                posted = run_actions.send(principal, run, message, key=key)
             case "reply":
-                posted = run_actions.reply(who, run, message, key=key)
+                posted = run_actions.reply(principal, run, message, key=key)
             case "pause":
-                posted = run_actions.pause(who, run, key=key)
+                posted = run_actions.pause(principal, run, key=key)
             case _:
-                posted = run_actions.stop(who, run, key=key)
-        return Response(_command_json(posted, sent["type"]), 202 if posted.new else 200)
+                posted = run_actions.stop(principal, run, key=key)
+        return Response(_command_json(posted, data["type"]), 202 if posted.is_new else 200)
 
 
 def _agent(project: Project, agent_id: str) -> Agent:
@@ -284,24 +284,24 @@ def _agent(project: Project, agent_id: str) -> Agent:
         raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None
 
 
-def _named(project: Project, ids: list[UUID]) -> list[AgentRun]:
+def _runs_by_id(project: Project, ids: list[UUID]) -> list[AgentRun]:
     return list(AgentRun.objects.select_related("project").filter(project=project, pk__in=ids))
 
 
-def _unended(project: Project, wanted: dict[str, Any]) -> list[AgentRun]:
+def _active_runs(project: Project, filters: dict[str, Any]) -> list[AgentRun]:
     """Return paused runs, then running ones, up to the limit of a bulk action."""
-    columns = {FILTERS[name]: value for name, value in wanted.items()}
+    columns = {FILTERS[name]: value for name, value in filters.items()}
     runs = AgentRun.objects.select_related("project").filter(project=project, **columns)
-    unended = runs.unended().order_by("pk")
-    paused = list(unended.filter(status=RunStatus.PAUSED)[:MAX_IDS])
-    return [*paused, *unended.filter(status__in=LIVE)[: MAX_IDS - len(paused)]]
+    active = runs.unended().order_by("pk")
+    paused = list(active.filter(status=RunStatus.PAUSED)[:MAX_IDS])
+    return [*paused, *active.filter(status__in=LIVE)[: MAX_IDS - len(paused)]]
 
 
-def _command_json(posted: Posted, kind: str) -> dict[str, Any]:
+def _command_json(posted: PostResult, kind: str) -> dict[str, Any]:
     """Return the command as JSON, or only its run if the run was in the requested state already."""
     if posted.command is None:
         return {"id": None, "run_id": posted.run.pk, "run_status": posted.run.status, "type": kind}
     posted.command.refresh_from_db(fields=["applied_at", "outcome"])
     posted.command.run = posted.run
-    shown: dict[str, Any] = CommandAnswer(posted.command).data
-    return shown
+    answer: dict[str, Any] = CommandAnswer(posted.command).data
+    return answer

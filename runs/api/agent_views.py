@@ -42,4 +42,4 @@ class AgentDetail(ApiView):
         agent = Agent.objects.filter(project=project, slug=slug).first() if re.match(SLUG_PATTERN, slug) else None
         if agent is None:
             raise NoSuchAgent
-        return self.tagged(MaskedJSONRenderer().render(self.get_serializer(agent).data).decode())
+        return self.etag_response(MaskedJSONRenderer().render(self.get_serializer(agent).data).decode())

@@ -67,7 +67,7 @@ class CheckpointRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = Checkpoint
         fields = ("id", "step_number", "last_message_position", "created_at")
-        extra_kwargs: ClassVar = _notes(step_number="The step that it follows.")
+        extra_kwargs: ClassVar = _notes(step_number="The step that the checkpoint follows.")
 
 
 class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
@@ -76,8 +76,8 @@ class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
         fields = ("id", "step_number", "context", "error_type", "message", "details", "attempt", "created_at")
         extra_kwargs: ClassVar = _notes(
             context="What failed: `llm`, `step` or `tool:CALL_ID`.",
-            message="What is wrong and what to do, for people.",
-            details="What the vendor or its library said.",
+            message="Explanation for people: what is wrong and what to do.",
+            details="Message of the vendor or its library.",
             attempt=_ATTEMPT,
         )
 
@@ -93,7 +93,7 @@ class UsageRow(serializers.ModelSerializer):  # type: ignore[misc]
             attempt=_ATTEMPT,
             cost_usd="Null if unknown.",
             outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash.",
-            usage_complete="False if the provider did not report all tokens. Tokens and cost are what is known.",
+            usage_complete="False if the provider did not report all tokens. Tokens and cost contain what it reported.",
             cache_saved_usd="Cost without the prompt cache, minus `cost_usd`. Negative if the cache was only written.",
         )
 
@@ -107,7 +107,7 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
     """What the model calls of a run have used."""
 
     model_calls = serializers.IntegerField(
-        help_text="Those without an answer too, unless the provider refused them.",
+        help_text="Includes calls without an answer, unless the provider refused them.",
     )
     cache_saved_usd = Money("The cost without the prompt cache, minus the cost of the calls that used it.")
     abandoned_calls = serializers.IntegerField(help_text="Model calls that failed or were stopped; part of the totals.")
@@ -119,14 +119,14 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
     repeated_output_tokens = serializers.IntegerField()
     repeated_cost_usd = Money()
     incomplete_usage_calls = serializers.IntegerField(
-        help_text="Calls of which the provider did not report all tokens: it may bill more than the totals say."
+        help_text="Calls for which the provider did not report all tokens: it may bill more than the totals."
     )
 
     class Meta:
         model = AgentRun
         fields = (
             *("model_calls", *_USED, "cost_usd", "cost_source", "cache_saved_usd"),
-            *(f"{name}_{what}" for name in ("abandoned", "repeated") for what in _BUCKET),
+            *(f"{name}_{field}" for name in ("abandoned", "repeated") for field in _BUCKET),
             "incomplete_usage_calls",
         )
         extra_kwargs: ClassVar = _notes(cost_usd="Null if unknown.", cost_source="`reported`, `computed` or `unknown`.")
@@ -134,18 +134,18 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
 
 def usage_totals(run_id: UUID) -> AgentRun | None:
     """Return the run with the totals of its model calls, by one query."""
-    counted = {
+    totals = {
         "model_calls": Count("turn_usages"),
         "cache_saved_usd": Sum("turn_usages__cache_saved_usd"),
         "incomplete_usage_calls": Count("turn_usages", filter=Q(turn_usages__usage_complete=False)),
     }
     for name, outcomes in (("abandoned", ["abandoned"]), ("repeated", ["lost", "rolled_back"])):
-        which = Q(turn_usages__outcome__in=outcomes)
-        counted[f"{name}_calls"] = Count("turn_usages", filter=which)
-        counted[f"{name}_cost_usd"] = Sum("turn_usages__cost_usd", filter=which)
+        condition = Q(turn_usages__outcome__in=outcomes)
+        totals[f"{name}_calls"] = Count("turn_usages", filter=condition)
+        totals[f"{name}_cost_usd"] = Sum("turn_usages__cost_usd", filter=condition)
         for kind in ("input_tokens", "output_tokens"):
-            counted[f"{name}_{kind}"] = Sum(f"turn_usages__{kind}", filter=which, default=0)
-    return AgentRun.objects.filter(pk=run_id).annotate(**counted).only(*_USED, "cost_usd", "cost_source").first()
+            totals[f"{name}_{kind}"] = Sum(f"turn_usages__{kind}", filter=condition, default=0)
+    return AgentRun.objects.filter(pk=run_id).annotate(**totals).only(*_USED, "cost_usd", "cost_source").first()
 
 
 @extend_schema_field(LINK)
@@ -169,7 +169,7 @@ class NotificationRow(serializers.ModelSerializer):  # type: ignore[misc]
         model = Notification
         fields = ("id", "kind", "title", "text", "run_id", "created_at", "read")
         extra_kwargs: ClassVar = _notes(
-            kind=f"`{'` or `'.join(Notification.Kind.values)}`.", run_id="The run concerned."
+            kind=f"`{'` or `'.join(Notification.Kind.values)}`.", run_id="The run that the notification is about."
         )
 
     def get_read(self, row: Any) -> bool | None:
@@ -188,7 +188,7 @@ class ResumedOne(serializers.Serializer):  # type: ignore[misc]
 
 
 class SkippedOne(serializers.Serializer):  # type: ignore[misc]
-    """A run that was left alone, and why."""
+    """A run that was not resumed, and why."""
 
     id = serializers.UUIDField(source="run_id")
     code = serializers.CharField()
@@ -201,7 +201,7 @@ class ResumedMany(serializers.Serializer):  # type: ignore[misc]
 
 
 class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
-    """A recorded command; without an id where it was granted before anyone wished it."""
+    """A recorded command. `id` is null if the run was in the requested state already."""
 
     id = serializers.UUIDField(allow_null=True)
     run_status = serializers.ChoiceField(choices=[status.value for status in RunStatus], source="run.status")
@@ -217,9 +217,9 @@ class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
             *("key", "payload", "created_by", "received_at", "applied_at", "outcome"),
         )
         extra_kwargs: ClassVar = _notes(
-            applied_at="When it ended; null while it is open.",
-            outcome="How it ended: it did what it asks for; something else came first; or the run was over before it "
-            "could hear the message. null while it is open.",
+            applied_at="When its outcome was decided. Null while it is pending.",
+            outcome="`applied`: it took effect; `superseded`: something else came first; `refused`: the run "
+            "ended before. Null while it is pending.",
         )
 
     def get_key(self, command: RunCommand) -> str | None:
@@ -227,7 +227,7 @@ class CommandAnswer(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class RefusalFault(serializers.Serializer):  # type: ignore[misc]
-    """What of the request is at fault."""
+    """An invalid part of the request."""
 
     pointer = serializers.CharField(help_text="A JSON pointer into the body, or a name.")
     code = serializers.CharField()

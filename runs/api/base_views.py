@@ -19,7 +19,8 @@ from runs.api.problems import JSON
 from runs.api.requests.pagination import Fetch
 from runs.api.requests.queries import PageQuery, QuerySerializer, query_of
 from runs.models import AgentRun
-from runs.queries.record_columns import Holder, holder
+from runs.queries.json_lists import Listing, Rows, RowSpan, Where
+from runs.queries.record_columns import RunKey, find_run_key, of_run_in
 
 
 class ApiView(GenericAPIView):  # type: ignore[misc]
@@ -33,7 +34,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
     #: The query parameters of GET and HEAD; other methods have none.
     query_class: ClassVar[type[QuerySerializer]] = QuerySerializer
     #: Whether the Accept header is ignored, because there is one media type.
-    any_type: ClassVar[bool] = False
+    accepts_any_type: ClassVar[bool] = False
     #: The validated query parameters.
     query: dict[str, Any]
     #: The project of the URL, once it was looked up.
@@ -41,8 +42,8 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
 
     @property
     def principal(self) -> Principal:
-        found: Principal = self.request.user
-        return found
+        principal: Principal = self.request.user
+        return principal
 
     @property
     def default_response_headers(self) -> dict[str, str]:
@@ -50,7 +51,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         return {}
 
     def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:
-        return super().perform_content_negotiation(request, force or self.any_type)
+        return super().perform_content_negotiation(request, force or self.accepts_any_type)
 
     def perform_authentication(self, request: Request) -> None:
         # Before authentication, so that guesses of API keys are counted.
@@ -64,9 +65,9 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
 
     def get_project(self, action: Action = Action.READ) -> Project:
         """Return the project of the URL. A foreign project is refused like an unknown one, after the same queries."""
-        named, key = self.kwargs["project"], self.request.auth
+        name, key = self.kwargs["project"], self.request.auth
         # The row of the key was just read, and is enough if it belongs to this project.
-        project = (key and project_of_key(key, named, action)) or project_for(self.principal, named, action)
+        project = (key and project_of_key(key, name, action)) or project_for(self.principal, name, action)
         self.project_id = project.pk
         return project
 
@@ -80,22 +81,22 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         run.project = project
         return run
 
-    def look_up_run(self) -> Holder:
+    def get_run_key(self) -> RunKey:
         """Return what is needed of the run of the URL to list what belongs to it. Refused as in get_run."""
         project, run_id = self.get_project(), self.kwargs["run_id"]
-        found = holder(project.pk, run_id)
-        if found is None:
+        run_key = find_run_key(project.pk, run_id)
+        if run_key is None:
             # Raises the error, unless the run was created just now.
             run = run_in(project, run_id, among=AgentRun.objects.select_related("log"))
-            found = Holder(run.pk, project.pk, run.log.last_seq)
-        return found
+            run_key = RunKey(run.pk, project.pk, run.log.last_seq)
+        return run_key
 
-    def tagged(self, text: str) -> HttpResponse:
+    def etag_response(self, text: str) -> HttpResponse:
         """Return JSON text with its ETag, or 304 if the client has it. An invalid If-None-Match is ignored."""
         tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
-        known = parse_etags(self.request.headers.get("If-None-Match", ""))
+        client_tags = parse_etags(self.request.headers.get("If-None-Match", ""))
         # Compression, which comes later, makes the tag weak.
-        if "*" in known or tag in {one.removeprefix("W/") for one in known}:
+        if "*" in client_tags or tag in {one.removeprefix("W/") for one in client_tags}:
             return HttpResponse(status=304, headers={"ETag": tag})
         return HttpResponse(text, content_type=JSON, headers={"ETag": tag})
 
@@ -119,3 +120,27 @@ class HotListView(ApiView):
     def get_rows(self) -> Fetch:
         """Return the function that reads the rows of a page."""
         raise NotImplementedError
+
+
+class RecordListView(HotListView):
+    """A long list of what belongs to the run of the URL."""
+
+    listing: ClassVar[Listing]
+    #: The listing's column with the ID of the run.
+    run_column: ClassVar[str]
+
+    def get_where(self) -> Where:
+        """Return the conditions of the rows."""
+        return of_run_in(self.get_project().pk, self.kwargs["run_id"], self.run_column)
+
+    def get_rows(self) -> Fetch:
+        where = self.get_where()
+
+        def fetch(span: RowSpan) -> Rows:
+            rows = self.listing.page(where, span)
+            if not len(rows):
+                # Refused if there is no such run.
+                self.get_run_key()
+            return rows
+
+        return fetch

@@ -40,8 +40,10 @@ class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
     """Authentication by a session, with a CSRF token for requests that change something."""
 
     def authenticate(self, request: Request) -> tuple[Principal, None] | None:
-        found = super().authenticate(request)
-        return None if found is None else (principal_for_user(found[0], ip=address_of(request) or None), None)
+        credentials = super().authenticate(request)
+        return (
+            None if credentials is None else (principal_for_user(credentials[0], ip=address_of(request) or None), None)
+        )
 
     def enforce_csrf(self, request: Request) -> None:
         try:

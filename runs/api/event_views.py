@@ -46,13 +46,13 @@ class Events(ApiView):
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         limit, after, run_id = self.query["limit"], self.query["afterSeq"], self.kwargs["run_id"]
-        found, last_seq = events_after(self.get_project().pk, run_id, after, limit + 1)
-        rows, url = found.first(limit), None
+        batch, last_seq = events_after(self.get_project().pk, run_id, after, limit + 1)
+        rows, url = batch.first(limit), None
         if not len(rows):
-            last_seq = self.look_up_run().last_seq
-        if len(found) > limit:
-            sent = {**request.query_params.dict(), "afterSeq": rows.place(-1)[0]}
-            url = f"{request.path}?{urlencode(sorted(sent.items()))}"
+            last_seq = self.get_run_key().last_seq
+        if len(batch) > limit:
+            params = {**request.query_params.dict(), "afterSeq": rows.position_of(-1)[0]}
+            url = f"{request.path}?{urlencode(sorted(params.items()))}"
         tail = f'"last_seq":{last_seq},"next":{json.dumps(url)}'
         headers = {"Link": f'<{url}>; rel="next"'} if url else {}
-        return HttpResponse(f'{{"results":[{",".join(rows.found)}],{tail}}}', content_type=JSON, headers=headers)
+        return HttpResponse(f'{{"results":[{",".join(rows.items)}],{tail}}}', content_type=JSON, headers=headers)

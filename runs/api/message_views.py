@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar
 
 from django.http import HttpResponse
@@ -10,9 +9,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from runs.actions.reveal import reveal
-from runs.api.base_views import ApiView, HotListView
+from runs.api.base_views import ApiView, RecordListView
 from runs.api.problems import JSON, ResourceNotFound
-from runs.api.requests.pagination import Fetch, page_of
+from runs.api.requests.pagination import page_of
 from runs.api.requests.queries import SecretsQuery
 from runs.models import AgentRunMessage
 from runs.queries.record_columns import MESSAGE, MESSAGES, of_run
@@ -25,11 +24,10 @@ class MessageNotFound(ResourceNotFound):
 
 
 @extend_schema(responses=page_of(MESSAGES))
-class Messages(HotListView):
+class Messages(RecordListView):
     """List the messages of a run by step, without their content."""
 
-    def get_rows(self) -> Fetch:
-        return partial(MESSAGES.page, of_run(self.look_up_run(), "m"))
+    listing, run_column = MESSAGES, "m.run_id"
 
 
 @extend_schema(responses={200: MESSAGE.schema()})
@@ -39,11 +37,11 @@ class MessageDetail(ApiView):
     query_class: ClassVar = SecretsQuery
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        run, secrets = self.look_up_run(), "secrets" in self.query
+        run, secrets = self.get_run_key(), "secrets" in self.query
         text = MESSAGE.one(with_id(of_run(run, "m"), "m.id", self.kwargs["message_id"]), secrets=secrets)
         if text is None:
             raise MessageNotFound
         if secrets:
             reveal(self.principal, run.project_id, AgentRunMessage(pk=self.kwargs["message_id"]))
             return HttpResponse(text, content_type=JSON, headers={"Cache-Control": "no-store"})
-        return self.tagged(text)
+        return self.etag_response(text)

@@ -10,7 +10,7 @@ from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from runs.queries.masking import masked_rows
+from runs.queries.masking import mask_rows
 
 
 class Negotiation(DefaultContentNegotiation):  # type: ignore[misc]
@@ -37,4 +37,4 @@ class MaskedJSONRenderer(JSONRenderer):  # type: ignore[misc]
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
         text: bytes = super().render(data, accepted_media_type, renderer_context)
-        return masked_rows([text.decode()])[0].encode()
+        return mask_rows([text.decode()])[0].encode()

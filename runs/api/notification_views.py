@@ -15,14 +15,14 @@ from rest_framework.response import Response
 from agentops.projects import notifications
 from agentops.projects.errors import RoleRequired
 from agentops.projects.models import Project
-from runs.api.action_views import Acting
+from runs.api.action_views import ActionView
 from runs.api.answers import NotificationRow, ReadAnswer
 from runs.api.base_views import ListView
 from runs.api.requests.bodies import IdField, StrictSerializer
 from runs.api.requests.inputs import MAX_IDS
 
 
-class WhatWasRead(StrictSerializer):
+class NotificationSelection(StrictSerializer):
     """Exactly one of `ids` and `up_to`."""
 
     ids = serializers.ListField(child=IdField(), required=False, allow_null=True, default=None, max_length=MAX_IDS)
@@ -30,10 +30,10 @@ class WhatWasRead(StrictSerializer):
         required=False, allow_null=True, default=None, help_text="Mark this notification and all older ones as read."
     )
 
-    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
-        if (sent["ids"] is None) == (sent["up_to"] is None):
-            raise ValidationError("say what was read, by one of ids and up_to", "which_notifications")
-        return sent
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if (attrs["ids"] is None) == (attrs["up_to"] is None):
+            raise ValidationError("exactly one of ids and up_to is required", "which_notifications")
+        return attrs
 
 
 class Notifications(ListView):
@@ -45,21 +45,21 @@ class Notifications(ListView):
         return notifications.inbox(self.get_project().pk, self.principal.user_id)
 
 
-class ReadNotifications(Acting):
+class ReadNotifications(ActionView):
     """Mark notifications as read. Requires a signed-in user; API keys have no read state."""
 
-    serializer_class = WhatWasRead
+    serializer_class = NotificationSelection
 
     @extend_schema(responses=ReadAnswer)
     def post(self, request: Request, **_: Any) -> HttpResponse:
         project, user_id = self.get_project(), self.principal.user_id
         if user_id is None:
-            raise RoleRequired("only a person reads notifications, and no API key")
-        return self.once(project, lambda sent: self._mark(project, user_id, sent))
+            raise RoleRequired("API keys cannot mark notifications as read")
+        return self.run_once(project, lambda data: self._mark(project, user_id, data))
 
-    def _mark(self, project: Project, user_id: int, sent: dict[str, Any]) -> Response:
-        if sent["up_to"] is not None:
-            marked = notifications.mark_all_read(project.pk, user_id, up_to=sent["up_to"])
+    def _mark(self, project: Project, user_id: int, data: dict[str, Any]) -> Response:
+        if data["up_to"] is not None:
+            count = notifications.mark_all_read(project.pk, user_id, up_to=data["up_to"])
         else:
-            marked = notifications.mark_read(project.pk, user_id, sent["ids"])
-        return Response({"marked": marked})
+            count = notifications.mark_read(project.pk, user_id, data["ids"])
+        return Response({"marked": count})

@@ -17,7 +17,7 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 JSON = "application/json"
 MAX_ECHO = 64
 #: Characters of a value that are searched for secrets before it is echoed.
-MAX_LOOK = 4096
+MAX_SEARCHED = 4096
 #: Entries of `errors`; more would not help to correct the request.
 MAX_FAULTS = 20
 
@@ -39,11 +39,11 @@ class Fault:
 
 
 class Problem(Exception):
-    """An error. Raised as it is if it occurs in one place only, or as a subclass if callers catch it."""
+    """An error. Raised directly if it occurs in one place only, or as a subclass if callers catch it."""
 
     code: str = "bad_request"
     status: int = 400
-    text: ClassVar[str] = "this request cannot be used"
+    text: ClassVar[str] = "invalid request"
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Problem(Exception):
 class CsrfFailed(Problem):
     code = "csrf_failed"
     status = 403
-    text = "a request with a session's cookie needs the token of its page in X-CSRFToken; with an API key it needs none"
+    text = "a request with a session cookie requires the header X-CSRFToken; a request with an API key does not"
 
 
 class ResourceNotFound(Problem):
@@ -94,11 +94,11 @@ class InvalidParameters(Problem):
 
 def echo(text: str) -> str:
     """Return a value for use in an error text. Masked before it is cut, because half a secret is not recognised."""
-    return repr(REDACTOR.clean_text(text[:MAX_LOOK])[0][:MAX_ECHO])
+    return repr(REDACTOR.clean_text(text[:MAX_SEARCHED])[0][:MAX_ECHO])
 
 
-def refused(error: Exception, context: Mapping[str, Any]) -> None:
-    """DRF's exception handler: raises DRF's errors as ours, and leaves all others to the middleware."""
+def raise_problem(error: Exception, context: Mapping[str, Any]) -> None:
+    """Raise DRF's errors as `Problem`; the middleware handles all others. DRF's exception handler."""
     if isinstance(error, exceptions.NotAuthenticated):
         raise AuthRequired from error
     if isinstance(error, exceptions.ValidationError):
@@ -113,15 +113,15 @@ def refused(error: Exception, context: Mapping[str, Any]) -> None:
         raise Problem(str(error.detail), code=str(error.get_codes()), status=error.status_code) from error
 
 
-def _faults(found: Any, pointer: str = "") -> Iterable[Fault]:
-    if isinstance(found, Mapping) and set(found) == {"message", "code"} and isinstance(found["code"], str):
-        yield Fault(pointer, found["code"], str(found["message"]))
-    elif isinstance(found, Mapping):
-        for name, inner in found.items():
+def _faults(details: Any, pointer: str = "") -> Iterable[Fault]:
+    if isinstance(details, Mapping) and set(details) == {"message", "code"} and isinstance(details["code"], str):
+        yield Fault(pointer, details["code"], str(details["message"]))
+    elif isinstance(details, Mapping):
+        for name, inner in details.items():
             step = "" if name == "non_field_errors" else "/" + str(name).replace("~", "~0").replace("/", "~1")
             yield from _faults(inner, pointer + step)
-    elif isinstance(found, list):
+    elif isinstance(details, list):
         # A list of messages belongs to one field; a list of objects has an entry for each item.
-        nested = any(isinstance(item, Mapping) and "message" not in item for item in found)
-        for place, item in enumerate(found):
-            yield from _faults(item, f"{pointer}/{place}" if nested else pointer)
+        nested = any(isinstance(item, Mapping) and "message" not in item for item in details)
+        for index, item in enumerate(details):
+            yield from _faults(item, f"{pointer}/{index}" if nested else pointer)

@@ -20,7 +20,7 @@ class Checkpoints(ListView):
     serializer_class = CheckpointRow
 
     def get_queryset(self) -> QuerySet[Checkpoint]:
-        return Checkpoint.objects.filter(run=self.look_up_run().pk).order_by("step_number")
+        return Checkpoint.objects.filter(run=self.get_run_key().pk).order_by("step_number")
 
 
 class Errors(ListView):
@@ -29,7 +29,7 @@ class Errors(ListView):
     serializer_class = ErrorRow
 
     def get_queryset(self) -> QuerySet[RunError]:
-        return RunError.objects.filter(run=self.look_up_run().pk).order_by("step_number", "pk")
+        return RunError.objects.filter(run=self.get_run_key().pk).order_by("step_number", "pk")
 
 
 @extend_schema(responses=UsagePage)
@@ -39,7 +39,7 @@ class UsageView(ListView):
     serializer_class = UsageRow
 
     def get_queryset(self) -> QuerySet[TurnUsage]:
-        return TurnUsage.objects.filter(run=self.look_up_run().pk).order_by("step_number", "pk")
+        return TurnUsage.objects.filter(run=self.get_run_key().pk).order_by("step_number", "pk")
 
     def get_paginated_response(self, data: Any) -> Response:
         totals = usage_totals(self.kwargs["run_id"])

@@ -45,7 +45,7 @@ class RunsQuery(QuerySerializer):
         required=False, help_text="Runs created before this time.", style={"example": "2026-11-21T00:00:00Z"}
     )
     q = Text(
-        help_text="Search titles and messages for this text, literally; A to Z match in either case. "
+        help_text="Search titles and messages for this text, literally; case of A to Z is ignored. "
         "A page looks through the next 500 runs at most, so it may be short or empty and still have a `next`.",
         style={"example": "rate limit"},
     )
@@ -72,17 +72,17 @@ class RunList(HotListView):
     query_class: ClassVar = RunsQuery
 
     def get_rows(self) -> Fetch:
-        where = self._filtered(self.get_project().pk)
-        said = self.query.get("q")
-        return partial(search_runs, said, where) if said else partial(RUNS.page, where)
+        where = self._filters(self.get_project().pk)
+        text = self.query.get("q")
+        return partial(search_runs, text, where) if text else partial(RUNS.page, where)
 
-    def _filtered(self, project_id: UUID) -> Where:
+    def _filters(self, project_id: UUID) -> Where:
         where = runs_of(project_id)
         if "agent_id" in self.query:
             where = with_agent(where, project_id, self.query["agent_id"])
-        for name, narrowed in FILTERS.items():
+        for name, add_filter in FILTERS.items():
             if name in self.query:
-                where = narrowed(where, self.query[name])
+                where = add_filter(where, self.query[name])
         return where
 
 
@@ -91,11 +91,11 @@ class RunDetail(ApiView):
     """Get a run."""
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        run = self.look_up_run()
+        run = self.get_run_key()
         text = RUN.one(with_id(runs_of(run.project_id), "r.id", run.pk))
         if text is None:  # removed in the meantime
             raise RunNotFound("no such run")
-        return self.tagged(text)
+        return self.etag_response(text)
 
 
 @extend_schema(responses=page_of(RUNS))
@@ -103,5 +103,5 @@ class Children(HotListView):
     """List the child runs of a run, newest first."""
 
     def get_rows(self) -> Fetch:
-        run = self.look_up_run()
+        run = self.get_run_key()
         return partial(RUNS.page, with_id(runs_of(run.project_id), "r.parent_run_id", run.pk))

@@ -51,7 +51,7 @@ class EventStreamView(ApiView):
     http_method_names = ["get"]
     query_class: ClassVar = StreamQuery
     #: Clients that open a stream by hand send no Accept header, or another type.
-    any_type = True
+    accepts_any_type = True
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         refuse_foreign(request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar
 
 from django.http import HttpResponse
@@ -10,12 +9,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from runs.actions.reveal import reveal
-from runs.api.base_views import ApiView, HotListView
+from runs.api.base_views import ApiView, RecordListView
 from runs.api.problems import JSON
-from runs.api.requests.pagination import Fetch, page_of
+from runs.api.requests.pagination import page_of
 from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, SecretsQuery, Text
 from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
+from runs.queries.json_lists import Where
 from runs.queries.record_columns import TOOL_CALL, TOOL_CALLS, of_run
 from runs.queries.run_columns import with_id
 from runs.statuses import ToolStatus
@@ -33,18 +33,19 @@ class ToolCallsQuery(QuerySerializer):
 
 
 @extend_schema(responses=page_of(TOOL_CALLS))
-class ToolCalls(HotListView):
+class ToolCalls(RecordListView):
     """List the tool calls of a run by step, without input and output."""
 
     query_class: ClassVar = ToolCallsQuery
+    listing, run_column = TOOL_CALLS, "t.run_id"
 
-    def get_rows(self) -> Fetch:
-        where = of_run(self.look_up_run(), "t")
+    def get_where(self) -> Where:
+        where = super().get_where()
         if "tool_name" in self.query:
             where = where.also("t.tool_name = %s", self.query["tool_name"])
         if statuses := self.query.get("status"):
             where = where.also(f"t.status IN ({', '.join(['%s'] * len(statuses))})", *statuses)
-        return partial(TOOL_CALLS.page, where)
+        return where
 
 
 @extend_schema(responses={200: TOOL_CALL.schema()})
@@ -54,11 +55,11 @@ class ToolCallDetail(ApiView):
     query_class: ClassVar = SecretsQuery
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        run, secrets = self.look_up_run(), "secrets" in self.query
+        run, secrets = self.get_run_key(), "secrets" in self.query
         text = TOOL_CALL.one(with_id(of_run(run, "t"), "t.id", self.kwargs["call_id"]), secrets=secrets)
         if text is None:
             raise ToolCallNotFound("no such tool call in this run")
         if secrets:
             reveal(self.principal, run.project_id, AgentRunToolCall(pk=self.kwargs["call_id"]))
             return HttpResponse(text, content_type=JSON, headers={"Cache-Control": "no-store"})
-        return self.tagged(text)
+        return self.etag_response(text)

@@ -48,8 +48,10 @@ def segments_of(run: AgentRun) -> list[Segment]:
         if link.resumed_from is not None:
             segments.append(Segment(link.resumed_from))
         elif link.forked_from is not None:
-            places = Checkpoint.objects.filter(run=link.forked_from, step_number=link.forked_at_step)
-            segments.append(Segment(link.forked_from, places.values_list("last_message_position", flat=True).get()))
+            checkpoints = Checkpoint.objects.filter(run=link.forked_from, step_number=link.forked_at_step)
+            segments.append(
+                Segment(link.forked_from, checkpoints.values_list("last_message_position", flat=True).get())
+            )
             links = _links(link.other_root)
         else:
             return segments[::-1]
@@ -70,7 +72,7 @@ def checkpoint_of(run: AgentRun, *, step: int | None = None, checkpoint_id: UUID
     upto = dict(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto))
     rows = rows.filter(step_number=step) if step is not None else rows.filter(pk__in=[checkpoint_id])
-    return next((row for row in rows if _belongs(row.last_message_position, upto[row.run_id])), None)
+    return next((row for row in rows if _is_within(row.last_message_position, upto[row.run_id])), None)
 
 
 def steps_of(run: AgentRun, limit: int) -> list[int]:
@@ -78,10 +80,10 @@ def steps_of(run: AgentRun, limit: int) -> list[int]:
     upto = dict(segments_of(run))
     rows = Checkpoint.objects.filter(run__in=list(upto)).order_by("-step_number")
     checkpoints = rows.values_list("run", "step_number", "last_message_position")
-    return [step for run_id, step, position in checkpoints if _belongs(position, upto[run_id])][:limit]
+    return [step for run_id, step, position in checkpoints if _is_within(position, upto[run_id])][:limit]
 
 
-def _belongs(position: int, upto: int | None) -> bool:
+def _is_within(position: int, upto: int | None) -> bool:
     return upto is None or position <= upto
 
 

@@ -46,8 +46,8 @@ def streak(newest_first: Iterable[ModelMessage], call_id: str) -> int:
 
 def warning(length: int) -> str:
     """Return the warning that the model gets with the result."""
-    left = STOP_AT - length
-    more = "One more ends" if left == 1 else f"{left} more end"
+    left_count = STOP_AT - length
+    more = "One more call ends" if left_count == 1 else f"{left_count} more calls end"
     return (
         f"[Warning: this is call {length} in a row with the same tool and the same arguments. "
         f"{more} the run. Do something else, or say what is missing.]"

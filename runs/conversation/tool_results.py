@@ -1,5 +1,7 @@
 """The one place where a tool call gets its result: its row, its result message, and their events, for one commit.
 
+`close` changes the call and returns the commit; runs.conversation.writes stores it.
+
 A worker closes a call after its tool has run. People close calls too, by answering a question or resolving an unknown
 outcome. The end of a run closes the calls that are still open.
 """
@@ -23,15 +25,15 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
 from runs.providers import messages
 from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
-from runs.tools.output import Output, cut_for_model
+from runs.tools.output import Output, shorten_for_model
 from timeline.events.tool import ToolEnd
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
-NOT_RUN = "not run: the run was ended before this call"
-ROLLED_BACK = "not run: the answer that asked for it was rolled back"
+NOT_RUN = "not run: the run ended before this call"
+ROLLED_BACK = "not run: the answer that requested it was rolled back"
 #: pydantic-ai's outcome of a call, by which adapters report errors to the provider.
 _OUTCOMES: dict[ToolStatus, Literal["success", "failed", "denied", "interrupted"]] = {
     ToolStatus.COMPLETED: "success",
@@ -74,20 +76,20 @@ def close(
     warning: str = "",
     before: Sequence[Entry] = (),
     checkpoint: Checkpoint | None = None,
-    then: Entry | None = None,
+    next_turn_start: Entry | None = None,
 ) -> ClosedCall:
     """Set the result of `call` in memory, and return what has to be committed with it.
 
     The model gets at most `limit` characters of the output, followed by `warning`. The events in `before` explain
-    the result and come before it. `checkpoint` and `then` belong to the last result of a turn. Writing the commit
-    raises `MoveRefused` if the status of the row has changed since `call` was read, and `LeaseLost` if `epoch` is
-    outdated.
+    the result and come before it. `checkpoint` and `next_turn_start` belong to the last result of a turn. Writing the
+    commit raises `MoveRefused` if the status of the row has changed since `call` was read, and `LeaseLost` if `epoch`
+    is outdated.
     """
-    believed, call.status = call.status, result.status.value
+    expected_status, call.status = call.status, result.status.value
     call.attempts, call.duration_ms, call.finished_at = result.attempts, result.duration_ms, end_of(call)
-    kept, cut = cut_for_model(result.output, limit)
-    for_model = _with_warning(kept, warning)
-    if cut or warning:
+    for_model, is_cut = shorten_for_model(result.output, limit)
+    for_model = _with_warning(for_model, warning)
+    if is_cut or warning:
         call.output = REDACTOR.clean(result.output)[0]
     part = ToolReturnPart(call.tool_name, content_of(for_model), call.call_id, outcome=_OUTCOMES[result.status])
     row, message = transcript.new_row(
@@ -97,10 +99,10 @@ def close(
     call.result_message_id = row.id
     if call.output is None:
         call.output = row.content["parts"][0]["content"]
-    events = [*before, _ended(call, text_of(row.content)), transcript.added(row), *result.events]
+    events = [*before, _end_event(call, text_of(row.content)), transcript.message_event(row), *result.events]
     commit = Commit(
-        run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished=call,
-        believed=believed, checkpoint=checkpoint, then=then,
+        run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished_call=call,
+        expected_status=expected_status, checkpoint=checkpoint, next_turn_start=next_turn_start,
     )  # fmt: skip
     return ClosedCall(row, message, commit)
 
@@ -119,16 +121,16 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
     if not calls:
         return
     for position, call in enumerate(calls, start=transcript.last_position(run.pk) + 1):
-        result = denied(call) if call.status == ToolStatus.PLANNED else unknown(call)
+        result = denied_result(call) if call.status == ToolStatus.PLANNED else unknown_result(call)
         writes.write(close(call, result, position=position, epoch=epoch, source=source).commit)
 
 
-def denied(call: AgentRunToolCall) -> CallResult:
+def denied_result(call: AgentRunToolCall) -> CallResult:
     """Return the result of a planned call that will not run."""
     return CallResult(ToolStatus.DENIED, NOT_RUN, call.attempts, call.duration_ms)
 
 
-def unknown(call: AgentRunToolCall, *, attempts: int = 0) -> CallResult:
+def unknown_result(call: AgentRunToolCall, *, attempts: int = 0) -> CallResult:
     """Return the result of a call that may or may not have taken effect."""
     return CallResult(ToolStatus.UNKNOWN, UNKNOWN_OUTCOME, max(attempts, call.attempts), call.duration_ms)
 
@@ -143,7 +145,7 @@ def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:
     )
     for call in calls:
         call.status, call.finished_at, call.output = ToolStatus.DENIED.value, timezone.now(), ROLLED_BACK
-    return [_ended(call, ROLLED_BACK) for call in calls]
+    return [_end_event(call, ROLLED_BACK) for call in calls]
 
 
 def end_of(call: AgentRunToolCall) -> datetime:
@@ -158,13 +160,13 @@ def _with_warning(output: Output, warning: str) -> Output:
     return f"{output}\n\n{warning}" if isinstance(output, str) else [*output, warning]
 
 
-def _ended(call: AgentRunToolCall, text: str) -> Entry:
+def _end_event(call: AgentRunToolCall, text: str) -> Entry:
     """Return the event that ends a call."""
-    kept, cut = preview(text, SHORT_PREVIEW)
+    text_preview, is_cut = preview(text, SHORT_PREVIEW)
     failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)
     payload = ToolEnd(
         call_id=call.call_id, tool_name=call.tool_name, status=call.status, duration_ms=call.duration_ms,
-        preview=None if failed else kept, truncated=cut, error=kept if failed else None,
+        preview=None if failed else text_preview, truncated=is_cut, error=text_preview if failed else None,
         bytes=len(text.encode(errors="replace")),
     )  # fmt: skip
     # A started tool has a registered name; a tool that does not exist has whatever name the model invented.

@@ -24,24 +24,24 @@ from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
-def planned_call(asked_by: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
+def planned_call(message: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
     """Return the unsaved row of a requested call. `effect` is None if no tool has its name."""
     pk = uuid7()
     return AgentRunToolCall(
         id=pk,
-        run_id=asked_by.run_id,
-        message_id=asked_by.id,
+        run_id=message.run_id,
+        message_id=message.id,
         call_id=part.tool_call_id[:256],
         tool_name=part.tool_name[:256],
-        input=REDACTOR.clean(_readable(part.args))[0],
+        input=REDACTOR.clean(_as_object(part.args))[0],
         effect=(effect or Effect.READ).value,
         idempotency_key=str(pk) if effect is Effect.IDEMPOTENT else None,
-        step_number=asked_by.step_number,
-        created_at=asked_by.created_at,
+        step_number=message.step_number,
+        created_at=message.created_at,
     )
 
 
-def _readable(arguments: str | dict[str, Any] | None) -> Any:
+def _as_object(arguments: str | dict[str, Any] | None) -> Any:
     """Return the arguments as an object, or as their exact text if they are not a JSON object."""
     if not isinstance(arguments, str):
         return arguments or {}
@@ -65,14 +65,14 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=True)
 
 
-def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, believed: str) -> None:
+def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, expected_status: str) -> None:
     """Commit `running` (see `start_call`) before the tool runs.
 
-    Raises `LeaseLost` if the run was taken over, and `MoveRefused` if the status of the row is not `believed`.
+    Raises `LeaseLost` if the run was taken over, and `MoveRefused` if the status of the row is not `expected_status`.
     """
     with transaction.atomic():
         # The append comes first, so that a worker that lost its lease gets LeaseLost and not MoveRefused.
         log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
-        mine = AgentRunToolCall.objects.filter(pk=call.pk, status=believed)
-        if not mine.update(status=call.status, starts=call.starts, started_at=call.started_at):
-            raise MoveRefused(f"call {call.pk} is not {believed} any more")
+        rows = AgentRunToolCall.objects.filter(pk=call.pk, status=expected_status)
+        if not rows.update(status=call.status, starts=call.starts, started_at=call.started_at):
+            raise MoveRefused(f"call {call.pk} is not {expected_status} any more")

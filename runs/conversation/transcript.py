@@ -66,12 +66,12 @@ def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
 def rows_of(run: AgentRun) -> list[AgentRunMessage]:
     """Return the messages of the conversation that `run` continues, oldest first, without those rolled back."""
     segments = ancestry.segments_of(run)
-    place = {segment.run_id: number for number, segment in enumerate(segments)}
+    order = {segment.run_id: number for number, segment in enumerate(segments)}
     rows = AgentRunMessage.objects.filter(ancestry.within(segments), rolled_back_at=None)
-    return _instructed(sorted(rows, key=lambda row: (place[row.run_id], row.position)))
+    return _with_newest_instructions(sorted(rows, key=lambda row: (order[row.run_id], row.position)))
 
 
-def _instructed(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
+def _with_newest_instructions(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:
     """Keep only the newest instructions: those of a fork replace the earlier ones."""
     instructions = [row for row in rows if row.role == Role.SYSTEM]
     if not instructions or instructions[-1].run_id == rows[0].run_id:
@@ -88,10 +88,10 @@ def new_row(
     Text for the model is redacted here, so what is stored is what is sent. The answer of the model is stored
     unchanged, except for NUL and lone surrogates, which no jsonb column accepts.
     """
-    dumped = messages.dump(message)
-    text = messages.canonical(dumped)
-    content = messages.as_stored(dumped, text)
-    text = text if content is dumped else messages.canonical(content)
+    document = messages.dump(message)
+    text = messages.canonical(document)
+    content = messages.as_stored(document, text)
+    text = text if content is document else messages.canonical(content)
     secrets: frozenset[str] = frozenset()
     if role != Role.ASSISTANT or not messages.fits_a_column(text):
         cleaned, secrets = (BARE if role == Role.ASSISTANT else REDACTOR).clean(content)
@@ -109,18 +109,18 @@ def new_row(
         sha256=messages.sha256_of(text),
         created_at=timezone.now(),
     )
-    return row, message if content is dumped else messages.load(content)
+    return row, message if content is document else messages.load(content)
 
 
-def added(row: AgentRunMessage) -> Entry:
+def message_event(row: AgentRunMessage) -> Entry:
     """Return the event of a message. The preview of a tool result is in `tool.end`."""
     text = text_of(row.content)
-    short, cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, SHORT_PREVIEW)
+    text_preview, is_cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, SHORT_PREVIEW)
     payload = MessageAdded(
         role=cast("Any", row.role),
         position=row.position,
-        preview=short or None,
-        truncated=cut,
+        preview=text_preview or None,
+        truncated=is_cut,
         bytes=len(text.encode(errors="replace")),
     )
     return Entry(payload, step=row.step_number, ref_id=row.id, clean=row.role != Role.ASSISTANT)
@@ -129,7 +129,7 @@ def added(row: AgentRunMessage) -> Entry:
 def add_requests(
     run: AgentRun, requests: Iterable[tuple[str, ModelRequest]], *, step: int, epoch: int | None, position: int
 ) -> list[tuple[AgentRunMessage, ModelMessage]]:
-    """Insert system and user messages after `position`. The caller appends their events (`added`)."""
+    """Insert system and user messages after `position`. The caller appends their events (`message_event`)."""
     rows = [
         new_row(run.pk, position + i, message, role=role, step=step, epoch=epoch)
         for i, (role, message) in enumerate(requests, start=1)

@@ -53,7 +53,7 @@ class _AnsweredTurn:
     start: int
     #: Tokens of the answer and the results.
     tokens: int
-    said: list[ModelRequestPart] = field(default_factory=list)
+    requests: list[ModelRequestPart] = field(default_factory=list)
 
 
 class Context:
@@ -63,9 +63,9 @@ class Context:
         self._window = window
         self._turns: list[_AnsweredTurn] = []
         #: Turns left out now, and at the last answer.
-        self._left, self._left_before = 0, 0
+        self._omitted, self._omitted_before = 0, 0
         #: Messages of those turns that are sent anyway.
-        self._kept: list[ModelRequestPart] = []
+        self._sent_anyway: list[ModelRequestPart] = []
         #: Tokens of the next request.
         self._tokens = 0
         #: The first message that may still grow, and how many of its parts are counted.
@@ -75,46 +75,46 @@ class Context:
         """Return the messages of the request: all of them if they fit, or if the window is not known."""
         if self._window is None:
             return history
-        self._look_at(history)
-        self._leave()
-        if not self._left:
+        self._count_new(history)
+        self._omit_turns()
+        if not self._omitted:
             return history
-        begin, rest = history[: self._turns[0].start], history[self._turns[self._left].start :]
+        begin, rest = history[: self._turns[0].start], history[self._turns[self._omitted].start :]
         # The rest begins with an answer, so no two requests are adjacent.
-        return [*messages.merge([*begin, *map(messages.request, self._kept)]), *rest]
+        return [*messages.merge([*begin, *map(messages.request, self._sent_anyway)]), *rest]
 
     @property
-    def left_now(self) -> int:
+    def newly_omitted(self) -> int:
         """Turns that the last request left out and the one before did not."""
-        return self._left - self._left_before
+        return self._omitted - self._omitted_before
 
     @property
     def tokens(self) -> int:
         """Tokens of the last request, partly estimated."""
         return self._tokens
 
-    def _look_at(self, history: Sequence[ModelMessage]) -> None:
+    def _count_new(self, history: Sequence[ModelMessage]) -> None:
         for index in range(self._next, len(history)):
             message = history[index]
             if isinstance(message, ModelResponse):
-                self._answered(index, message)
+                self._count_answer(index, message)
                 self._next, self._parts = index + 1, 0
             else:
                 for part in message.parts[self._parts :]:
-                    self._asked(part)
+                    self._count_request(part)
                 self._next, self._parts = index, len(message.parts)
 
-    def _answered(self, index: int, answer: ModelResponse) -> None:
+    def _count_answer(self, index: int, answer: ModelResponse) -> None:
         """Count an answer: its usage gives the size of the whole request."""
-        self._leave()
-        self._left_before = self._left
-        guess = sum(map(_tokens_of, answer.parts))
-        said = answer.usage.output_tokens or guess
-        self._tokens = (answer.usage.input_tokens or self._tokens) + said
+        self._omit_turns()
+        self._omitted_before = self._omitted
+        estimate = sum(map(_tokens_of, answer.parts))
+        answer_tokens = answer.usage.output_tokens or estimate
+        self._tokens = (answer.usage.input_tokens or self._tokens) + answer_tokens
         # Not all of an answer is sent again (thinking, for example), so this errs on the small side.
-        self._turns.append(_AnsweredTurn(index, min(said, guess)))
+        self._turns.append(_AnsweredTurn(index, min(answer_tokens, estimate)))
 
-    def _asked(self, part: ModelRequestPart) -> None:
+    def _count_request(self, part: ModelRequestPart) -> None:
         tokens = _tokens_of(part)
         self._tokens += tokens
         if not self._turns:
@@ -122,19 +122,19 @@ class Context:
         if isinstance(part, ToolReturnPart):
             self._turns[-1].tokens += tokens
         else:
-            self._turns[-1].said.append(part)
+            self._turns[-1].requests.append(part)
 
-    def _leave(self) -> None:
+    def _omit_turns(self) -> None:
         """Leave out turns from the oldest on while the request is too large. The last turn is always kept."""
         if self._window is None or self._tokens < self._window * FULL:
             return
-        while self._tokens > self._window * ROOMY and self._left < len(self._turns) - 1:
-            turn = self._turns[self._left]
-            self._left += 1
-            before = sum(map(_tokens_of, [*self._kept, *turn.said]))
-            self._kept = _worth_keeping(self._kept, turn.said)
-            gone = turn.tokens + before - sum(map(_tokens_of, self._kept))
-            self._tokens = max(self._tokens - gone, 0)
+        while self._tokens > self._window * ROOMY and self._omitted < len(self._turns) - 1:
+            turn = self._turns[self._omitted]
+            self._omitted += 1
+            before = sum(map(_tokens_of, [*self._sent_anyway, *turn.requests]))
+            self._sent_anyway = _parts_to_keep(self._sent_anyway, turn.requests)
+            omitted_tokens = turn.tokens + before - sum(map(_tokens_of, self._sent_anyway))
+            self._tokens = max(self._tokens - omitted_tokens, 0)
 
 
 def window_of(settings: Mapping[str, Any]) -> int | None:
@@ -147,11 +147,11 @@ def window_of(settings: Mapping[str, Any]) -> int | None:
     return window
 
 
-def _worth_keeping(kept: list[ModelRequestPart], said: list[ModelRequestPart]) -> list[ModelRequestPart]:
+def _parts_to_keep(parts: list[ModelRequestPart], requests: list[ModelRequestPart]) -> list[ModelRequestPart]:
     """Return what to keep of turns that are left out: instructions, and the current user message."""
-    if any(isinstance(part, UserPromptPart) for part in said):
-        kept = [part for part in kept if isinstance(part, SystemPromptPart)]
-    return [*kept, *said]
+    if any(isinstance(part, UserPromptPart) for part in requests):
+        parts = [part for part in parts if isinstance(part, SystemPromptPart)]
+    return [*parts, *requests]
 
 
 def _tokens_of(part: ModelRequestPart | ModelResponsePart) -> int:

@@ -30,9 +30,9 @@ from timeline.models import Source
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 #: Reasons of an abandoned model call that mean that its worker was lost.
-LOST_BY = frozenset({"worker_lost"})
+LOST_WORKER_REASONS = frozenset({"worker_lost"})
 #: Columns of a call that its result changes.
-FINISHED = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id")
+RESULT_COLUMNS = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,16 +51,16 @@ class Commit:
     commands: Sequence[RunCommand] = ()
     checkpoint: Checkpoint | None = None
     #: A call that has ended, and the status that its row must still have.
-    finished: AgentRunToolCall | None = None
-    believed: str = ""
+    finished_call: AgentRunToolCall | None = None
+    expected_status: str = ""
     #: The start of the next turn, which is only appended if the inbox is empty.
-    then: Entry | None = None
+    next_turn_start: Entry | None = None
 
 
 def write(commit: Commit) -> bool:
-    """Write a commit. Returns whether `then` was appended.
+    """Write a commit. Return whether `next_turn_start` was appended.
 
-    Raises `LeaseLost`, and writes nothing, if the run was taken over; `MoveRefused` if a call has changed.
+    Raise `LeaseLost`, and write nothing, if the run was taken over; `MoveRefused` if a call has changed.
     """
     if connection.vendor == "postgresql":
         return _write_postgres(commit)
@@ -74,7 +74,9 @@ def _write_postgres(commit: Commit) -> bool:
         "calls": [_document(row) for row in commit.calls],
         "commands": [_document(row) for row in commit.commands],
         "checkpoint": _document(commit.checkpoint) if commit.checkpoint else None,
-        "finished": _document(commit.finished) | {"believed": commit.believed} if commit.finished else None,
+        "finished": _document(commit.finished_call) | {"believed": commit.expected_status}
+        if commit.finished_call
+        else None,
     }
     call = "SELECT last_seq, followed FROM runs_commit(%s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb)"
     values = [
@@ -83,11 +85,11 @@ def _write_postgres(commit: Commit) -> bool:
         commit.source.value,
         json.dumps({name: value for name, value in rows.items() if value}, default=_json, separators=(",", ":")),
         log.document(commit.events),
-        log.document([commit.then]) if commit.then else None,
+        log.document([commit.next_turn_start]) if commit.next_turn_start else None,
     ]
     chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
     # Outside of a transaction the statement commits by itself: one round trip.
-    with log.named_errors(), connection.cursor() as cursor:
+    with log.convert_errors(), connection.cursor() as cursor:
         cursor.execute(call, values)
         last_seq, followed = cursor.fetchone()
     log.announce(commit.run_id, last_seq)
@@ -105,13 +107,13 @@ def _write_portable(commit: Commit) -> bool:
         insert(cursor, commit.messages)
         insert(cursor, commit.calls)
         insert(cursor, commit.commands)
-        if commit.finished is not None:
-            _finish(commit.finished, commit.believed)
+        if commit.finished_call is not None:
+            _finish(commit.finished_call, commit.expected_status)
         if commit.checkpoint is not None:
             insert(cursor, [commit.checkpoint])
-        followed = commit.then is not None and not _has_commands(cursor, commit.run_id)
+        followed = commit.next_turn_start is not None and not _has_commands(cursor, commit.run_id)
         chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
-        events = [*commit.events, commit.then] if followed and commit.then else commit.events
+        events = [*commit.events, commit.next_turn_start] if followed and commit.next_turn_start else commit.events
         log.append(commit.run_id, events, source=commit.source, epoch=commit.epoch)
     return followed
 
@@ -133,30 +135,30 @@ def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
 
 
 def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> TurnUsage:
-    lost = payload.reason in LOST_BY
+    is_lost = payload.reason in LOST_WORKER_REASONS
     return TurnUsage(
         run_id=run_id, step_number=step, attempt=payload.attempt or 0, model=(payload.model or "")[:200],
         **{name: getattr(payload, name) or 0 for name in TOKENS},
         cost_usd=Decimal(payload.cost_usd) if payload.cost_usd is not None else None, usage_complete=False,
-        outcome=TurnUsage.Outcome.LOST if lost else TurnUsage.Outcome.ABANDONED,
+        outcome=TurnUsage.Outcome.LOST if is_lost else TurnUsage.Outcome.ABANDONED,
         duration_ms=payload.duration_ms, created_at=timezone.now(),
     )  # fmt: skip
 
 
-def _count(used: TurnUsage, epoch: int, **changes: Any) -> None:
+def _count(usage: TurnUsage, epoch: int, **changes: Any) -> None:
     """Add usage to the run. Without effect if the run was taken over: the append that follows rolls back."""
-    counted: dict[str, Any] = {name: models.F(name) + getattr(used, name) for name in TOKENS}
-    if used.cost_usd is not None:
+    totals: dict[str, Any] = {name: models.F(name) + getattr(usage, name) for name in TOKENS}
+    if usage.cost_usd is not None:
         priced = models.functions.Coalesce("cost_usd", Decimal(0), output_field=models.DecimalField())
-        counted |= {"cost_usd": priced + used.cost_usd, "cost_source": AgentRun.CostSource.COMPUTED}
-    mine = AgentRun.objects.filter(pk=used.run_id, lease_epoch=epoch, status="running")
-    mine.update(**counted, **changes)
+        totals |= {"cost_usd": priced + usage.cost_usd, "cost_source": AgentRun.CostSource.COMPUTED}
+    held_run = AgentRun.objects.filter(pk=usage.run_id, lease_epoch=epoch, status="running")
+    held_run.update(**totals, **changes)
 
 
-def _finish(call: AgentRunToolCall, believed: str) -> None:
-    mine = AgentRunToolCall.objects.filter(pk=call.pk, status=believed)
-    if not mine.update(**{name: getattr(call, name) for name in FINISHED}):
-        raise MoveRefused(f"call {call.pk} is not {believed} any more")
+def _finish(call: AgentRunToolCall, expected_status: str) -> None:
+    rows = AgentRunToolCall.objects.filter(pk=call.pk, status=expected_status)
+    if not rows.update(**{name: getattr(call, name) for name in RESULT_COLUMNS}):
+        raise MoveRefused(f"call {call.pk} is not {expected_status} any more")
 
 
 def _has_commands(cursor: CursorWrapper, run_id: UUID) -> bool:
@@ -183,4 +185,4 @@ def _json(value: object) -> str:
             return value.isoformat()
         case bytes() | memoryview():
             return "\\x" + bytes(value).hex()
-    raise TypeError(f"{type(value).__name__} has no place in a row")
+    raise TypeError(f"{type(value).__name__} cannot be stored in a row")

@@ -30,32 +30,32 @@ class Next(Enum):
 
 @dataclass(frozen=True)
 class View:
-    """The facts that decide. All of them are stored, except `let_go` and the failure of the model."""
+    """The facts that decide. All of them are stored, except `is_release_due` and the failure of the model."""
 
     #: Types of the pending commands.
     pending: Set[str]
-    open_calls: bool
-    unknown_calls: bool
+    has_open_calls: bool
+    has_unknown_calls: bool
     #: The last answer has no tool calls, or the recording ends here.
-    answered: bool
+    is_answered: bool
     step_count: int
     step_limit: int
     #: The slice is over, or the worker is ending.
-    let_go: bool
+    is_release_due: bool
     #: The last step is finished and has no checkpoint yet.
-    checkpoint_missing: bool = False
+    is_checkpoint_missing: bool = False
     #: The model failed: the next attempt is due later, or there is none.
-    cooling_down: bool = False
-    gave_up: bool = False
+    is_cooling_down: bool = False
+    has_given_up: bool = False
     #: The next open call reaches the limit of identical calls in a row.
-    repeated: bool = False
-    over_budget: bool = False
+    is_repeated: bool = False
+    is_over_budget: bool = False
     #: The next open call is a question to a person.
-    asks: bool = False
+    is_question: bool = False
     #: A call of the last turn ended the run, and all its calls have results.
-    done: bool = False
+    is_done: bool = False
     #: The run ends by a tool call, not by an answer: its agent has an `on_idle` policy and a tool such as `done`.
-    on_idle: bool = False
+    has_idle_policy: bool = False
 
 
 def next_action(view: View) -> Next:
@@ -64,22 +64,22 @@ def next_action(view: View) -> Next:
     The order is the rule: the tool calls of a turn are finished before a pause, and a final answer counts before a
     limit.
     """
-    if view.checkpoint_missing:
+    if view.is_checkpoint_missing:
         return Next.SAVE_CHECKPOINT
     if "stop" in view.pending:
         return Next.STOP
-    if view.open_calls:
+    if view.has_open_calls:
         return _with_open_calls(view)
-    if view.gave_up or view.cooling_down:
-        return _unless_paused(view, Next.GIVE_UP if view.gave_up else Next.COOL_DOWN)
+    if view.has_given_up or view.is_cooling_down:
+        return _unless_paused(view, Next.GIVE_UP if view.has_given_up else Next.COOL_DOWN)
     if view.pending & {"send", "reply"} and "pause" not in view.pending:
         return Next.TAKE_MESSAGES
-    spoken_to = bool(view.pending & {"send", "reply"})
-    if not spoken_to and (view.done or (view.answered and not view.on_idle)):
+    has_message = bool(view.pending & {"send", "reply"})
+    if not has_message and (view.is_done or (view.is_answered and not view.has_idle_policy)):
         return Next.COMPLETE
     if "pause" in view.pending:
         return Next.PAUSE
-    if view.answered:
+    if view.is_answered:
         return Next.IDLE
     return _before_the_next_step(view)
 
@@ -89,13 +89,13 @@ def _with_open_calls(view: View) -> Next:
 
     A pause comes before a wait for a person, and after all other calls of the turn.
     """
-    if view.unknown_calls:
+    if view.has_unknown_calls:
         return _unless_paused(view, Next.WAIT_FOR_OUTCOME)
-    if view.repeated:
+    if view.is_repeated:
         return Next.STOP_REPEATED
-    if view.asks:
+    if view.is_question:
         return _unless_paused(view, Next.WAIT_FOR_ANSWER)
-    return Next.HAND_BACK if view.let_go else Next.RUN_CALL
+    return Next.HAND_BACK if view.is_release_due else Next.RUN_CALL
 
 
 def _unless_paused(view: View, action: Next) -> Next:
@@ -105,6 +105,6 @@ def _unless_paused(view: View, action: Next) -> Next:
 def _before_the_next_step(view: View) -> Next:
     if view.step_count >= view.step_limit:
         return Next.PAUSE_MAX_STEPS
-    if view.over_budget:
+    if view.is_over_budget:
         return Next.PAUSE_BUDGET
-    return Next.HAND_BACK if view.let_go else Next.ASK_MODEL
+    return Next.HAND_BACK if view.is_release_due else Next.ASK_MODEL

@@ -24,8 +24,8 @@ from runs.engine import spending
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.results import NoAnswer
+from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
 from runs.engine.spending import Spending
-from runs.engine.stopping import LetGo, StopAsked, Stopping
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
@@ -36,7 +36,7 @@ from runs.tools.catalogue import TOOLS
 from timeline import log
 
 #: Seconds between two looks for a stop command while the model or a tool runs.
-STOP_LOOK_S = 1.0
+STOP_CHECK_S = 1.0
 OPEN = (ToolStatus.PLANNED, ToolStatus.RUNNING, ToolStatus.UNKNOWN)
 
 
@@ -56,7 +56,7 @@ class Drive:
     run: AgentRun
     lease: Lease
     loop: LoopThread
-    stopping: Stopping
+    shutdown: Shutdown
     provider: providers.Provider
     toolset: Toolset
     #: The agent's rules for idle, failed and dead runs and for questions.
@@ -70,15 +70,15 @@ class Drive:
     #: Calls of the last answer without a result, in the order of the answer.
     open_calls: list[AgentRunToolCall]
     #: Number of the last step with a checkpoint; 0 without one.
-    checkpointed: int
+    checkpointed_step: int
     failed_attempts: FailedAttempts
     #: Steps committed by this drive. A slice is never over before the first, however long loading takes.
-    steps_made: int = 0
+    committed_steps: int = 0
     #: The call whose unknown outcome a person has to resolve before the run can continue.
     unknown_call: AgentRunToolCall | None = None
     #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
-    _next_look: float = 0.0
+    _next_stop_check: float = 0.0
 
     @property
     def epoch(self) -> int:
@@ -105,7 +105,7 @@ class Drive:
         return str(self.config.get("agent_id", "agent"))
 
     @property
-    def rolls_back(self) -> bool:
+    def has_rollback_policy(self) -> bool:
         """Whether a turn is rolled back after a crash if none of its tools was started.
 
         Such a turn starts no tool with its commit.
@@ -113,21 +113,21 @@ class Drive:
         return self.policies.on_crash is OnCrash.ROLL_BACK
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the lease is gone, or `LetGo` if the process must end now."""
+        """Raise `LeaseLost` if the lease is gone, or `ShutdownDue` if the process must end now."""
         self.lease.check()
-        if self.stopping.over:
-            raise LetGo
+        if self.shutdown.is_due:
+            raise ShutdownDue
 
     def check_for_stop(self) -> None:
-        """Call `check`, and raise `StopAsked` if a stop is pending. Reads the inbox at most once a second."""
+        """Call `check`, and raise `StopPending` if a stop is pending. Reads the inbox at most once a second."""
         self.check()
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + STOP_LOOK_S
-            if "stop" in inbox.waiting(self.run.pk):
-                raise StopAsked
+        if time.monotonic() >= self._next_stop_check:
+            self._next_stop_check = time.monotonic() + STOP_CHECK_S
+            if "stop" in inbox.pending_types(self.run.pk):
+                raise StopPending
 
     @property
-    def idles(self) -> bool:
+    def has_idle_policy(self) -> bool:
         """Whether an answer alone does not complete the run.
 
         True where its agent has an `on_idle` policy and a tool by which it ends the run.
@@ -135,7 +135,7 @@ class Drive:
         has_policy = bool(self.policies.rules.get(Trigger.ON_IDLE))
         return has_policy and any(self._ends(name) for name in self.config.get("tools") or [])
 
-    def says_done(self) -> bool:
+    def has_ending_call(self) -> bool:
         """Whether the last answer calls a tool that ends the run."""
         answer = next((m for m in reversed(self.conversation.history) if isinstance(m, ModelResponse)), None)
         return answer is not None and any(self._ends(call.tool_name) for call in answer.tool_calls)
@@ -156,13 +156,13 @@ class Drive:
         """Return how many identical calls in a row end with this one."""
         return repeats.streak(reversed(self.conversation.history), call.call_id)
 
-    def let_go(self) -> bool:
+    def is_release_due(self) -> bool:
         """Whether to release the run: the worker is ending, or the slice is over."""
-        return self.stopping.asked.is_set() or (self.steps_made > 0 and time.monotonic() >= self.slice_end)
+        return self.shutdown.requested.is_set() or (self.committed_steps > 0 and time.monotonic() >= self.slice_end)
 
 
 def open_drive(
-    run: AgentRun, lease: Lease, loop: LoopThread, stopping: Stopping, on_progress: Callable[[], None]
+    run: AgentRun, lease: Lease, loop: LoopThread, shutdown: Shutdown, on_progress: Callable[[], None]
 ) -> Drive:
     """Load a run for driving, once per claim.
 
@@ -177,7 +177,7 @@ def open_drive(
         run=run,
         lease=lease,
         loop=loop,
-        stopping=stopping,
+        shutdown=shutdown,
         provider=provider,
         toolset=TOOLS.resolve(config.get("tools") or [], tool_settings),
         policies=policies.parse(config.get("policies") or {}),
@@ -187,7 +187,7 @@ def open_drive(
         on_progress=on_progress,
         conversation=transcript.load(run),
         open_calls=list(open_calls(run)),
-        checkpointed=checkpoints.last_checkpoint(run),
+        checkpointed_step=checkpoints.last_checkpoint(run),
         failed_attempts=_failed_attempts(run),
     )
     # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
@@ -197,8 +197,8 @@ def open_drive(
 
 def _failed_attempts(run: AgentRun) -> FailedAttempts:
     failures = RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm")
-    failed = failures.aggregate(times=Count("id"), first=Min("created_at"))
-    return FailedAttempts(failed["times"], failed["first"])
+    counts = failures.aggregate(times=Count("id"), first=Min("created_at"))
+    return FailedAttempts(counts["times"], counts["first"])
 
 
 def open_calls(run: AgentRun) -> QuerySet[AgentRunToolCall]:

@@ -10,16 +10,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 
 from runs import chaos
 from runs.conversation import checkpoints, tool_results, transcript
 from runs.engine.drive import Drive
 from runs.engine.leases import Lease
-from runs.engine.leaving import DecideAgain, Held, Unopened, leave
 from runs.engine.notes import note
+from runs.engine.releases import DecideAgain, HeldRun, UnloadedRun, release_run
 from runs.engine.results import Progress
-from runs.engine.safe_commit import nothing
+from runs.engine.safe_commit import do_nothing
 from runs.lifecycle import causes, inbox, summaries
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import FixtureExhausted
@@ -36,14 +37,14 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
 #: Commands that go before the end of a run, and before its next model call.
-ASKED_TO_END = frozenset({Type.STOP, Type.PAUSE})
-SPOKEN_TO = frozenset({Type.STOP, Type.SEND, Type.REPLY})
+STOP_OR_PAUSE = frozenset({Type.STOP, Type.PAUSE})
+STOP_OR_MESSAGE = frozenset({Type.STOP, Type.SEND, Type.REPLY})
 
 
-def complete(drive: Drive, **explained: Any) -> Progress:
+def complete(drive: Drive, **move_options: Any) -> Progress:
     """Complete the run.
 
-    `explained` are further arguments of the move, where a policy completes the run.
+    `move_options` are further arguments of the move, where a policy completes the run.
     """
     chaos.point("end.before")
     run = drive.run
@@ -59,8 +60,8 @@ def complete(drive: Drive, **explained: Any) -> Progress:
     )
     # The move closes open calls, and their step gets its checkpoint after that.
     then = partial(_checkpoint_last_step, drive) if drive.open_calls else None
-    columns = {"result": result, "summary": summary} | explained
-    released = leave(drive, RunStatus.COMPLETED, payload, unless=SPOKEN_TO, then=then, **columns)
+    columns = {"result": result, "summary": summary} | move_options
+    released = release_run(drive, RunStatus.COMPLETED, payload, unless=STOP_OR_MESSAGE, then=then, **columns)
     chaos.point("end.committed")
     return released
 
@@ -83,53 +84,67 @@ def _checkpoint_last_step(drive: Drive) -> None:
     checkpoints.add_checkpoint(row, drive.epoch)
 
 
-def fail(held: Held, error_type: str, error: str, **explained: Any) -> Progress:
+def fail(held_run: HeldRun, error_type: str, error: str, **move_options: Any) -> Progress:
     """End the run as failed."""
     error, _ = REDACTOR.clean_text(error)
     error_type = error_type[:64]
     payload = RunFailed(error_type=error_type, error=error[:2000] or None)
-    return leave(
-        held, RunStatus.FAILED, payload, reason=error_type, error_type=error_type, error_message=error, **explained
+    return release_run(
+        held_run,
+        RunStatus.FAILED,
+        payload,
+        reason=error_type,
+        error_type=error_type,
+        error_message=error,
+        **move_options,
     )
 
 
-def stop(drive: Held) -> Progress:
+def stop(drive: HeldRun) -> Progress:
     """Stop the run, as a pending command demands."""
     command = _command(drive, Type.STOP)
     payload = RunStopped(reason="operator", by=command.created_by)
-    return leave(drive, RunStatus.STOPPED, payload, reason="operator", applied=[command])
+    return release_run(drive, RunStatus.STOPPED, payload, reason="operator", applied=[command])
 
 
 def stop_repeated(drive: Drive) -> Progress:
     """Stop the run at a call that the model has repeated too often, without running the call."""
     call = drive.open_calls[0]
     times = f"{drive.streak(call)} times in a row with the same arguments"
-    payload = RunStopped(reason=causes.REPEATED_CALLS, message=f"Run stopped: {call.tool_name} was asked for {times}")
-    return leave(drive, RunStatus.STOPPED, payload, reason=causes.REPEATED_CALLS, unless={Type.STOP})
+    payload = RunStopped(reason=causes.REPEATED_CALLS, message=f"Run stopped: {call.tool_name} was requested {times}")
+    return release_run(drive, RunStatus.STOPPED, payload, reason=causes.REPEATED_CALLS, unless={Type.STOP})
 
 
-def pause(drive: Held) -> Progress:
+def pause(drive: HeldRun) -> Progress:
     """Pause the run, as a pending command demands."""
     command = _command(drive, Type.PAUSE)
     payload = RunPaused(reason=PauseReason.OPERATOR, by=command.created_by)
-    return leave(drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP})
+    return release_run(
+        drive, RunStatus.PAUSED, payload, reason=PauseReason.OPERATOR, applied=[command], unless={Type.STOP}
+    )
 
 
 def pause_max_steps(drive: Drive) -> Progress:
     """Pause the run at its step limit."""
-    detail = f"{drive.run.step_count} steps made"
-    payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=detail)
-    return leave(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless=ASKED_TO_END)
+    payload = RunPaused(reason=PauseReason.MAX_STEPS, detail=steps_used(drive.run))
+    return release_run(drive, RunStatus.PAUSED, payload, reason=PauseReason.MAX_STEPS, unless=STOP_OR_PAUSE)
 
 
-def pause_error(held: Held, error_type: str, error: str, *, details: str = "") -> Progress:
+def steps_used(run: AgentRun) -> str:
+    """Return how many of its steps the run has used, and how many its lineage has if it continues another run."""
+    limit = run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS)
+    text = f"{run.step_count - run.step_base} of {limit - run.step_base} steps used"
+    return f"{text}, {run.step_count} in the lineage" if run.step_base else text
+
+
+def pause_error(held_run: HeldRun, error_type: str, error: str, *, details: str = "") -> Progress:
     """Pause the run after an error that a person has to fix."""
     error, _ = REDACTOR.clean_text(error)
     error_type = error_type[:64]
     event = Entry(Error(error_type=error_type, error=error[:2000], details=details[:1000] or None, context="llm"))
     payload = RunPaused(reason=PauseReason.ERROR, detail=error[:2000])
-    return leave(
-        held, RunStatus.PAUSED, payload, reason=PauseReason.ERROR, unless=ASKED_TO_END, explained_by=[event],
+    return release_run(
+        held_run, RunStatus.PAUSED, payload, reason=PauseReason.ERROR, unless=STOP_OR_PAUSE, events_before=[event],
         error_type=error_type, error_message=error,
     )  # fmt: skip
 
@@ -143,14 +158,14 @@ def pause_budget(drive: Drive) -> Progress:
     if not detail:
         raise DecideAgain  # a daily budget was reset at midnight
     payload = RunPaused(reason=PauseReason.BUDGET, detail=detail)
-    return leave(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless=ASKED_TO_END)
+    return release_run(drive, RunStatus.PAUSED, payload, reason=PauseReason.BUDGET, unless=STOP_OR_PAUSE)
 
 
 def pause_exhausted(drive: Drive, error: str) -> Progress:
     """Pause the run when its recording has no more answers."""
     payload = RunPaused(reason=PauseReason.FIXTURE_EXHAUSTED, detail=error)
-    return leave(
-        drive, RunStatus.PAUSED, payload, reason=PauseReason.FIXTURE_EXHAUSTED, unless=ASKED_TO_END,
+    return release_run(
+        drive, RunStatus.PAUSED, payload, reason=PauseReason.FIXTURE_EXHAUSTED, unless=STOP_OR_PAUSE,
         error_type=FixtureExhausted.code, error_message=error,
     )  # fmt: skip
 
@@ -161,13 +176,13 @@ def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> Progress:
     Returns CONTINUE if a stop or a pause is pending, which goes first.
     """
     step = run.step_count + 1
-    detail = f"Step {step} ended {deaths} processes that held no other run."
+    detail = f"Step {step} killed {deaths} processes that executed only this run."
     abandon_open_turn(lease)
     reason = PauseReason.POISON_STEP
     try:
-        return leave(
-            Unopened(run, lease), RunStatus.PAUSED, RunPaused(reason=reason, detail=detail), reason=reason,
-            error_type=reason.value, error_message=detail, unless=ASKED_TO_END,
+        return release_run(
+            UnloadedRun(run, lease), RunStatus.PAUSED, RunPaused(reason=reason, detail=detail), reason=reason,
+            error_type=reason.value, error_message=detail, unless=STOP_OR_PAUSE,
         )  # fmt: skip
     except DecideAgain:
         return Progress.CONTINUE
@@ -175,7 +190,7 @@ def pause_poisoned(run: AgentRun, lease: Lease, deaths: int) -> Progress:
 
 def hand_back(drive: Drive, reason: str) -> Progress:
     """Put the run back into the queue, behind those that wait there."""
-    released = leave(drive, RunStatus.QUEUED, RunPhase(status=RunStatus.QUEUED, reason=reason), reason=reason)
+    released = release_run(drive, RunStatus.QUEUED, RunPhase(status=RunStatus.QUEUED, reason=reason), reason=reason)
     chaos.point("end.hint_sent")
     return released
 
@@ -183,9 +198,9 @@ def hand_back(drive: Drive, reason: str) -> Progress:
 def cool_down(drive: Drive, until: datetime) -> Progress:
     """Let the run wait, without a worker, until the time of the next attempt."""
     payload = RunWaiting(reason=WaitReason.COOLDOWN, until=until)
-    return leave(
+    return release_run(
         drive, RunStatus.WAITING, payload, reason=WaitReason.COOLDOWN, not_before=until,
-        unless=ASKED_TO_END,
+        unless=STOP_OR_PAUSE,
     )  # fmt: skip
 
 
@@ -193,9 +208,9 @@ def wait_for_answer(
     drive: Drive,
     question: Question,
     *,
-    then: Callable[[], Any] = nothing,
-    unless: Set[str] = ASKED_TO_END,
-    **explained: Any,
+    then: Callable[[], Any] = do_nothing,
+    unless: Set[str] = STOP_OR_PAUSE,
+    **move_options: Any,
 ) -> Progress:
     """Let the run wait for the answer to its question. A reply that is already in the inbox is the answer."""
     text, _ = preview(question.question)
@@ -205,9 +220,9 @@ def wait_for_answer(
         then()
         inbox.answer_early(drive.run)
 
-    return leave(
+    return release_run(
         drive, RunStatus.WAITING, payload, reason=WaitReason.INPUT, ref_id=drive.open_calls[0].pk, unless=unless,
-        then=and_then, **explained,
+        then=and_then, **move_options,
     )  # fmt: skip
 
 
@@ -218,7 +233,9 @@ def wait_for_outcome(drive: Drive) -> Progress:
     unknown = AgentRunToolCall.objects.filter(pk=call.pk, status=ToolStatus.RUNNING)
     also = partial(unknown.update, status=ToolStatus.UNKNOWN, finished_at=tool_results.end_of(call))
     payload, reason = RunWaiting(reason=WaitReason.UNKNOWN_TOOL), WaitReason.UNKNOWN_TOOL
-    return leave(drive, RunStatus.WAITING, payload, reason=reason, also=also, unless=ASKED_TO_END, ref_id=call.pk)
+    return release_run(
+        drive, RunStatus.WAITING, payload, reason=reason, also=also, unless=STOP_OR_PAUSE, ref_id=call.pk
+    )
 
 
 def abandon_open_turn(lease: Lease) -> None:
@@ -233,5 +250,5 @@ def abandon_open_turn(lease: Lease) -> None:
     chaos.point("recovery.done")
 
 
-def _command(drive: Held, kind: str) -> RunCommand:
-    return next(c for c in inbox.pending(drive.run.pk) if c.type == kind)
+def _command(drive: HeldRun, kind: str) -> RunCommand:
+    return next(c for c in inbox.pending_commands(drive.run.pk) if c.type == kind)

@@ -43,13 +43,13 @@ class Lease:
             raise LeaseLost(f"the lease of run {self.run_id} at epoch {self.epoch} is lost")
 
 
-class Keeper:
+class LeaseKeeper:
     """Renews all leases of the process from one thread, on one database connection."""
 
     def __init__(self) -> None:
-        self._held: set[Lease] = set()
+        self._leases: set[Lease] = set()
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
         self._thread.start()
 
@@ -58,25 +58,25 @@ class Keeper:
         """Keep renewing a lease inside the `with` block. `claimed_at` is the value of `clock()` before the claim."""
         lease = Lease(run_id, epoch, claimed_at + settings.AGENTOPS_LEASE_S)
         with self._lock:
-            self._held.add(lease)
+            self._leases.add(lease)
         try:
             yield lease
         finally:
             with self._lock:
-                self._held.discard(lease)
+                self._leases.discard(lease)
 
-    def held(self) -> int:
+    def count(self) -> int:
         with self._lock:
-            return len(self._held)
+            return len(self._leases)
 
     def close(self) -> None:
-        self._ended.set()
+        self._closing.set()
         self._thread.join(5)
 
     def _run(self) -> None:
-        while not self._ended.wait(settings.AGENTOPS_RENEW_S):
+        while not self._closing.wait(settings.AGENTOPS_RENEW_S):
             with self._lock:
-                leases = list(self._held)
+                leases = list(self._leases)
             for lease in leases:
                 self._renew(lease)
         connection.close()

@@ -16,20 +16,20 @@ from runs.conversation import checkpoints, transcript
 from runs.engine import decisions, ending, views
 from runs.engine.decisions import Next
 from runs.engine.drive import Drive, FailedAttempts
-from runs.engine.leaving import DecideAgain
 from runs.engine.notes import append
 from runs.engine.policy import occasions
+from runs.engine.releases import DecideAgain
 from runs.engine.results import (
     ActResult,
-    Answered,
+    AnswerCommitted,
     CallClosed,
     CallUnknown,
-    Checkpointed,
+    CheckpointSaved,
     MessagesTaken,
     NoAnswer,
     Progress,
 )
-from runs.engine.stopping import LetGo, StopAsked
+from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import model_turn, tool_turn
 from runs.lifecycle import inbox
 from runs.lifecycle.command_outcomes import mark_applied
@@ -40,22 +40,22 @@ from timeline.log import hold
 
 def run_until_released(drive: Drive) -> None:
     """Run one action after the other. After each of them any worker can continue from the database."""
-    decided: Next | None = None
+    next_action: Next | None = None
     while True:
         try:
-            result = _act(drive, decided or _decide(drive))
-        except (DecideAgain, StopAsked):
+            result = _act(drive, next_action or _decide(drive))
+        except (DecideAgain, StopPending):
             result = Progress.CONTINUE  # the next decision sees the command that arrived
-        except LetGo:
+        except ShutdownDue:
             result = ending.hand_back(drive, "worker_ending")
         if result is Progress.RELEASED:
             return
-        decided = _take_over(drive, result)
+        next_action = _apply_result(drive, result)
 
 
 def _decide(drive: Drive) -> Next:
     drive.check()
-    return decisions.next_action(views.view_of(drive, inbox.waiting(drive.run.pk)))
+    return decisions.next_action(views.load_view(drive, inbox.pending_types(drive.run.pk)))
 
 
 def _act(drive: Drive, action: Next) -> ActResult:
@@ -68,75 +68,75 @@ def _act(drive: Drive, action: Next) -> ActResult:
             return _ACTS[action](drive)
 
 
-def _take_over(drive: Drive, result: ActResult) -> Next | None:
+def _apply_result(drive: Drive, result: ActResult) -> Next | None:
     """Update the state in memory. Returns the next action if the commit has already decided it."""
     match result:
-        case Answered():
-            return _take_over_answer(drive, result)
+        case AnswerCommitted():
+            return _apply_answer(drive, result)
         case CallClosed():
-            return _take_over_result(drive, result)
+            return _apply_call_result(drive, result)
         case CallUnknown(call):
             drive.unknown_call = call
         case NoAnswer():
             drive.no_answer = result
-        case MessagesTaken(added):
-            for row, message in added:
+        case MessagesTaken(messages):
+            for row, message in messages:
                 drive.conversation.add(row, message)
-        case Checkpointed(step):
-            drive.checkpointed = step
+        case CheckpointSaved(step):
+            drive.checkpointed_step = step
             chaos.point("checkpoint.committed")
         case Progress():
             pass
     return None
 
 
-def _take_over_answer(drive: Drive, answer: Answered) -> Next | None:
+def _apply_answer(drive: Drive, answer: AnswerCommitted) -> Next | None:
     drive.conversation.add(answer.row, answer.message)
     drive.run.step_count = answer.row.step_number
     drive.open_calls = list(answer.calls)
     drive.failed_attempts = FailedAttempts()
     chaos.point("turn.committed")
-    drive.steps_made += 1
-    if drive.steps_made == 1:
+    drive.committed_steps += 1
+    if drive.committed_steps == 1:
         drive.on_progress()
-    return Next.RUN_STARTED_CALL if answer.first_started else None
+    return Next.RUN_STARTED_CALL if answer.is_first_started else None
 
 
-def _take_over_result(drive: Drive, closed: CallClosed) -> Next | None:
+def _apply_call_result(drive: Drive, closed: CallClosed) -> Next | None:
     drive.conversation.add(closed.row, closed.message)
     drive.open_calls.pop(0)
     chaos.point("result.committed")
     if not closed.is_last:
         chaos.point("tool.next")
         return None
-    drive.checkpointed = drive.run.step_count
-    return Next.ASK_STARTED_MODEL if closed.turn_started else None
+    drive.checkpointed_step = drive.run.step_count
+    return Next.ASK_STARTED_MODEL if closed.is_turn_started else None
 
 
-def _save_checkpoint(drive: Drive) -> Checkpointed:
+def _save_checkpoint(drive: Drive) -> CheckpointSaved:
     """Save the checkpoint of the last step: after a turn without tools, or after a crash."""
     step = drive.run.step_count
     row = checkpoints.new_checkpoint(drive.run.pk, step, drive.conversation.position, drive.epoch)
     chaos.point("checkpoint.before")
     checkpoints.add_checkpoint(row, drive.epoch)
-    return Checkpointed(step)
+    return CheckpointSaved(step)
 
 
 def _take_messages(drive: Drive) -> MessagesTaken:
     """Move the messages of the inbox into the conversation, in one transaction."""
     run = drive.run
-    taken = [c for c in inbox.pending(run.pk) if c.type in (inbox.Type.SEND, inbox.Type.REPLY)]
-    turns = [request(UserPromptPart(content_of(c.payload["message"]), timestamp=timezone.now())) for c in taken]
+    commands = [c for c in inbox.pending_commands(run.pk) if c.type in (inbox.Type.SEND, inbox.Type.REPLY)]
+    turns = [request(UserPromptPart(content_of(c.payload["message"]), timestamp=timezone.now())) for c in commands]
     with transaction.atomic():
         # First, so that a worker that lost its lease gets LeaseLost and not a conflict of positions.
         hold(run.pk, drive.epoch)
-        added = transcript.add_requests(
+        messages = transcript.add_requests(
             run, [(AgentRunMessage.Role.USER, turn) for turn in turns],
             step=run.step_count + 1, epoch=drive.epoch, position=drive.conversation.position,
         )  # fmt: skip
-        mark_applied(taken)
-        append(drive.lease, [transcript.added(row) for row, _ in added])
-    return MessagesTaken(added)
+        mark_applied(commands)
+        append(drive.lease, [transcript.message_event(row) for row, _ in messages])
+    return MessagesTaken(messages)
 
 
 def _give_up(drive: Drive) -> Progress:

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from runs.conversation import writes
 from runs.engine.leases import Lease
-from runs.engine.safe_commit import durably, nothing
+from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.models import RunError
 from timeline import log
 from timeline.log import Entry
@@ -20,21 +20,31 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 def note(lease: Lease, *entries: Entry) -> None:
     """Append events to the log of the held run, in a transaction of their own."""
-    durably(partial(append, lease, _named(lease, entries)), landed=lambda: False, found=nothing, lease=lease)
+    commit_safely(
+        partial(append, lease, _with_event_ids(lease, entries)),
+        is_committed=lambda: False,
+        read_result=do_nothing,
+        lease=lease,
+    )
 
 
 def note_failure(lease: Lease, error: RunError, *entries: Entry) -> None:
     """Save a failed attempt together with its events, of which there is at least one."""
-    named = _named(lease, entries)
+    entries_with_ids = _with_event_ids(lease, entries)
     error.message, _ = REDACTOR.clean_text(error.message)
     error.details, _ = REDACTOR.clean_text(error.details)
 
     def write() -> None:
         with transaction.atomic():
-            append(lease, named)
+            append(lease, entries_with_ids)
             error.save(force_insert=True)
 
-    durably(write, landed=lambda: log.has_event(lease.run_id, named[0].event_id), found=nothing, lease=lease)
+    commit_safely(
+        write,
+        is_committed=lambda: log.has_event(lease.run_id, entries_with_ids[0].event_id),
+        read_result=do_nothing,
+        lease=lease,
+    )
 
 
 def append(lease: Lease, entries: Sequence[Entry]) -> None:
@@ -44,7 +54,7 @@ def append(lease: Lease, entries: Sequence[Entry]) -> None:
         log.append(lease.run_id, entries, source=Source.WORKER, epoch=lease.epoch)
 
 
-def _named(lease: Lease, entries: Sequence[Entry]) -> list[Entry]:
+def _with_event_ids(lease: Lease, entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries with IDs, by which a repeated append after an unclear commit is recognised.
 
     No sender can use these IDs: "~" is not allowed in theirs.

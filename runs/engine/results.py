@@ -22,13 +22,13 @@ class Progress(Enum):
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerCommitted:
     """The answer of the model is committed, with its calls as planned, or the first of them as running."""
 
     row: AgentRunMessage
     message: ModelMessage
     calls: Sequence[AgentRunToolCall]
-    first_started: bool
+    is_first_started: bool
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class NoAnswer:
 
 @dataclass(frozen=True)
 class CallClosed:
-    """The next open call has its result. `turn_started`: the start of the next model call was committed with it."""
+    """The next open call has its result. `is_turn_started`: the start of the next model call was committed with it."""
 
     row: AgentRunMessage
     message: ModelMessage
     is_last: bool
-    turn_started: bool
+    is_turn_started: bool
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class CallUnknown:
 class MessagesTaken:
     """Messages of the inbox are part of the conversation."""
 
-    added: Sequence[tuple[AgentRunMessage, ModelMessage]]
+    messages: Sequence[tuple[AgentRunMessage, ModelMessage]]
 
 
 @dataclass(frozen=True)
-class Checkpointed:
+class CheckpointSaved:
     """The last step has its checkpoint."""
 
     step: int
 
 
-ActResult = Progress | Answered | NoAnswer | CallClosed | CallUnknown | MessagesTaken | Checkpointed
+ActResult = Progress | AnswerCommitted | NoAnswer | CallClosed | CallUnknown | MessagesTaken | CheckpointSaved

@@ -18,7 +18,7 @@ from runs.agents import policies
 from runs.agents.policies import OnCrash
 from runs.conversation import tool_results
 from runs.engine.leases import Lease
-from runs.engine.safe_commit import durably, nothing
+from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, TurnUsage
 from runs.providers import messages
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
@@ -32,7 +32,7 @@ Role = AgentRunMessage.Role
 
 
 @dataclass(frozen=True)
-class _HalfTurn:
+class _UnfinishedTurn:
     """The last answer of a run, its tool calls, and their results so far."""
 
     answer: AgentRunMessage
@@ -40,58 +40,58 @@ class _HalfTurn:
     results: list[AgentRunMessage]
 
     @property
-    def started(self) -> bool:
+    def has_started_call(self) -> bool:
         """Whether one of its tools may have had an effect."""
         return any(call.starts for call in self.calls)
 
     @property
-    def planned(self) -> list[AgentRunToolCall]:
+    def planned_calls(self) -> list[AgentRunToolCall]:
         return [call for call in self.calls if call.status == ToolStatus.PLANNED]
 
 
-def is_wanted(config: Mapping[str, Any]) -> bool:
+def has_rollback_policy(config: Mapping[str, Any]) -> bool:
     """Whether the agent's policy is to roll unfinished turns back. Raises `InvalidPolicy`."""
     return policies.parse(config.get("policies") or {}).on_crash is OnCrash.ROLL_BACK
 
 
-def half_done_turn(run: AgentRun, lease: Lease) -> None:
+def roll_back_unstarted_turn(run: AgentRun, lease: Lease) -> None:
     """Roll back the turn of a worker that crashed before any of its planned calls was started."""
-    if not is_wanted(run.agent_config) or not _after_a_crash(run, lease):
+    if not has_rollback_policy(run.agent_config) or not _is_after_crash(run, lease):
         return
     turn = _last_turn(run)
-    if turn is None or turn.started or not turn.planned:
+    if turn is None or turn.has_started_call or not turn.planned_calls:
         return
     if turn.answer.epoch != lease.epoch:  # a turn of this worker is not a leftover
-        _take_back(run, lease, turn, "crash")
+        _roll_back(run, lease, turn, "crash")
 
 
-def unreadable_turn(run: AgentRun, lease: Lease) -> bool:
+def roll_back_unreadable_turn(run: AgentRun, lease: Lease) -> bool:
     """Roll back the last turn if one of its messages cannot be read. Returns whether it was rolled back."""
     turn = _last_turn(run)
-    if turn is None or turn.started or all(map(_readable, [turn.answer, *turn.results])):
+    if turn is None or turn.has_started_call or all(map(_is_readable, [turn.answer, *turn.results])):
         return False
     if Checkpoint.objects.filter(run=run, step_number=run.step_count).exists():
         return False
-    _take_back(run, lease, turn, "unreadable")
+    _roll_back(run, lease, turn, "unreadable")
     return True
 
 
-def _after_a_crash(run: AgentRun, lease: Lease) -> bool:
+def _is_after_crash(run: AgentRun, lease: Lease) -> bool:
     """Whether the last worker lost the run; False if it handed the run back, or was stopped by an operator."""
     return Attempt.objects.filter(run=run, epoch=lease.epoch - 1, end_reason__in=AFTER_A_DEATH).exists()
 
 
-def _last_turn(run: AgentRun) -> _HalfTurn | None:
+def _last_turn(run: AgentRun) -> _UnfinishedTurn | None:
     of_step = AgentRunMessage.objects.filter(run=run, step_number=run.step_count, rolled_back_at=None)
     answer = of_step.filter(role=Role.ASSISTANT).first()
     if answer is None:
         return None
     calls = list(AgentRunToolCall.objects.filter(message=answer).order_by("id"))
     results = of_step.filter(pk__in=[call.result_message_id for call in calls if call.result_message_id])
-    return _HalfTurn(answer, calls, list(results.order_by("position")))
+    return _UnfinishedTurn(answer, calls, list(results.order_by("position")))
 
 
-def _readable(message: AgentRunMessage) -> bool:
+def _is_readable(message: AgentRunMessage) -> bool:
     try:
         messages.load(message.content)
     except (ValueError, TypeError):
@@ -99,26 +99,26 @@ def _readable(message: AgentRunMessage) -> bool:
     return True
 
 
-def _take_back(run: AgentRun, lease: Lease, turn: _HalfTurn, reason: str) -> None:
-    step, answer, planned = run.step_count, turn.answer, turn.planned
+def _roll_back(run: AgentRun, lease: Lease, turn: _UnfinishedTurn, reason: str) -> None:
+    step, answer, planned_calls = run.step_count, turn.answer, turn.planned_calls
     rows = [answer, *turn.results]
-    rolled_back = RunRolledBack(reason=reason, positions=[row.position for row in rows])
+    payload = RunRolledBack(reason=reason, positions=[row.position for row in rows])
 
     def write() -> None:
         with transaction.atomic():
-            mine = AgentRun.objects.filter(
+            held_run = AgentRun.objects.filter(
                 pk=run.pk, lease_epoch=lease.epoch, status=RunStatus.RUNNING, step_count=step
             )
-            if not mine.update(step_count=step - 1):
+            if not held_run.update(step_count=step - 1):
                 raise LeaseLost(f"run {run.pk} was taken over from epoch {lease.epoch}")
             AgentRunMessage.objects.filter(pk__in=[row.pk for row in rows]).update(rolled_back_at=Now())
-            answered = TurnUsage.objects.filter(run=run, step_number=step, outcome=TurnUsage.Outcome.ANSWERED)
-            answered.update(outcome=TurnUsage.Outcome.ROLLED_BACK)
-            entries = [Entry(rolled_back, step=step, ref_id=answer.pk), *tool_results.withdraw(planned)]
+            usages = TurnUsage.objects.filter(run=run, step_number=step, outcome=TurnUsage.Outcome.ANSWERED)
+            usages.update(outcome=TurnUsage.Outcome.ROLLED_BACK)
+            entries = [Entry(payload, step=step, ref_id=answer.pk), *tool_results.withdraw(planned_calls)]
             log.append(run.pk, entries, source=Source.WORKER, epoch=lease.epoch)
 
     chaos.point("recovery.before")
-    taken_back = AgentRunMessage.objects.filter(pk=answer.pk).exclude(rolled_back_at=None)
-    durably(write, landed=taken_back.exists, found=nothing, lease=lease)
+    rolled_back_answer = AgentRunMessage.objects.filter(pk=answer.pk).exclude(rolled_back_at=None)
+    commit_safely(write, is_committed=rolled_back_answer.exists, read_result=do_nothing, lease=lease)
     run.step_count = step - 1
     chaos.point("recovery.done")

@@ -13,7 +13,7 @@ from typing import TypeVar
 from django.db import connection
 
 from runs.engine.leases import Lease
-from runs.engine.storage_errors import STORAGE, pass_others_on
+from runs.engine.storage_errors import STORAGE_ERRORS, raise_unless_storage_error
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -21,18 +21,20 @@ FIRST_WAIT_S = 0.1
 MAX_WAIT_S = 2.0
 
 
-def durably(write: Callable[[], T], *, landed: Callable[[], bool], found: Callable[[], T], lease: Lease) -> T:
+def commit_safely(
+    write: Callable[[], T], *, is_committed: Callable[[], bool], read_result: Callable[[], T], lease: Lease
+) -> T:
     """Call `write` until it has committed once, as long as the lease is valid.
 
-    `landed` says, on a new connection, whether a write without an answer was committed, and `found` returns its
-    result then. Raises `LeaseLost`.
+    `is_committed` looks up, on a new connection, whether a write without an answer was committed; `read_result` returns
+    its result in that case. Raises `LeaseLost`.
     """
     wait = FIRST_WAIT_S
     lease.check()
     try:
         return write()
-    except STORAGE as error:
-        pass_others_on(error)
+    except STORAGE_ERRORS as error:
+        raise_unless_storage_error(error)
         log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
     while True:
         connection.close()
@@ -40,10 +42,10 @@ def durably(write: Callable[[], T], *, landed: Callable[[], bool], found: Callab
         wait = min(wait * 2, MAX_WAIT_S)
         lease.check()
         try:
-            return found() if landed() else write()
-        except STORAGE as error:
-            pass_others_on(error)
+            return read_result() if is_committed() else write()
+        except STORAGE_ERRORS as error:
+            raise_unless_storage_error(error)
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     """Return None: the result of a write that returns nothing."""

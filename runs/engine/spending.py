@@ -28,8 +28,8 @@ from timeline.events.notice import BudgetWarning
 from timeline.log import Entry
 
 #: Seconds after which a project's use of today is read again; turns of this process are counted at once.
-DAY_LOOK_S = 10.0
-UNENDED = [status for status in RunStatus if not status.terminal]
+DAY_REFRESH_S = 10.0
+ACTIVE_STATUSES = [status for status in RunStatus if not status.terminal]
 NONE = Decimal(0)
 
 
@@ -57,10 +57,10 @@ class Spending:
         used = self._used()
         warnings = [_warning(b, used[b], self.limits[b]) for b in budgets.nearly_exhausted(self.limits, used)]
         if usage.cost_usd is None:
-            warnings += [_unpriced(b, self.limits[b]) for b in budgets.COSTS if b in self.limits]
-        fresh = [warning for warning in warnings if _name(warning.budget, warning.used) not in self.warned]
-        self.warned |= {_name(warning.budget, warning.used) for warning in fresh}
-        return [Entry(warning, step=step) for warning in fresh]
+            warnings += [_unknown_price_warning(b, self.limits[b]) for b in budgets.COSTS if b in self.limits]
+        new_warnings = [warning for warning in warnings if _name(warning.budget, warning.used) not in self.warned]
+        self.warned |= {_name(warning.budget, warning.used) for warning in new_warnings}
+        return [Entry(warning, step=step) for warning in new_warnings]
 
     def add(self, usage: TurnUsage) -> None:
         """Count a turn without a warning."""
@@ -101,7 +101,7 @@ def usage_of(run_id: UUID, step: int, attempt: int, answer: ModelResponse, durat
         input_tokens=max(used.input_tokens, 0), output_tokens=max(used.output_tokens, 0),
         cache_read_tokens=max(used.cache_read_tokens, 0), cache_write_tokens=max(used.cache_write_tokens, 0),
         reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=cost,
-        cache_saved_usd=_saved_by_cache(answer, cost), usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
+        cache_saved_usd=_cache_saving(answer, cost), usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
         duration_ms=duration_ms, created_at=timezone.now(),
     )  # fmt: skip
 
@@ -116,7 +116,7 @@ def _cost(answer: ModelResponse) -> Decimal | None:
         return None
 
 
-def _saved_by_cache(answer: ModelResponse, cost: Decimal | None) -> Decimal | None:
+def _cache_saving(answer: ModelResponse, cost: Decimal | None) -> Decimal | None:
     """Return the cost without the cache, minus `cost`. Negative where the call wrote more to the cache than it read."""
     used = answer.usage
     if cost is None or not (used.cache_read_tokens or used.cache_write_tokens):
@@ -151,13 +151,16 @@ def seconds_at_work(run: AgentRun) -> float:
     """
     attempts = Attempt.objects.filter(run=run)
     holds = list(attempts.values_list("epoch", "claimed_at", "ended_at", "end_reason"))
-    lost = [epoch for epoch, _, _, reason in holds if reason in LOST]
-    seen: dict[int, datetime] = {}
-    if lost:
-        written = log.events_of(run.pk).filter(epoch__in=lost).order_by().values_list("epoch")
-        seen = dict(written.annotate(last=Max("created_at")))
+    lost_epochs = [epoch for epoch, _, _, reason in holds if reason in LOST]
+    last_event_times: dict[int, datetime] = {}
+    if lost_epochs:
+        events = log.events_of(run.pk).filter(epoch__in=lost_epochs).order_by().values_list("epoch")
+        last_event_times = dict(events.annotate(last=Max("created_at")))
     now = timezone.now()
-    ends = {epoch: seen.get(epoch, began) if reason in LOST else ended or now for epoch, began, ended, reason in holds}
+    ends = {
+        epoch: last_event_times.get(epoch, began) if reason in LOST else ended or now
+        for epoch, began, ended, reason in holds
+    }
     return sum(max((ends[epoch] - began).total_seconds(), 0.0) for epoch, began, _, _ in holds)
 
 
@@ -166,25 +169,25 @@ class _Days:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: dict[UUID, tuple[datetime, float, int, Decimal]] = {}
+        self._totals: dict[UUID, tuple[datetime, float, int, Decimal]] = {}
 
     def of(self, project: UUID) -> tuple[int, Decimal]:
         day = timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        known = self._seen.get(project)
-        if known is None or known[0] != day or time.monotonic() - known[1] >= DAY_LOOK_S:
-            looked = time.monotonic()
+        totals = self._totals.get(project)
+        if totals is None or totals[0] != day or time.monotonic() - totals[1] >= DAY_REFRESH_S:
+            read_at = time.monotonic()
             tokens, cost = _used_since(project, day)
-            known = (day, looked, tokens, cost)
+            totals = (day, read_at, tokens, cost)
             with self._lock:
-                self._seen[project] = known
-        return known[2], known[3]
+                self._totals[project] = totals
+        return totals[2], totals[3]
 
     def add(self, project: UUID, tokens: int, cost: Decimal) -> None:
         """Count a turn that is about to be committed."""
         self.of(project)
         with self._lock:
-            day, looked, before, spent = self._seen[project]
-            self._seen[project] = (day, looked, before + tokens, spent + cost)
+            day, read_at, before, spent = self._totals[project]
+            self._totals[project] = (day, read_at, before + tokens, spent + cost)
 
 
 _days = _Days()
@@ -192,20 +195,20 @@ _days = _Days()
 
 def _used_since(project: UUID, moment: datetime) -> tuple[int, Decimal]:
     """Sum the turns of runs that have not ended, or ended after `moment`; both have an index."""
-    mine = AgentRun.objects.filter(project=project, source=AgentRun.Source.NATIVE)
-    runs = mine.filter(Q(status__in=UNENDED) | Q(completed_at__isnull=False, completed_at__gte=moment))
+    native_runs = AgentRun.objects.filter(project=project, source=AgentRun.Source.NATIVE)
+    runs = native_runs.filter(Q(status__in=ACTIVE_STATUSES) | Q(completed_at__isnull=False, completed_at__gte=moment))
     turns = TurnUsage.objects.filter(run__in=runs.values("pk"), created_at__gte=moment)
     sums = turns.aggregate(sent=Sum("input_tokens"), received=Sum("output_tokens"), cost=Sum("cost_usd"))
     return (sums["sent"] or 0) + (sums["received"] or 0), sums["cost"] or NONE
 
 
 def _warning(budget: Budget, used: Decimal, limit: Decimal) -> BudgetWarning:
-    text = f"Running out of budget: {budgets.describe(budget, used, limit)}"
+    text = f"Budget nearly used up: {budgets.describe(budget, used, limit)}"
     return BudgetWarning(budget=budget, used=f"{used:f}", limit=f"{limit:f}", message=text)
 
 
-def _unpriced(budget: Budget, limit: Decimal) -> BudgetWarning:
-    text = f"Nobody knows what a model call cost: the budget {budget} counts only calls with a price"
+def _unknown_price_warning(budget: Budget, limit: Decimal) -> BudgetWarning:
+    text = f"The cost of a model call is unknown: the budget {budget} counts only calls with a price"
     return BudgetWarning(budget=budget, limit=f"{limit:f}", message=text)
 
 

@@ -13,15 +13,15 @@ from django.db import Error, connection
 from runs.engine import ending, rollback
 from runs.engine.drive import Drive, open_drive
 from runs.engine.event_loop import LoopThread
-from runs.engine.leases import Keeper, Lease, clock
+from runs.engine.leases import Lease, LeaseKeeper, clock
 from runs.engine.loop import run_until_released
 from runs.engine.policy import occasions
 from runs.engine.results import Progress
-from runs.engine.safe_commit import nothing
-from runs.engine.stopping import Stopping
-from runs.engine.storage_errors import STORAGE, pass_others_on
+from runs.engine.safe_commit import do_nothing
+from runs.engine.shutdown import Shutdown
+from runs.engine.storage_errors import STORAGE_ERRORS, raise_unless_storage_error
 from runs.lifecycle import transitions
-from runs.lifecycle.transitions import Claimed
+from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun
 from timeline.errors import LeaseLost
 
@@ -32,7 +32,7 @@ STORAGE_WAIT_S = 0.5
 
 
 @dataclass
-class _Hold:
+class _ClaimContext:
     """A claimed run, and what is needed to drive it."""
 
     lease: Lease
@@ -41,18 +41,18 @@ class _Hold:
     #: however often the run is loaded.
     death_undecided: bool
     loop: LoopThread
-    stopping: Stopping
+    shutdown: Shutdown
     on_progress: Callable[[], None]
 
 
 def drive_run(
     run_id: UUID,
     owner: str,
-    keeper: Keeper,
+    keeper: LeaseKeeper,
     loop: LoopThread,
-    stopping: Stopping,
+    shutdown: Shutdown,
     *,
-    on_progress: Callable[[], None] = nothing,
+    on_progress: Callable[[], None] = do_nothing,
 ) -> bool:
     """Claim a run and drive it for one slice.
 
@@ -63,94 +63,94 @@ def drive_run(
     if claimed is None:
         return False
     with keeper.keep(run_id, claimed.epoch, began) as lease:
-        hold = _Hold(lease, claimed.deaths, claimed.died, loop, stopping, on_progress)
+        claim = _ClaimContext(lease, claimed.deaths, claimed.died, loop, shutdown, on_progress)
         try:
-            while _drive(hold) is Progress.RELOAD:
+            while _drive(claim) is Progress.RELOAD:
                 _wait_for_storage(lease)
             return True
         except LeaseLost:
             log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
     # Outside of the `with`, so that the lease is not renewed any more.
-    _note_fenced(run_id, claimed.epoch, stopping)
+    _note_fenced(run_id, claimed.epoch, shutdown)
     return True
 
 
-def _note_fenced(run_id: UUID, epoch: int, stopping: Stopping) -> None:
+def _note_fenced(run_id: UUID, epoch: int, shutdown: Shutdown) -> None:
     """Record that this worker is alive, or its attempt would count as a death. Waits for the database if it has to."""
     while True:
         try:
             return transitions.note_fenced(run_id, epoch)
-        except STORAGE as error:
-            pass_others_on(error)
+        except STORAGE_ERRORS as error:
+            raise_unless_storage_error(error)
             connection.close()
-        if stopping.asked.wait(STORAGE_WAIT_S):
+        if shutdown.requested.wait(STORAGE_WAIT_S):
             return None
 
 
-def _claim(run_id: UUID, owner: str) -> Claimed | None:
+def _claim(run_id: UUID, owner: str) -> ClaimedRun | None:
     """Claim the run. If the answer to the claim was lost, look it up, or the run would be idle for a whole lease."""
     try:
         return transitions.claim(run_id, owner)
-    except STORAGE as error:
-        pass_others_on(error)
+    except STORAGE_ERRORS as error:
+        raise_unless_storage_error(error)
         connection.close()
     try:
-        return transitions.held_by(run_id, owner)
-    except STORAGE as error:
-        pass_others_on(error)
+        return transitions.committed_claim(run_id, owner)
+    except STORAGE_ERRORS as error:
+        raise_unless_storage_error(error)
         # If the claim did succeed, its lease runs out.
         connection.close()
         log.warning("storage failed in a claim: %s", type(error).__name__, extra={"run_id": str(run_id)})
         return None
 
 
-def _drive(hold: _Hold) -> Progress:
+def _drive(claim: _ClaimContext) -> Progress:
     """Load the run and drive it until it is released. Returns RELOAD if the database failed."""
-    lease = hold.lease
+    lease = claim.lease
     try:
         run = AgentRun.objects.select_related("project").get(pk=lease.run_id)
         if run.lease_epoch != lease.epoch:
             raise LeaseLost(f"run {run.pk} was taken over before it was loaded")
-        if hold.deaths >= MAX_DEATHS and ending.pause_poisoned(run, lease, hold.deaths) is Progress.RELEASED:
+        if claim.deaths >= MAX_DEATHS and ending.pause_poisoned(run, lease, claim.deaths) is Progress.RELEASED:
             return Progress.RELEASED
-        drive = _open(run, hold)
+        drive = _open(run, claim)
     except (LookupError, ValueError, TypeError) as error:
         # Its provider, model or tools are missing: no worker can drive it.
-        return _unopened(run, lease, error)
-    except STORAGE as error:
-        return _storage_failed(lease, error)
+        return _handle_load_failure(run, lease, error)
+    except STORAGE_ERRORS as error:
+        return _handle_storage_failure(lease, error)
     try:
         ending.abandon_open_turn(lease)
-        if hold.death_undecided and occasions.on_dead(drive) is Progress.RELEASED:
+        if claim.death_undecided and occasions.on_dead(drive) is Progress.RELEASED:
             return Progress.RELEASED
-        hold.death_undecided = False
+        claim.death_undecided = False
         run_until_released(drive)
-    except STORAGE as error:
-        return _storage_failed(lease, error)
+    except STORAGE_ERRORS as error:
+        return _handle_storage_failure(lease, error)
     return Progress.RELEASED
 
 
-def _open(run: AgentRun, hold: _Hold) -> Drive:
+def _open(run: AgentRun, claim: _ClaimContext) -> Drive:
     """Load the run, after rolling back a turn that has to be rolled back."""
-    rollback.half_done_turn(run, hold.lease)
+    rollback.roll_back_unstarted_turn(run, claim.lease)
     try:
-        return open_drive(run, hold.lease, hold.loop, hold.stopping, hold.on_progress)
+        return open_drive(run, claim.lease, claim.loop, claim.shutdown, claim.on_progress)
     except ValueError:
-        if not rollback.unreadable_turn(run, hold.lease):
+        if not rollback.roll_back_unreadable_turn(run, claim.lease):
             raise
-    return open_drive(run, hold.lease, hold.loop, hold.stopping, hold.on_progress)
+    return open_drive(run, claim.lease, claim.loop, claim.shutdown, claim.on_progress)
 
 
-def _unopened(run: AgentRun, lease: Lease, error: Exception) -> Progress:
+def _handle_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
     try:
         ending.abandon_open_turn(lease)
-        return occasions.on_unopened(run, lease, error)
-    except STORAGE as failed:
-        return _storage_failed(lease, failed)
+        return occasions.on_load_failure(run, lease, error)
+    except STORAGE_ERRORS as failed:
+        return _handle_storage_failure(lease, failed)
 
 
-def _storage_failed(lease: Lease, error: Error) -> Progress:
-    pass_others_on(error)
+def _handle_storage_failure(lease: Lease, error: Error) -> Progress:
+    raise_unless_storage_error(error)
     log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
     return Progress.RELOAD
 

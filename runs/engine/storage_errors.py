@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from django.db import Error, InterfaceError, InternalError, OperationalError
 
-#: What to catch; `pass_others_on` raises those that are of another kind.
-STORAGE = (OperationalError, InterfaceError, InternalError)
+#: What to catch; `raise_unless_storage_error` raises those that are of another kind.
+STORAGE_ERRORS = (OperationalError, InterfaceError, InternalError)
 #: psycopg raises these as internal errors: a read-only server, and a connection that was closed because its
 #: transaction was idle while this process was suspended.
-READ_ONLY, STOOD_IDLE = "25006", "25P03"
+READ_ONLY, IDLE_TIMEOUT = "25006", "25P03"
 
 
-def pass_others_on(error: Error) -> None:
+def raise_unless_storage_error(error: Error) -> None:
     """Raise `error` again if it is an internal error of another kind, which waiting would not fix."""
-    if isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) not in (READ_ONLY, STOOD_IDLE):
+    if isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) not in (READ_ONLY, IDLE_TIMEOUT):
         raise error

@@ -13,45 +13,45 @@ from runs.engine.turns import open_call
 from runs.models import AgentRunMessage
 
 
-def view_of(drive: Drive, pending: Set[str]) -> View:
+def load_view(drive: Drive, pending: Set[str]) -> View:
     """Return the facts now. `pending` are the types of the commands in the inbox."""
-    return _view(drive, pending, answered=_answered(drive), has_calls=bool(drive.open_calls))
+    return _view(drive, pending, is_answered=_is_answered(drive), has_calls=bool(drive.open_calls))
 
 
 def view_after_calls(drive: Drive) -> View:
     """Return the facts as they will be once the last open call has its result and the inbox is empty."""
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
-    return _view(drive, frozenset(), answered=follow_up.end, has_calls=False)
+    return _view(drive, frozenset(), is_answered=follow_up.end, has_calls=False)
 
 
-def _view(drive: Drive, pending: Set[str], *, answered: bool, has_calls: bool) -> View:
+def _view(drive: Drive, pending: Set[str], *, is_answered: bool, has_calls: bool) -> View:
     run, first = drive.run, drive.open_calls[0] if has_calls else None
     return View(
         pending=pending,
-        open_calls=has_calls,
-        unknown_calls=drive.unknown_call is not None,
-        answered=answered,
+        has_open_calls=has_calls,
+        has_unknown_calls=drive.unknown_call is not None,
+        is_answered=is_answered,
         step_count=run.step_count,
         step_limit=run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
-        let_go=drive.let_go(),
-        checkpoint_missing=not drive.open_calls and drive.checkpointed < run.step_count != run.step_base,
-        cooling_down=drive.no_answer is not None and drive.no_answer.until is not None,
-        gave_up=drive.no_answer is not None and drive.no_answer.until is None,
-        repeated=first is not None and drive.streak(first) >= repeats.STOP_AT,
-        over_budget=bool(drive.spending.used_up()),
-        asks=first is not None and open_call.question(drive) is not None,
-        done=drive.ending_call() is not None,
-        on_idle=drive.idles and drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT,
+        is_release_due=drive.is_release_due(),
+        is_checkpoint_missing=not drive.open_calls and drive.checkpointed_step < run.step_count != run.step_base,
+        is_cooling_down=drive.no_answer is not None and drive.no_answer.until is not None,
+        has_given_up=drive.no_answer is not None and drive.no_answer.until is None,
+        is_repeated=first is not None and drive.streak(first) >= repeats.STOP_AT,
+        is_over_budget=bool(drive.spending.used_up()),
+        is_question=first is not None and open_call.question(drive) is not None,
+        is_done=drive.ending_call() is not None,
+        has_idle_policy=drive.has_idle_policy and drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT,
     )
 
 
-def _answered(drive: Drive) -> bool:
+def _is_answered(drive: Drive) -> bool:
     """Whether the last answer has no tool calls and no recording continues it, or the recording ends here."""
     if drive.open_calls:
         return False
-    spoke_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT
+    is_answer_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT
     step = drive.run.step_count
     if step == drive.run.step_base:
-        return spoke_last
+        return is_answer_last
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
-    return not follow_up.more if spoke_last else follow_up.end
+    return not follow_up.more if is_answer_last else follow_up.end

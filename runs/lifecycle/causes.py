@@ -23,31 +23,31 @@ _NO_ERROR = frozenset({PauseReason.OPERATOR, PauseReason.ESCALATED, PauseReason.
 TEXT_BYTES = 500
 
 
-def before(
+def error_events(
     run: AgentRun,
     to: RunStatus,
     payload: Payload,
     *,
     reason: str,
-    explained_by: Sequence[Entry],
+    events_before: Sequence[Entry],
     changes: Mapping[str, Any],
 ) -> list[Entry]:
-    """Return the `error` event to append before the move; empty without an error, or if `explained_by` has one."""
-    if any(isinstance(entry.payload, Error) for entry in explained_by):
+    """Return the `error` event to append before the move; empty without an error, or if `events_before` has one."""
+    if any(isinstance(error_event.payload, Error) for error_event in events_before):
         return []
     if to is RunStatus.FAILED:
         failed = payload if isinstance(payload, RunFailed) else None
-        return entry(run, failed.error_type if failed else reason, (failed and failed.error) or "")
+        return error_event(run, failed.error_type if failed else reason, (failed and failed.error) or "")
     if to is RunStatus.STOPPED and reason == REPEATED_CALLS:
-        return entry(run, REPEATED_CALLS, payload.message or "")
+        return error_event(run, REPEATED_CALLS, payload.message or "")
     if to is RunStatus.PAUSED and reason not in _NO_ERROR:
         error_type = changes.get("error_type") or run.error_type or reason
         error_type = MAX_TURNS if reason == PauseReason.MAX_STEPS else error_type
-        return entry(run, error_type, changes.get("error_message") or getattr(payload, "detail", None) or "")
+        return error_event(run, error_type, changes.get("error_message") or getattr(payload, "detail", None) or "")
     return []
 
 
-def entry(run: AgentRun, error_type: str, text: str) -> list[Entry]:
+def error_event(run: AgentRun, error_type: str, text: str) -> list[Entry]:
     """Return the event of an error that ends or pauses `run`; empty if the last error in the log is the same."""
     last = log.events_of(run.pk).filter(type=EventType.ERROR).order_by("-seq").first()
     step = run.step_count + 1

@@ -15,13 +15,13 @@ from runs.models import RunCommand
 from runs.statuses import RunStatus
 
 Outcome = RunCommand.Outcome
-ASKED = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)
+CONTROL_TYPES = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)
 
 
 def mark_applied(commands: Iterable[RunCommand]) -> None:
     """Mark commands as applied. A command that has an outcome keeps it."""
-    ended = RunCommand.objects.filter(pk__in=[c.pk for c in commands], applied_at=None)
-    ended.update(applied_at=Now(), outcome=Outcome.APPLIED)
+    open_commands = RunCommand.objects.filter(pk__in=[c.pk for c in commands], applied_at=None)
+    open_commands.update(applied_at=Now(), outcome=Outcome.APPLIED)
 
 
 def close(run_id: UUID, to: RunStatus) -> None:
@@ -32,6 +32,6 @@ def close(run_id: UUID, to: RunStatus) -> None:
     """
     unread = RunCommand.objects.filter(run_id=run_id, applied_at=None)
     if not to.terminal:
-        unread = unread.filter(type__in=ASKED)
-    outcome = Case(When(type__in=ASKED, then=Value(Outcome.SUPERSEDED)), default=Value(Outcome.REFUSED))
+        unread = unread.filter(type__in=CONTROL_TYPES)
+    outcome = Case(When(type__in=CONTROL_TYPES, then=Value(Outcome.SUPERSEDED)), default=Value(Outcome.REFUSED))
     unread.update(applied_at=Now(), outcome=outcome)

@@ -77,8 +77,8 @@ def create(
 ) -> AgentRun:
     """Create a queued run of `agent`. Everything is validated before anything is written."""
     check_agent(agent)
-    if not _says_something(prompt):
-        raise MessageEmpty("a run needs a prompt", pointer="/prompt")
+    if not _has_content(prompt):
+        raise MessageEmpty("a run requires a prompt", pointer="/prompt")
     opening = Opening(config=agent.frozen(), turns=[prompt], by=by, **options)
     if parent_id is None:
         return open_run(project, agent, opening)
@@ -117,17 +117,17 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             queued_at=now,
         )
         run.save(force_insert=True)
-        opened = [Entry(_created(opening, origin, run), phase=Phase.QUEUED)]
+        entries = [Entry(_created_event(opening, origin, run), phase=Phase.QUEUED)]
         if opening.message is not None:
-            command, received = inbox.opening_turn(run.pk, opening.message, by=opening.by)
+            command, received_event = inbox.opening_turn(run.pk, opening.message, by=opening.by)
             command.save(force_insert=True)
             command_outcomes.mark_applied([command])
-            opened.append(received)
+            entries.append(received_event)
         messages = transcript.add_requests(
             run, _first_messages(opening, origin), step=run.step_base + 1, epoch=None, position=0
         )
-        added = [replace(transcript.added(row), phase=Phase.QUEUED) for row, _ in messages]
-        log.append(run.pk, [*opened, *added], source=Source.WEB)
+        message_entries = [replace(transcript.message_event(row), phase=Phase.QUEUED) for row, _ in messages]
+        log.append(run.pk, [*entries, *message_entries], source=Source.WEB)
         log.announce_run(project.pk, run.pk)
         wake(run.pk)
     return run
@@ -135,17 +135,17 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
 
 def _parent(project: Project, run_id: UUID) -> AgentRun:
     """Return the parent, with its row locked, so that two children at once cannot exceed the limit."""
-    locked = AgentRun.objects.select_for_update(no_key=True, of=("self",))
-    parent = locked.filter(project=project, pk=run_id).first()
+    rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
+    parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:
         raise InvalidParent("the project has no such run", pointer="/parent_run_id")
     depth, ancestor = 1, parent
     while ancestor.parent_run is not None and depth <= MAX_DEPTH:
         depth, ancestor = depth + 1, ancestor.parent_run
     if depth > MAX_DEPTH:
-        raise TooDeep(f"at most {MAX_DEPTH} runs may stand above a run", pointer="/parent_run_id")
+        raise TooDeep(f"runs can be nested at most {MAX_DEPTH} levels deep", pointer="/parent_run_id")
     if AgentRun.objects.filter(parent_run=parent, resumed_from=None).count() >= MAX_CHILDREN:
-        raise TooManyChildren(f"a run has at most {MAX_CHILDREN} children", pointer="/parent_run_id")
+        raise TooManyChildren(f"a run can have at most {MAX_CHILDREN} children", pointer="/parent_run_id")
     return parent
 
 
@@ -187,7 +187,7 @@ def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRe
     rows: list[tuple[str, ModelRequest]] = []
     instructions = opening.config.get("instructions")
     if origin.forked_at is not None:
-        begins = "instructions" in _changed(opening, origin.forked_at.run)
+        begins = "instructions" in _changed_fields(opening, origin.forked_at.run)
     else:
         begins = origin.resumed_from is None or origin.starts_fresh
     if instructions and begins:
@@ -196,13 +196,13 @@ def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRe
     return rows
 
 
-def _changed(opening: Opening, forked_from: AgentRun) -> list[str]:
+def _changed_fields(opening: Opening, forked_from: AgentRun) -> list[str]:
     """Return how a fork's agent differs from that of the run that it was forked from."""
     before, now = forked_from.agent_config, opening.config
     return sorted(name for name in now if canonical(now[name]) != canonical(before.get(name)))
 
 
-def _created(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
+def _created_event(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
     short, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", SHORT_PREVIEW)
     fork = origin.forked_at
     return RunCreated(
@@ -213,7 +213,7 @@ def _created(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
         resumed_from=str(origin.resumed_from.pk) if origin.resumed_from else None,
         forked_from=str(fork.run_id) if fork else None,
         forked_at_step=fork.step_number if fork else None,
-        changed=_changed(opening, fork.run) or None if fork else None,
+        changed=_changed_fields(opening, fork.run) or None if fork else None,
         by=opening.by or None,
     )
 
@@ -227,5 +227,5 @@ def _title(turns: list[UserTurn]) -> str:
     return lines[0][:200] if lines else ""
 
 
-def _says_something(turn: UserTurn) -> bool:
+def _has_content(turn: UserTurn) -> bool:
     return bool(turn.strip()) if isinstance(turn, str) else bool(turn)

@@ -30,52 +30,52 @@ MAX_MESSAGE = 200_000
 
 
 @dataclass(frozen=True)
-class Posted:
+class PostResult:
     """The result of posting a command."""
 
     #: The run now, and its status before.
     run: AgentRun
-    was: RunStatus
+    status_before: RunStatus
     #: None if the run was in the requested state already.
     command: RunCommand | None = None
     #: Whether this call stored the command.
-    new: bool = False
+    is_new: bool = False
 
 
-def pause(run_id: UUID, *, by: str, key: str | None = None) -> Posted:
-    """Pause the run after the tools of its turn, or at once if no worker holds it. No event if it is paused already."""
-    return _wish(run_id, Type.PAUSE, {}, by=by, key=key)
+def pause(run_id: UUID, *, by: str, key: str | None = None) -> PostResult:
+    """Pause the run after its current step, or at once if no worker holds it. No event if it is already paused."""
+    return _post(run_id, Type.PAUSE, {}, by=by, key=key)
 
 
-def stop(run_id: UUID, *, by: str, key: str | None = None) -> Posted:
+def stop(run_id: UUID, *, by: str, key: str | None = None) -> PostResult:
     """Stop the run, at once if no worker holds it. No event if it is stopped already."""
-    return _wish(run_id, Type.STOP, {}, by=by, key=key)
+    return _post(run_id, Type.STOP, {}, by=by, key=key)
 
 
-def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Posted:
+def send(run_id: UUID, message: str, *, by: str, key: str | None = None) -> PostResult:
     """Send a user message to the run. It is delivered once, before the next model call."""
-    return _say(run_id, Type.SEND, message, by=by, key=key)
+    return _post_message(run_id, Type.SEND, message, by=by, key=key)
 
 
-def reply(run_id: UUID, message: str, *, by: str, key: str | None = None) -> Posted:
+def reply(run_id: UUID, message: str, *, by: str, key: str | None = None) -> PostResult:
     """Answer a question of the agent. While a run waits for an answer, `send` does the same."""
-    return _say(run_id, Type.REPLY, message, by=by, key=key)
+    return _post_message(run_id, Type.REPLY, message, by=by, key=key)
 
 
-def _say(run_id: UUID, kind: Type, message: str, *, by: str, key: str | None) -> Posted:
+def _post_message(run_id: UUID, kind: Type, message: str, *, by: str, key: str | None) -> PostResult:
     if not message.strip():
-        raise MessageEmpty("a message needs some text", pointer="/message")
+        raise MessageEmpty("the message must not be empty", pointer="/message")
     if len(message) > MAX_MESSAGE:
-        raise InvalidInput(f"a message has at most {MAX_MESSAGE} characters", pointer="/message")
-    return _wish(run_id, kind, {"message": REDACTOR.clean_text(message)[0]}, by=by, key=key)
+        raise InvalidInput(f"a message must have at most {MAX_MESSAGE} characters", pointer="/message")
+    return _post(run_id, kind, {"message": REDACTOR.clean_text(message)[0]}, by=by, key=key)
 
 
-def pending(run_id: UUID) -> list[RunCommand]:
+def pending_commands(run_id: UUID) -> list[RunCommand]:
     """Return the unread commands, oldest first."""
     return list(RunCommand.objects.filter(run_id=run_id, applied_at=None).order_by("id"))
 
 
-def waiting(run_id: UUID) -> set[str]:
+def pending_types(run_id: UUID) -> set[str]:
     """Return the types of the unread commands. Called before each model call, so without the ORM."""
     key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
     with connection.cursor() as cursor:
@@ -101,7 +101,7 @@ def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tup
         run_id=run_id, key=f"~{by}:{number}", type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]},
         created_by=by, received_at=timezone.now(),
     )  # fmt: skip
-    return command, received(command)
+    return command, received_event(command)
 
 
 def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, Entry]:
@@ -110,7 +110,7 @@ def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, En
         run_id=run_id, type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]}, created_by=by,
         received_at=timezone.now(),
     )  # fmt: skip
-    return command, replace(received(command), phase=Phase.QUEUED)
+    return command, replace(received_event(command), phase=Phase.QUEUED)
 
 
 def policy_turns(root_run_id: UUID, trigger: str) -> int:
@@ -140,42 +140,42 @@ def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
     return RunCommand.objects.filter(run=run_id, key=f"recorded:{number}").exists()
 
 
-def received(command: RunCommand) -> Entry:
+def received_event(command: RunCommand) -> Entry:
     text = command.payload.get("message")
     preview_of_payload: JsonValue = {"message": text[:280]} if isinstance(text, str) else None
     payload = CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=preview_of_payload)
     return Entry(payload, ref_id=command.pk)
 
 
-def _wish(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> Posted:
-    key = kept_key(key)
+def _post(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: str | None) -> PostResult:
+    key = stored_key(key)
     # Lock the run's row, so that a move by a worker is finished and seen. NO KEY, because a worker that commits a
     # result holds the row of the log and then refers to the run: waiting for each other would be a deadlock.
     with transaction.atomic():
         run = AgentRun.objects.select_for_update(no_key=True).filter(pk=run_id).first()
         if run is None:
             raise RunNotFound(f"no run {run_id}")
-        was = run.state
+        status_before = run.state
         earlier = RunCommand.objects.filter(run=run, key=key).first() if key is not None else None
         if earlier is not None:
             if (earlier.type, earlier.payload) != (kind, payload):
-                raise CommandKeyTaken(f"the run has another command with the key {key!r}", pointer="/key")
-            return Posted(run, was, earlier)
-        if _granted_already(run, kind):
-            return Posted(run, was)
+                raise CommandKeyTaken(f"the run already has a different command with the key {key!r}", pointer="/key")
+            return PostResult(run, status_before, earlier)
+        if _is_in_requested_state(run, kind):
+            return PostResult(run, status_before)
         if run.state.terminal:
-            raise RunTerminal(f"a {run.status} run takes no commands", run_status=run.status)
+            raise RunTerminal(f"a {run.status} run accepts no commands", run_status=run.status)
         command = RunCommand.objects.create(
             run=run, key=key, type=kind, payload=payload, created_by=by, received_at=timezone.now()
         )
-        entry = replace(received(command), phase=transitions.PHASES[run.state])
+        entry = replace(received_event(command), phase=transitions.PHASES[run.state])
         log.append(run.pk, [entry], source=Source.WEB)
         _act_now(run, command)
         chaos.point("command.in_transaction")
-    return Posted(run, was, command, new=True)
+    return PostResult(run, status_before, command, is_new=True)
 
 
-def kept_key(key: str | None) -> str | None:
+def stored_key(key: str | None) -> str | None:
     """Return the key of a command as stored.
 
     A key with a secret becomes a digest, so that different keys stay different.
@@ -185,9 +185,9 @@ def kept_key(key: str | None) -> str | None:
     return f"redacted:{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
 
 
-def _granted_already(run: AgentRun, kind: Type) -> bool:
-    wished = {Type.PAUSE: RunStatus.PAUSED, Type.STOP: RunStatus.STOPPED}.get(kind)
-    return run.state is wished
+def _is_in_requested_state(run: AgentRun, kind: Type) -> bool:
+    requested = {Type.PAUSE: RunStatus.PAUSED, Type.STOP: RunStatus.STOPPED}.get(kind)
+    return run.state is requested
 
 
 def _act_now(run: AgentRun, command: RunCommand) -> None:
@@ -203,7 +203,7 @@ def _act_now(run: AgentRun, command: RunCommand) -> None:
         reason = PauseReason.OPERATOR
         paused = RunPaused(reason=reason, by=command.created_by)
         transitions.move(run, RunStatus.PAUSED, paused, source=Source.WEB, reason=reason)
-    elif questions.waits(run):
+    elif questions.is_waiting_for_answer(run):
         mark_applied([command])
         questions.answer(run, command)
     else:

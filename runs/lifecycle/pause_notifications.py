@@ -14,7 +14,7 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 TO_DO: dict[str, str] = {
     PauseReason.ERROR: "Remove the cause, then resume the run.",
     PauseReason.POISON_STEP: "Check what the tools of this step do, then resume the run or stop it.",
-    PauseReason.FIXTURE_EXHAUSTED: "Fork the run with another model to go on, or stop it.",
+    PauseReason.FIXTURE_EXHAUSTED: "Fork the run with another model to continue, or stop it.",
 }
 
 

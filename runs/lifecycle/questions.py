@@ -29,14 +29,14 @@ class OpenQuestion:
     choices: list[str]
 
 
-def waits(run: AgentRun) -> bool:
+def is_waiting_for_answer(run: AgentRun) -> bool:
     """Whether the next message to the run is an answer."""
     return run.state is RunStatus.WAITING and run.status_reason == WaitReason.INPUT
 
 
 def open_question(run: AgentRun) -> OpenQuestion | None:
     """Return the open question of a run; None without one. One query."""
-    call = _asking(run) if waits(run) else None
+    call = _question_call(run) if is_waiting_for_answer(run) else None
     if call is None:
         return None
     arguments = call.input if isinstance(call.input, dict) else {}
@@ -50,14 +50,14 @@ def answer(run: AgentRun, command: RunCommand) -> None:
 
     The caller has locked the row of the run, and knows that the run waits.
     """
-    call = _asking(run)
+    call = _question_call(run)
     if call is not None:
         _close(call, command.payload["message"])
-    over = RunPhase(status=RunStatus.QUEUED, reason=REASON)
-    transitions.move(run, RunStatus.QUEUED, over, source=Source.WEB, reason=REASON)
+    payload = RunPhase(status=RunStatus.QUEUED, reason=REASON)
+    transitions.move(run, RunStatus.QUEUED, payload, source=Source.WEB, reason=REASON)
 
 
-def _asking(run: AgentRun) -> AgentRunToolCall | None:
+def _question_call(run: AgentRun) -> AgentRunToolCall | None:
     """Return the call that asks: the first that was not started, because calls run one after the other."""
     planned = AgentRunToolCall.objects.filter(run=run, status=ToolStatus.PLANNED, result_message=None)
     return planned.order_by("step_number", "id").first()

@@ -12,7 +12,7 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 MAX_SUMMARY = 500
 #: Number of answers to search for one with text; the others only call tools.
-LOOKED_THROUGH = 50
+MAX_ANSWERS = 50
 _BETWEEN_PARAGRAPHS = re.compile(r"\n[^\S\n]*\n")
 
 
@@ -27,7 +27,7 @@ def of_last_answer(run_id: UUID) -> str:
     answers = AgentRunMessage.objects.filter(
         run=run_id, role=AgentRunMessage.Role.ASSISTANT, rolled_back_at=None
     ).order_by("-position")
-    for content in answers.values_list("content", flat=True)[:LOOKED_THROUGH]:
+    for content in answers.values_list("content", flat=True)[:MAX_ANSWERS]:
         text = text_of(content).strip()
         if text:
             # Redacted before it is cut: half a secret is not recognised.

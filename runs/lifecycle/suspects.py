@@ -22,7 +22,7 @@ from django.db.models import Count, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Now
 
 from runs.lifecycle import transitions
-from runs.lifecycle.transitions import Claimed
+from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun, Attempt
 from runs.statuses import DEATHS, DIED_ALONE, RunStatus, WaitReason
 from timeline import log
@@ -92,11 +92,11 @@ def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
     with transaction.atomic():
         lapsed = AgentRun.objects.runnable().filter(pk=run_id, status=RunStatus.RUNNING)
         locked = lapsed.select_for_update(skip_locked=True, no_key=True, of=("self",))
-        held = locked.annotate(now=Now()).values_list("now", "queued_at").first()
-        claimed = None if held is None else transitions.claim(run_id, owner)
-        if held is None or claimed is None:
+        lapsed_run = locked.annotate(now=Now()).values_list("now", "queued_at").first()
+        claimed = None if lapsed_run is None else transitions.claim(run_id, owner)
+        if lapsed_run is None or claimed is None:
             return False
-        now, queued_at = held
+        now, queued_at = lapsed_run
         _close_open_turn(claimed)
         move: Callable[..., None] = partial(
             transitions.move, claimed.run, source=Source.WORKER, reason=reason, epoch=claimed.epoch
@@ -110,7 +110,7 @@ def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
     return True
 
 
-def _close_open_turn(claimed: Claimed) -> None:
+def _close_open_turn(claimed: ClaimedRun) -> None:
     """Close the model call of the dead worker."""
     turn = log.open_turn(claimed.run.pk)
     if turn is not None:
@@ -125,6 +125,6 @@ def note_death_alone(owner: str) -> bool:
     Called by the worker that started the process and saw it end. The run can be taken over at once.
     """
     with transaction.atomic():
-        seen = Attempt.objects.filter(owner=owner, ended_at=None, end_reason="").update(end_reason=DIED_ALONE)
+        ended_count = Attempt.objects.filter(owner=owner, ended_at=None, end_reason="").update(end_reason=DIED_ALONE)
         transitions.expire_leases(owner)
-    return bool(seen)
+    return bool(ended_count)

@@ -1,4 +1,7 @@
-"""The only place that changes a run's status: one guarded UPDATE and one event, committed together."""
+"""The only place that changes a run's status. `move` and `claim` each send a guarded UPDATE and append its event.
+
+Both are committed together. runs/statuses.py lists the allowed moves.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ from timeline.log import Entry
 from timeline.models import Phase, Source
 
 #: Separates the name of a worker from the number of a process that it starts for a single run.
-OF_A_WORKER = "."
+CHILD_SEPARATOR = "."
 #: Status reasons of a queued run for which the death of its worker is not decided yet.
 DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
 PHASES = {
@@ -55,7 +58,7 @@ PHASES = {
 
 
 @dataclass(frozen=True)
-class Claimed:
+class ClaimedRun:
     """The result of a claim."""
 
     run: AgentRun
@@ -76,13 +79,13 @@ def move(
     reason: str = "",
     epoch: int | None = None,
     ref_id: UUID | None = None,
-    explained_by: Sequence[Entry] = (),
+    events_before: Sequence[Entry] = (),
     **changes: Any,
 ) -> None:
     """Change the status of `run` and append the event, in one transaction.
 
     `run` is what the caller believes: the UPDATE only matches that status, and that `epoch` if one is given.
-    Otherwise nothing is written, and `MoveRefused` or `LeaseLost` is raised. `explained_by` are events to append
+    Otherwise nothing is written, and `MoveRefused` or `LeaseLost` is raised. `events_before` are events to append
     before the move. A move because of an error has an `error` event before it (see runs.lifecycle.causes), a run
     that ends or pauses gets its summary, and a pause that needs a person notifies the project. Open calls and
     commands of a run that ends or pauses are closed.
@@ -92,17 +95,17 @@ def move(
     if (to.terminal and to is not RunStatus.RESUMED) or to is RunStatus.PAUSED:
         summaries.fill_in(run, changes)
     with transaction.atomic():
-        believed = AgentRun.objects.filter(pk=run.pk, status=run.status)
+        rows = AgentRun.objects.filter(pk=run.pk, status=run.status)
         if epoch is not None:
-            believed = believed.filter(lease_epoch=epoch)
-        if not believed.update(**{**_columns(to, reason), **changes}):
-            raise _lost(run, epoch)
+            rows = rows.filter(lease_epoch=epoch)
+        if not rows.update(**{**_columns(to, reason), **changes}):
+            raise _conflict_error(run, epoch)
         if to.terminal or to is RunStatus.PAUSED:
             tool_results.close_open_calls(run, epoch=epoch, source=source)
             command_outcomes.close(run.pk, to)
-        error = causes.before(run, to, payload, reason=reason, explained_by=explained_by, changes=changes)
-        moved = Entry(payload, phase=PHASES[to], ref_id=ref_id)
-        log.append(run.pk, [*error, *explained_by, moved], source=source, epoch=epoch)
+        error = causes.error_events(run, to, payload, reason=reason, events_before=events_before, changes=changes)
+        entry = Entry(payload, phase=PHASES[to], ref_id=ref_id)
+        log.append(run.pk, [*error, *events_before, entry], source=source, epoch=epoch)
         log.announce_run(run.project_id, run.pk)
         if to is RunStatus.PAUSED:
             pause_notifications.notify(run, payload, reason)
@@ -115,7 +118,7 @@ def move(
     run.status, run.status_reason = to.value, reason
 
 
-def claim(run_id: UUID, owner: str) -> Claimed | None:
+def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
     """Take the lease of a run. Returns None if there is nothing to claim, or another worker is faster.
 
     Judged by the database's clock. If a lease has lapsed, its holder is dead or suspended: the run continues under
@@ -124,8 +127,8 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
     chaos.point("claim.before")
     with transaction.atomic():
         # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
-        mine = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
-        run = mine.filter(pk=run_id).first()
+        claimable = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
+        run = claimable.filter(pk=run_id).first()
         if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
@@ -149,15 +152,18 @@ def claim(run_id: UUID, owner: str) -> Claimed | None:
         )
         log.raise_epoch(run.pk, epoch)
         Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=Now())
-        seen = log.last_event_at(run.pk)
+        last_event_at = log.last_event_at(run.pk)
         log.append(
-            run.pk, [Entry(_claimed_event(run, owner, epoch, seen, lapsed=lapsed))], source=Source.WORKER, epoch=epoch
+            run.pk,
+            [Entry(_claimed_event(run, owner, epoch, last_event_at, lapsed=lapsed))],
+            source=Source.WORKER,
+            epoch=epoch,
         )
         log.announce_run(run.project_id, run.pk)
-        deaths = _deaths(run)
+        deaths = _count_deaths(run)
     run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
     chaos.point("run.taken_over" if lapsed else "claim.committed")
-    return Claimed(run, epoch, deaths, died)
+    return ClaimedRun(run, epoch, deaths, died)
 
 
 def fence(run: AgentRun, *, by: str) -> None:
@@ -184,14 +190,14 @@ def fence(run: AgentRun, *, by: str) -> None:
     run.lease_epoch = epoch
 
 
-def held_by(run_id: UUID, owner: str) -> Claimed | None:
+def committed_claim(run_id: UUID, owner: str) -> ClaimedRun | None:
     """Return the claim of `owner` that was committed although its answer was lost; None if it was not."""
     run = AgentRun.objects.filter(pk=run_id, lease_owner=owner, status=RunStatus.RUNNING).first()
     if run is None:
         return None
     before = Attempt.objects.filter(run=run, epoch=run.lease_epoch - 1)
-    lost = before.filter(end_reason__in=AFTER_A_DEATH).exists()
-    return Claimed(run, run.lease_epoch, _deaths(run), lost)
+    is_lost = before.filter(end_reason__in=AFTER_A_DEATH).exists()
+    return ClaimedRun(run, run.lease_epoch, _count_deaths(run), is_lost)
 
 
 def note_fenced(run_id: UUID, epoch: int) -> None:
@@ -199,14 +205,14 @@ def note_fenced(run_id: UUID, epoch: int) -> None:
 
     The worker may notice this before anyone has taken the run over.
     """
-    mine = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason__in=["", DIED])
-    mine.update(end_reason=FENCED)
+    attempts = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason__in=["", DIED])
+    attempts.update(end_reason=FENCED)
 
 
 def renew(run_id: UUID, epoch: int) -> bool:
     """Extend a lease. Returns False if another worker has the run."""
-    held = AgentRun.objects.filter(pk=run_id, lease_epoch=epoch, status=RunStatus.RUNNING)
-    return bool(held.update(lease_expires_at=lease_end()))
+    rows = AgentRun.objects.filter(pk=run_id, lease_epoch=epoch, status=RunStatus.RUNNING)
+    return bool(rows.update(lease_expires_at=lease_end()))
 
 
 def lease_end() -> Any:
@@ -221,10 +227,10 @@ def expire_leases(owner: str) -> int:
     """
     if not owner:
         return 0
-    its = Q(lease_owner=owner) | Q(lease_owner__startswith=f"{owner}{OF_A_WORKER}")
-    held = AgentRun.objects.filter(its, status=RunStatus.RUNNING)
+    of_worker = Q(lease_owner=owner) | Q(lease_owner__startswith=f"{owner}{CHILD_SEPARATOR}")
+    rows = AgentRun.objects.filter(of_worker, status=RunStatus.RUNNING)
     # Earlier than the clock's resolution: a lease has lapsed if its end is before now.
-    return held.update(lease_expires_at=Now() - timedelta(seconds=1))
+    return rows.update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
 def end_waits() -> int:
@@ -232,20 +238,20 @@ def end_waits() -> int:
 
     Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes.
     """
-    moved = 0
+    count = 0
     due = AgentRun.objects.due_waits().exclude(status_reason__in=POLICY_WAITS)
     for run in due[:100]:
         # A run that has to be tried alone still has to be, and keeps its place in the queue.
-        alone = run.status_reason == WaitReason.RETRY_ALONE
-        reason: str = WaitReason.RETRY_ALONE if alone else "cooldown_over"
-        place: dict[str, Any] = {"queued_at": run.queued_at} if alone else {}
+        is_alone = run.status_reason == WaitReason.RETRY_ALONE
+        reason: str = WaitReason.RETRY_ALONE if is_alone else "cooldown_over"
+        queue_position: dict[str, Any] = {"queued_at": run.queued_at} if is_alone else {}
         try:
-            over = RunPhase(status=RunStatus.QUEUED, reason=reason)
-            move(run, RunStatus.QUEUED, over, source=Source.WORKER, reason=reason, not_before=None, **place)
-            moved += 1
+            payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
+            move(run, RunStatus.QUEUED, payload, source=Source.WORKER, reason=reason, not_before=None, **queue_position)
+            count += 1
         except MoveRefused:
             continue  # another sweep was faster
-    return moved
+    return count
 
 
 def _columns(to: RunStatus, reason: str) -> dict[str, Any]:
@@ -262,7 +268,7 @@ def _columns(to: RunStatus, reason: str) -> dict[str, Any]:
     return columns
 
 
-def _lost(run: AgentRun, epoch: int | None) -> Exception:
+def _conflict_error(run: AgentRun, epoch: int | None) -> Exception:
     if epoch is not None:
         return LeaseLost(f"run {run.pk} was taken over from epoch {epoch}")
     return MoveRefused(f"run {run.pk} is not {run.status} any more", run_status=run.status)
@@ -274,13 +280,15 @@ def _end_attempt(run: AgentRun, reason: str, **changes: Any) -> None:
     Attempt.objects.filter(run=run, ended_at=None).update(**{"ended_at": Now(), "end_reason": end_reason} | changes)
 
 
-def _deaths(run: AgentRun) -> int:
+def _count_deaths(run: AgentRun) -> int:
     return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason=DIED_ALONE).count()
 
 
-def _claimed_event(run: AgentRun, owner: str, epoch: int, seen: datetime | None, *, lapsed: bool) -> Payload:
+def _claimed_event(run: AgentRun, owner: str, epoch: int, last_event_at: datetime | None, *, lapsed: bool) -> Payload:
     if lapsed:
-        return RunRecovered(cause="lease_expired", epoch=epoch, previous_epoch=run.lease_epoch, last_event_at=seen)
+        return RunRecovered(
+            cause="lease_expired", epoch=epoch, previous_epoch=run.lease_epoch, last_event_at=last_event_at
+        )
     if run.started_at is None:
         return RunStarted(worker=owner, epoch=epoch)
     return RunPhase(status="running", reason="continued")

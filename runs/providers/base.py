@@ -98,6 +98,6 @@ def get(name: str) -> Provider:
     if name not in _factories and name in MODULES:
         import_module(MODULES[name])
     if name not in _factories:
-        known = ", ".join(sorted({*_factories, *MODULES}))
-        raise ProviderUnusable(f"unknown provider {name!r}; use one of: {known}")
+        names = ", ".join(sorted({*_factories, *MODULES}))
+        raise ProviderUnusable(f"unknown provider {name!r}; use one of: {names}")
     return _factories[name]()

@@ -53,14 +53,14 @@ class _StopWatch:
         self._events = events
         #: Used by pydantic-ai to close the stream.
         self.source = events.source
-        self.stopped = False
+        self.has_stopped = False
 
     def __aiter__(self) -> _StopWatch:
         return self
 
     async def __anext__(self) -> Any:
         event = await anext(self._events)
-        self.stopped = self.stopped or event.type == "message_stop"
+        self.has_stopped = self.has_stopped or event.type == "message_stop"
         return event
 
 
@@ -80,7 +80,7 @@ def _complete(stream: StreamedResponse, stop_watch: _StopWatch | None, needs_fin
     if answer.state in ("incomplete", "interrupted") or answer.finish_reason == "error":
         return False
     if stop_watch is not None:
-        return stop_watch.stopped
+        return stop_watch.has_stopped
     # A stream without a URL did not come over the network, so it cannot be truncated.
     is_remote = stream.provider_url is not None
     return not (is_remote and needs_finish_reason) or _has_finish_reason(stream, answer)

@@ -111,8 +111,8 @@ def describe(kind: str, failure: CallFailure) -> str:
     """Return the message for an error of this kind. Unknown kinds get the text of `other`."""
     key, how = failure.key, ""
     if kind == "missing_key":
-        named = [word for word in _VARIABLE.findall(failure.vendor_message) if not word.endswith("_BASE_URL")]
-        key = named[0] if named else key
+        variables = [word for word in _VARIABLE.findall(failure.vendor_message) if not word.endswith("_BASE_URL")]
+        key = variables[0] if variables else key
     if kind == "missing_library":
         package = _PACKAGE.search(failure.vendor_message)
         how = f" (`pip install 'pydantic-ai-slim[{package[1]}]'`)" if package else ""

@@ -95,7 +95,7 @@ class RetryDelay:
 
 
 def classify(
-    error: BaseException, now: datetime, model: str = "", *, clean: Callable[[Any], Any] = lambda said: said
+    error: BaseException, now: datetime, model: str = "", *, clean: Callable[[Any], Any] = lambda value: value
 ) -> Failure:
     """Return the classification of an exception that a provider raised.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from django.db.models import DurationField, ExpressionWrapper, F, OuterRef, QuerySet, Subquery, Sum
 
@@ -17,6 +17,8 @@ from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 
 Runs = TypeVar("Runs", bound=QuerySet[AgentRun])
+#: The total duration of the ended attempts, and the start of the open one: `worked_time`, `open_since`.
+Holds = tuple[timedelta | None, datetime | None]
 
 
 @dataclass(frozen=True)
@@ -29,36 +31,53 @@ class Times:
     counts_from: datetime
 
 
+class TimedRun(Protocol):
+    """What the times of a run depend on, besides its attempts and its last event."""
+
+    @property
+    def state(self) -> RunStatus: ...
+    @property
+    def started_at(self) -> datetime | None: ...
+    @property
+    def completed_at(self) -> datetime | None: ...
+
+
 def with_times(runs: Runs) -> Runs:
     """Annotate runs with the values that `times_of` needs besides the run and its log."""
     attempts = Attempt.objects.filter(run=OuterRef("pk")).order_by()
     hold = ExpressionWrapper(F("ended_at") - F("claimed_at"), output_field=DurationField())
     ended = attempts.filter(ended_at__isnull=False).values("run").annotate(time=Sum(hold)).values("time")
-    held = attempts.filter(ended_at=None).values("claimed_at")
-    return runs.annotate(held_for=Subquery(ended), held_since=Subquery(held[:1]))
+    open_attempts = attempts.filter(ended_at=None).values("claimed_at")
+    return runs.annotate(worked_time=Subquery(ended), open_since=Subquery(open_attempts[:1]))
 
 
 def times_of(run: AgentRun, now: datetime) -> Times | None:
     """Return the times of a run, or None if it has not started. Without `with_times`, this costs a query."""
-    last = run.completed_at or run.log.last_event_at
+    if run.started_at is None:
+        return None
+    return times_between(run, run.log.last_event_at, _holds(run), now)
+
+
+def times_between(run: TimedRun, last_event_at: datetime | None, holds: Holds, now: datetime) -> Times | None:
+    """Return the times of a run, or None if it has not started."""
+    worked_time, open_since = holds
+    last = run.completed_at or last_event_at
     if run.started_at is None or last is None:
         return None
-    held_for, held_since = _holds(run)
     end = now if run.state is RunStatus.RUNNING else last
-    if held_for is None and held_since is None:
+    if worked_time is None and open_since is None:
         # An external run has no attempts: only its start and its last event are known.
         return _times(end - run.started_at, timedelta(0), now)
-    worked = held_for or timedelta(0)
-    if held_since is not None:
-        worked += max(end - held_since, timedelta(0))
+    worked = worked_time or timedelta(0)
+    if open_since is not None:
+        worked += max(end - open_since, timedelta(0))
     return _times(worked, (run.completed_at or now) - run.started_at - worked, now)
 
 
-def _holds(run: Any) -> tuple[timedelta | None, datetime | None]:
-    """Return the total duration of the ended attempts, and the start of the open one."""
-    if not hasattr(run, "held_for"):
+def _holds(run: Any) -> Holds:
+    if not hasattr(run, "worked_time"):
         run = with_times(AgentRun.objects.filter(pk=run.pk)).only("pk").get()
-    return run.held_for, run.held_since
+    return run.worked_time, run.open_since
 
 
 def _times(worked: timedelta, waited: timedelta, now: datetime) -> Times:

@@ -15,12 +15,12 @@ from typing import Any
 MICROSECOND = timedelta(microseconds=1)
 
 #: One encoder, because json.dumps creates one per call.
-dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)
-class Kind:
-    """The JSON form of a type of columns. In the SQL texts, `{0}` stands for the column's expression."""
+class JsonType:
+    """The JSON type of a column. In the SQL texts, `{0}` stands for the column's expression."""
 
     schema: Mapping[str, Any]
     postgres: str = "{0}"
@@ -28,31 +28,31 @@ class Kind:
 
 
 _STORED_JSON = "JSON({0})"
-TEXT = Kind({"type": "string"})
-INTEGER = Kind({"type": "integer"})
-BOOLEAN = Kind({"type": "boolean"}, sqlite="JSON(CASE WHEN {0} THEN 'true' ELSE 'false' END)")
-ID = Kind(
+TEXT = JsonType({"type": "string"})
+INTEGER = JsonType({"type": "integer"})
+BOOLEAN = JsonType({"type": "boolean"}, sqlite="JSON(CASE WHEN {0} THEN 'true' ELSE 'false' END)")
+ID = JsonType(
     {"type": "string", "format": "uuid"},
     sqlite="SUBSTR({0}, 1, 8) || '-' || SUBSTR({0}, 9, 4) || '-' || SUBSTR({0}, 13, 4) || '-' || SUBSTR({0}, 17, 4)"
     " || '-' || SUBSTR({0}, 21)",
 )
-TIME = Kind(
+TIME = JsonType(
     {"type": "string", "format": "date-time"},
     postgres="""to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')""",
     # Django stores whole seconds without a fraction.
     sqlite="SUBSTR({0}, 1, 10) || 'T' || SUBSTR({0}, 12, 8) || '.' || SUBSTR(SUBSTR({0}, 21) || '000000', 1, 6) || 'Z'",
 )
 #: As text, so that money is not converted to a float.
-MONEY = Kind(
+MONEY = JsonType(
     {"type": "string", "format": "decimal"},
     postgres="({0})::text",
     sqlite="CASE WHEN {0} IS NOT NULL THEN PRINTF('%%.8f', {0}) END",
 )
 #: Seconds. On SQLite the expression gives microseconds.
-ELAPSED = Kind({"type": "number"}, sqlite="{0} / 1000000.0")
-ANY = Kind({}, sqlite=_STORED_JSON)
-OBJECT = Kind({"type": "object"}, sqlite=_STORED_JSON)
-ARRAY = Kind({"type": "array"}, sqlite=_STORED_JSON)
+ELAPSED = JsonType({"type": "number"}, sqlite="{0} / 1000000.0")
+ANY = JsonType({}, sqlite=_STORED_JSON)
+OBJECT = JsonType({"type": "object"}, sqlite=_STORED_JSON)
+ARRAY = JsonType({"type": "array"}, sqlite=_STORED_JSON)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Column:
     """A member of a row: its name, its type and its SQL expression."""
 
     name: str
-    kind: Kind
+    json_type: JsonType
     sql: str
     #: The expression for SQLite, if it differs.
     sqlite: str = ""
@@ -70,13 +70,13 @@ class Column:
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the member, for OpenAPI 3.1."""
-        found = dict(self.kind.schema)
-        if self.nullable and "type" in found:
-            found["type"] = [found["type"], "null"]
-        return found | ({"description": self.note} if self.note else {})
+        schema = dict(self.json_type.schema)
+        if self.nullable and "type" in schema:
+            schema["type"] = [schema["type"], "null"]
+        return schema | ({"description": self.note} if self.note else {})
 
-    def selected(self, vendor: str) -> str:
+    def selected_sql(self, vendor: str) -> str:
         """Return the expression to select on this database."""
         if vendor == "postgresql":
-            return self.kind.postgres.format(self.sql)
-        return self.kind.sqlite.format(self.sqlite or self.sql)
+            return self.json_type.postgres.format(self.sql)
+        return self.json_type.sqlite.format(self.sqlite or self.sql)

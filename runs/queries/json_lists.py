@@ -15,11 +15,11 @@ from uuid import UUID
 from django.db import connection
 
 from runs.queries.json_columns import MICROSECOND, Column
-from runs.queries.masking import masked, masked_rows
+from runs.queries.masking import mask, mask_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The position of a row in the order of its list, as JSON values.
-Place = tuple[int | str, ...]
+Position = tuple[int | str, ...]
 
 
 # --- The order of a list --------------------------------------------------------------------------------------
@@ -30,19 +30,19 @@ class Key:
     """A column by which a list is ordered, with the conversion of its value to and from a cursor."""
 
     sql: str
-    #: What is selected: a text, which costs less than an object, where only the first and the last are looked at.
-    told: str = ""
-    kept: Callable[[Any], int | str] = lambda value: value
-    asked: Callable[[Any], Any] = lambda kept: kept
+    #: The expression to select instead: a text costs less than an object, and only the first and the last are used.
+    text_sql: str = ""
+    to_cursor: Callable[[Any], int | str] = lambda value: value
+    from_cursor: Callable[[Any], Any] = lambda value: value
 
     @property
-    def selected(self) -> str:
-        return self.told or self.sql
+    def selected_sql(self) -> str:
+        return self.text_sql or self.sql
 
 
-def _kept_time(told: str) -> int:
+def _time_to_cursor(text: str) -> int:
     """Return microseconds since the epoch. SQLite's text has no zone; PostgreSQL's has that of the connection."""
-    moment = datetime.fromisoformat(told)
+    moment = datetime.fromisoformat(text)
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 
@@ -58,38 +58,38 @@ def id_param(value: UUID) -> Any:
 
 def by_time(sql: str) -> Key:
     """Return the key for a column of times."""
-    return Key(sql, f"CAST({sql} AS text)", _kept_time, lambda kept: time_param(EPOCH + kept * MICROSECOND))
+    return Key(sql, f"CAST({sql} AS text)", _time_to_cursor, lambda value: time_param(EPOCH + value * MICROSECOND))
 
 
 def by_id(sql: str) -> Key:
     """Return the key for a column of UUIDs."""
-    return Key(sql, f"CAST({sql} AS text)", lambda told: UUID(told).hex, lambda kept: id_param(UUID(hex=kept)))
+    return Key(sql, f"CAST({sql} AS text)", lambda text: UUID(text).hex, lambda value: id_param(UUID(hex=value)))
 
 
 @dataclass(frozen=True)
 class Rows:
     """The rows of a page, as JSON text or as model instances, in the order of the query."""
 
-    found: list[Any]
-    #: Of each row, the values of the order's columns.
+    items: list[Any]
+    #: The ordering columns of each row.
     keys: list[tuple[Any, ...]]
     order: Sequence[Key]
-    #: Of a search that did not look through everything: the place that it came to.
-    reached: Place | None = None
-    #: The tail of the first row, for what is the same in all.
+    #: The position where a search stopped before the end of the list.
+    search_end: Position | None = None
+    #: The `tail` expressions of the first row, for values that all rows share.
     tail: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.items)
 
-    def place(self, index: int) -> Place:
-        return tuple(key.kept(value) for key, value in zip(self.order, self.keys[index], strict=True))
+    def position_of(self, index: int) -> Position:
+        return tuple(key.to_cursor(value) for key, value in zip(self.order, self.keys[index], strict=True))
 
     def first(self, count: int) -> Rows:
-        return replace(self, found=self.found[:count], keys=self.keys[:count])
+        return replace(self, items=self.items[:count], keys=self.keys[:count])
 
     def backwards(self) -> Rows:
-        return replace(self, found=self.found[::-1], keys=self.keys[::-1])
+        return replace(self, items=self.items[::-1], keys=self.keys[::-1])
 
 
 # --- A list ---------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Where:
 class RowSpan:
     """A range of a list: at most `limit` rows from a position, in one direction."""
 
-    place: Place = ()
+    position: Position = ()
     backward: bool = False
     #: Whether the row at the position is included.
     inclusive: bool = False
@@ -132,20 +132,20 @@ class Listing:
 
     def page(self, where: Where, span: RowSpan) -> Rows:
         """Return the rows of a range, with secrets masked. One statement."""
-        found = self._read(self.beyond(where, span), self._in_order(span))
-        return replace(found, found=masked_rows(found.found))
+        rows = self._fetch(self.beyond(where, span), self._in_order(span))
+        return replace(rows, items=mask_rows(rows.items))
 
     def one(self, where: Where, *, secrets: bool = False) -> str | None:
         """Return the matching row or None. Its secrets are masked unless `secrets` is True. One statement."""
-        text = next(iter(self._read(where, "LIMIT 1").found), None)
-        return text if text is None or secrets else masked(text)
+        text = next(iter(self._fetch(where, "LIMIT 1").items), None)
+        return text if text is None or secrets else mask(text)
 
     def keys(self, where: Where, span: RowSpan, *also: str) -> list[tuple[Any, ...]]:
         """Return only the ordering columns of the rows, and the expressions `also`. One statement."""
         where = self.beyond(where, span)
-        selected = ", ".join([*(key.selected for key in self.order), *also])
-        sql = f"SELECT {selected} FROM {self.source} {_said(where)} {self._in_order(span)}"  # noqa: S608 - all ours
-        return _all(sql, where)
+        columns = ", ".join([*(key.selected_sql for key in self.order), *also])
+        sql = f"SELECT {columns} FROM {self.source} {_where_sql(where)} {self._in_order(span)}"  # noqa: S608 - constants only
+        return _fetch_all(sql, where)
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a row."""
@@ -154,12 +154,12 @@ class Listing:
 
     def beyond(self, where: Where, span: RowSpan) -> Where:
         """Return `where` with the condition that a row is after the span's position, in the span's direction."""
-        if not span.place:
+        if not span.position:
             return where
         columns = ", ".join(key.sql for key in self.order)
         sign = (">" if self.descending == span.backward else "<") + "=" * span.inclusive
         marks = ", ".join(["%s"] * len(self.order))
-        values = (key.asked(kept) for key, kept in zip(self.order, span.place, strict=True))
+        values = (key.from_cursor(value) for key, value in zip(self.order, span.position, strict=True))
         # A row comparison, for which the database can use the index.
         return where.also(f"({columns}) {sign} ({marks})", *values)
 
@@ -167,33 +167,33 @@ class Listing:
         direction = "" if self.descending == span.backward else " DESC"
         return f"ORDER BY {', '.join(key.sql + direction for key in self.order)} LIMIT {int(span.limit)}"
 
-    def _read(self, where: Where, rest: str) -> Rows:
+    def _fetch(self, where: Where, rest: str) -> Rows:
         count = len(self.order)
-        found = _all(f"{self._selects[connection.vendor]} {_said(where)} {rest}", where)
-        texts = [row[count] for row in found]
+        rows = _fetch_all(f"{self._selects[connection.vendor]} {_where_sql(where)} {rest}", where)
+        texts = [row[count] for row in rows]
         if self.finish is not None:
-            texts = [self.finish(text, *row[count + 1 :]) for text, row in zip(texts, found, strict=True)]
-        return Rows(texts, [row[:count] for row in found], self.order, tail=found[0][count + 1 :] if found else ())
+            texts = [self.finish(text, *row[count + 1 :]) for text, row in zip(texts, rows, strict=True)]
+        return Rows(texts, [row[:count] for row in rows], self.order, tail=rows[0][count + 1 :] if rows else ())
 
     @cached_property
     def _selects(self) -> Mapping[str, str]:
-        members = ", ".join(f"'{column.name}', {column.selected('sqlite')}" for column in self.columns)
-        row = ", ".join(f'{column.selected("postgresql")} AS "{column.name}"' for column in self.columns)
+        members = ", ".join(f"'{column.name}', {column.selected_sql('sqlite')}" for column in self.columns)
+        row = ", ".join(f'{column.selected_sql("postgresql")} AS "{column.name}"' for column in self.columns)
         return {
             "sqlite": self._select(f"JSON_OBJECT({members})"),
-            "postgresql": f"{self._select('row_to_json(made)::text')} CROSS JOIN LATERAL (SELECT {row}) AS made",
+            "postgresql": f"{self._select('row_to_json(item)::text')} CROSS JOIN LATERAL (SELECT {row}) AS item",
         }
 
     def _select(self, row: str) -> str:
-        selected = ", ".join([*(key.selected for key in self.order), row, *self.tail])
-        return f"SELECT {selected} FROM {self.source}"  # noqa: S608 - all ours
+        columns = ", ".join([*(key.selected_sql for key in self.order), row, *self.tail])
+        return f"SELECT {columns} FROM {self.source}"  # noqa: S608 - constants only
 
 
-def _said(where: Where) -> str:
+def _where_sql(where: Where) -> str:
     return f"WHERE {' AND '.join(where.conditions)}" if where.conditions else ""
 
 
-def _all(sql: str, where: Where) -> list[tuple[Any, ...]]:
+def _fetch_all(sql: str, where: Where) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, where.params)
         return list(cursor.fetchall())

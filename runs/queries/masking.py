@@ -12,38 +12,38 @@ from functools import cache
 from typing import Any
 
 from runs import environment
-from runs.queries.json_columns import dumped
+from runs.queries.json_columns import to_json
 from timeline.outgoing import indexes_with_secrets
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import Redactor
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     """Return the JSON object of a row with its secrets masked. Without secrets, the same text is returned."""
     value = json.loads(text)
     cleaned, _ = REDACTOR.clean(value)
-    return text if cleaned is value else dumped(cleaned)
+    return text if cleaned is value else to_json(cleaned)
 
 
-def masked_rows(texts: Sequence[str]) -> list[str]:
+def mask_rows(texts: Sequence[str]) -> list[str]:
     """Return the rows of a page with their secrets masked. One search over all rows finds those to inspect."""
     rows = list(texts)
     # What stands before a secret decides whether it is one, and an escape ends in a letter or a digit.
     if "\\u" in "".join(rows):
-        rows = [dumped(json.loads(text)) for text in rows]
+        rows = [to_json(json.loads(text)) for text in rows]
     for index in indexes_with_secrets(rows):
-        rows[index] = masked(rows[index])
+        rows[index] = mask(rows[index])
     return rows
 
 
-def without_own_secrets(said: Any) -> Any:
+def without_own_secrets(value: Any) -> Any:
     """Return a vendor's text or JSON value without the secrets of this process's environment.
 
     Vendors repeat a rejected API key in their errors, and keys of gateways have no recognisable format.
     """
-    return _knows(environment.secret_values()).clean(said)[0]
+    return _own_secrets_redactor(environment.secret_values()).clean(value)[0]
 
 
 @cache
-def _knows(secrets: frozenset[str]) -> Redactor:
+def _own_secrets_redactor(secrets: frozenset[str]) -> Redactor:
     return Redactor(secrets)

@@ -11,13 +11,13 @@ from uuid import UUID
 
 from django.db import connection
 
-from runs.queries.json_columns import ANY, ID, INTEGER, OBJECT, TEXT, TIME, Column, dumped
+from runs.queries.json_columns import ANY, ID, INTEGER, OBJECT, TEXT, TIME, Column, to_json
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan, Where, by_id, id_param
 from timeline import events
 
 
 @dataclass(frozen=True)
-class Holder:
+class RunKey:
     """The columns of a run that are needed to list its records."""
 
     pk: UUID
@@ -25,17 +25,17 @@ class Holder:
     last_seq: int
 
 
-_HOLDER = """
+_RUN_KEY_SQL = """
 SELECT l.last_seq FROM agent_runs r JOIN timeline_log l ON l.id = r.id
 WHERE r.id = %s AND r.project_id = %s AND r.removed_at IS NULL"""
 
 
-def holder(project_id: UUID, run_id: UUID) -> Holder | None:
-    """Return the run, or None if the project has no such run. Every list starts with this query."""
+def find_run_key(project_id: UUID, run_id: UUID) -> RunKey | None:
+    """Return the key of a run, or None if the project has no such run. One query."""
     with connection.cursor() as cursor:
-        cursor.execute(_HOLDER, [id_param(run_id), id_param(project_id)])
-        found = cursor.fetchone()
-    return None if found is None else Holder(run_id, project_id, found[0])
+        cursor.execute(_RUN_KEY_SQL, [id_param(run_id), id_param(project_id)])
+        row = cursor.fetchone()
+    return None if row is None else RunKey(run_id, project_id, row[0])
 
 
 _MESSAGE = (
@@ -62,7 +62,7 @@ _MESSAGE = (
     Column("created_at", TIME, "m.created_at"),
 )
 _BY_STEP = (Key("m.step_number"), Key("m.position"))
-MESSAGES = Listing("agent_run_messages m", _MESSAGE, _BY_STEP)
+MESSAGES = Listing("agent_run_messages m JOIN agent_runs r ON r.id = m.run_id", _MESSAGE, _BY_STEP)
 MESSAGE = Listing(
     "agent_run_messages m",
     (*_MESSAGE, Column("content", OBJECT, "m.content", note="The message as serialised by pydantic-ai.")),
@@ -82,7 +82,7 @@ _TOOL_CALL = (
         "effect",
         TEXT,
         "t.effect",
-        note="What a crash in the middle of the call allows: `read`, `idempotent` or `at_most_once`.",
+        note="Whether the call can be repeated after a crash: `read`, `idempotent` or `at_most_once`.",
     ),
     Column("starts", INTEGER, "t.starts", note="Number of starts."),
     Column("attempts", INTEGER, "t.attempts", note="Number of attempts, including retries within a start."),
@@ -100,7 +100,7 @@ _TOOL_CALL = (
     Column("resolved_at", TIME, "t.resolved_at", note="When it was resolved.", nullable=True),
 )
 _CALLS_BY_STEP = (Key("t.step_number"), by_id("t.id"))
-TOOL_CALLS = Listing("agent_run_tool_calls t", _TOOL_CALL, _CALLS_BY_STEP)
+TOOL_CALLS = Listing("agent_run_tool_calls t JOIN agent_runs r ON r.id = t.run_id", _TOOL_CALL, _CALLS_BY_STEP)
 TOOL_CALL = Listing(
     "agent_run_tool_calls t",
     (
@@ -110,7 +110,7 @@ TOOL_CALL = Listing(
             "output",
             ANY,
             "t.output",
-            note="What the tool returned, or the error. Null until the call ends.",
+            note="Output of the tool, or its error. Null until the call ends.",
             nullable=True,
         ),
     ),
@@ -118,24 +118,32 @@ TOOL_CALL = Listing(
 )
 
 
-def of_run(run: Holder, alias: str) -> Where:
+def of_run(run: RunKey, alias: str) -> Where:
     """Return the condition that a row belongs to the run."""
     return Where((f"{alias}.run_id = %s",), (id_param(run.pk),))
+
+
+def of_run_in(project_id: UUID, run_id: UUID, column: str) -> Where:
+    """Return the conditions that `column` names the run, and that the project has this run. The list joins the run, so
+    that it needs no query before it.
+    """
+    conditions = (f"{column} = %s", "r.project_id = %s", "r.removed_at IS NULL")
+    return Where(conditions, (id_param(run_id), id_param(project_id)))
 
 
 # --- Events ---------------------------------------------------------------------------------------------------
 
 
 #: json.loads without the search for surrounding white space.
-_decoded = json.JSONDecoder().raw_decode
+_decode_json = json.JSONDecoder().raw_decode
 
 
-def _wire(text: str, type_: str, payload: str, source: str, last_seq: int) -> str:
+def _event_json(text: str, type_: str, payload: str, source: str, last_seq: int) -> str:
     """Return an event in the form of timeline.log.wire. The payload stays the text of the database."""
-    stored, _ = _decoded(payload)
-    if isinstance(stored, dict) and "message" not in stored:
-        said = f'"message": {dumped(events.describe(type_, stored))}'
-        payload = f"{payload[:-1]}{', ' if stored else ''}{said}}}"
+    values, _ = _decode_json(payload)
+    if isinstance(values, dict) and "message" not in values:
+        message = f'"message": {to_json(events.describe(type_, values))}'
+        payload = f"{payload[:-1]}{', ' if values else ''}{message}}}"
     return f'{text[:-1]},"payload":{payload},"source":"{source}"}}'
 
 
@@ -154,7 +162,7 @@ EVENTS = Listing(
     ),
     (Key("e.seq"),),
     tail=("e.type", "CAST(e.payload AS text)", "e.source", "l.last_seq"),
-    finish=_wire,
+    finish=_event_json,
 )
 
 
@@ -163,8 +171,5 @@ def events_after(project_id: UUID, run_id: UUID, seq: int, limit: int) -> tuple[
 
     Returns no rows and 0 if there are no further events, or if the project has no such run.
     """
-    where = Where(
-        ("e.log_id = %s", "r.project_id = %s", "r.removed_at IS NULL"), (id_param(run_id), id_param(project_id))
-    )
-    found = EVENTS.page(where, RowSpan((seq,), limit=limit))
-    return found, found.tail[-1] if found.tail else 0
+    rows = EVENTS.page(of_run_in(project_id, run_id, "e.log_id"), RowSpan((seq,), limit=limit))
+    return rows, rows.tail[-1] if rows.tail else 0

@@ -20,7 +20,7 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 _RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
 # A subquery per row is cheaper than planning a join with a third table.
 _SLUG = "(SELECT a.slug FROM runs_agent a WHERE a.id = r.agent_id)"
-_NAMED_SQLITE = "JSON_EXTRACT(r.agent_config, '$.agent_id')"
+_AGENT_NAME_SQLITE = "JSON_EXTRACT(r.agent_config, '$.agent_id')"
 _LAST = "COALESCE(r.completed_at, l.last_event_at)"
 
 
@@ -32,8 +32,8 @@ def _us(time: str) -> str:
 
 # An open attempt counts up to the last event.
 _HOLDS = "FROM agent_run_attempts h WHERE h.run_id = r.id"
-_HELD_UNTIL = f"COALESCE(h.ended_at, GREATEST({_LAST}, h.claimed_at))"
-_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_HELD_UNTIL} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - constants only
+_ATTEMPT_END = f"COALESCE(h.ended_at, GREATEST({_LAST}, h.claimed_at))"
+_WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_ATTEMPT_END} - h.claimed_at)) {_HOLDS})"  # noqa: S608 - constants only
 _WORKED_SQLITE = (
     f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
 )
@@ -44,7 +44,7 @@ _LISTED = (
         "agent_id",
         TEXT,
         f"COALESCE({_SLUG}, r.agent_config->>'agent_id')",
-        f"COALESCE({_SLUG}, {_NAMED_SQLITE})",
+        f"COALESCE({_SLUG}, {_AGENT_NAME_SQLITE})",
         "Name of the agent. For external runs, the name given by the runner.",
         nullable=True,
     ),
@@ -86,7 +86,7 @@ _LISTED = (
 )
 
 
-def _counted(name: str, table: str, where: str = "run_id = r.id") -> Column:
+def _count_column(name: str, table: str, where: str = "run_id = r.id") -> Column:
     return Column(name, INTEGER, f"(SELECT COUNT(*) FROM {table} WHERE {where})")  # noqa: S608 - constants only
 
 
@@ -130,14 +130,14 @@ _RUN = (
         "requeued_at",
         TIME,
         "CASE WHEN r.status = 'queued' AND r.started_at IS NOT NULL THEN r.queued_at END",
-        note="For a started run that is queued again: since when.",
+        note="Time at which a started run was queued again.",
         nullable=True,
     ),
     Column("not_before", TIME, "r.not_before", note="Time at which a waiting run continues by itself.", nullable=True),
-    _counted("message_count", "agent_run_messages"),
-    _counted("tool_call_count", "agent_run_tool_calls"),
-    _counted("error_count", "agent_run_errors"),
-    _counted("child_count", "agent_runs", "parent_run_id = r.id AND removed_at IS NULL"),
+    _count_column("message_count", "agent_run_messages"),
+    _count_column("tool_call_count", "agent_run_tool_calls"),
+    _count_column("error_count", "agent_run_errors"),
+    _count_column("child_count", "agent_runs", "parent_run_id = r.id AND removed_at IS NULL"),
     Column("attempt_count", INTEGER, "r.lease_epoch", note="Number of claims by workers."),
 )
 _NEWEST_FIRST = (by_time("r.created_at"), by_id("r.id"))
@@ -157,8 +157,8 @@ def with_status(where: Where, statuses: Sequence[str]) -> Where:
 
 def with_agent(where: Where, project_id: UUID, slug: str) -> Where:
     """Filter runs by the name of the agent, including external runs with this agent name. One statement."""
-    named = "r.agent_config->>'agent_id'" if connection.vendor == "postgresql" else _NAMED_SQLITE
-    is_external = f"r.agent_id IS NULL AND {named} = %s"
+    agent_name = "r.agent_config->>'agent_id'" if connection.vendor == "postgresql" else _AGENT_NAME_SQLITE
+    is_external = f"r.agent_id IS NULL AND {agent_name} = %s"
     # The ID has an index and statistics, which the name does not.
     agent = Agent.objects.filter(project_id=project_id, slug=slug).values_list("pk", flat=True).first()
     if agent is None:

@@ -43,14 +43,14 @@ def search_runs(text: str, where: Where, span: RowSpan) -> Rows:
     window, more = _window(candidates)
     if not window:
         return Rows([], [], RUNS.order)
-    end = Rows([], window, RUNS.order).place(-1)
+    end = Rows([], window, RUNS.order).position_of(-1)
     # The same window, as a condition that starts from its end.
     within = RUNS.beyond(where, RowSpan(end, backward=not span.backward, inclusive=True))
     ids = _visible(_ascii_lower(text), within, span)
     if not ids:
-        return replace(Rows([], [], RUNS.order), reached=end if more else None)
+        return replace(Rows([], [], RUNS.order), search_end=end if more else None)
     rows = RUNS.page(within.also(f"r.id IN ({', '.join(['%s'] * len(ids))})", *ids), span)
-    return replace(rows, reached=end if more else None)
+    return replace(rows, search_end=end if more else None)
 
 
 def _visible(needle: str, where: Where, span: RowSpan) -> list[Any]:
@@ -69,8 +69,8 @@ def _visible(needle: str, where: Where, span: RowSpan) -> list[Any]:
         ]
         if len(rows) < span.limit:
             break
-        position = Rows([], [key[: len(RUNS.order)] for key in rows], RUNS.order).place(-1)
-        span = replace(span, place=position, inclusive=False)
+        position = Rows([], [key[: len(RUNS.order)] for key in rows], RUNS.order).position_of(-1)
+        span = replace(span, position=position, inclusive=False)
     return ids
 
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue as JSON
 from pydantic_ai.tools import ToolDefinition
 
 from runs.statuses import Effect
-from runs.tools.output import MAX_MESSAGE, Output, as_output, bounded, clip
+from runs.tools.output import MAX_MESSAGE, Output, as_output, clip, limit_size
 
 __all__ = [
     "JSON",
@@ -172,8 +172,8 @@ class Toolset(Protocol):
 
 def _result(value: object) -> ToolResult:
     if isinstance(value, ToolResult) and isinstance(value.output, str | list):
-        output_kept = bounded(value.output)
-        return value if output_kept is value.output else replace(value, output=output_kept)
+        stored_output = limit_size(value.output)
+        return value if stored_output is value.output else replace(value, output=stored_output)
     tool_result = value if isinstance(value, ToolResult) else ToolResult("")
     text, readable = as_output(value.output if isinstance(value, ToolResult) else value)
     return replace(

@@ -68,7 +68,7 @@ def read_file(
     except PathNotFound as error:
         return ToolResult(f"{error}.", is_error=True)
     part = Slice.of(data, offset - first, limit)
-    text = part.masked(ctx.mask)
+    text = part.mask_events(ctx.mask)
     end = first + part.end
     if offset == 0 and end >= size:
         return ToolResult(text)
@@ -129,7 +129,7 @@ def _answer_text(ctx: ToolContext, answer: HttpAnswer, max_bytes: int) -> str:
     part = Slice.of(answer.body, 0, max_bytes)
     if answer.truncated or part.end < len(answer.body):
         head += f", only the first {part.end} bytes"
-    return f"{head}\n\n{part.masked(ctx.mask)}"
+    return f"{head}\n\n{part.mask_events(ctx.mask)}"
 
 
 def _entry(entry: os.DirEntry[str]) -> dict[str, str | int | None]:

@@ -44,7 +44,7 @@ def ask_user(
 
     Args:
         question: What you need to know, with all that is needed to answer it.
-        choices: Answers to choose from, if there are few; another one may be given all the same.
+        choices: Answers to choose from, if there are few; the person may also give another answer.
     """
     return Question(question, choices or [])
 

@@ -19,7 +19,7 @@ from pydantic import JsonValue as JSON
 
 Output = str | list[JSON]
 
-#: Default limit of `cut_for_model`, in characters.
+#: Default limit of `shorten_for_model`, in characters.
 MODEL_LIMIT = 8_000
 #: Limit of a stored output, in characters. A note with the full length and the hash is appended to a longer one.
 MAX_OUTPUT = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ class _NoText(Exception):
 def as_output(value: object) -> tuple[str, bool]:
     """Return the value as text, and whether it has a text form. If not, the text is a note about the value."""
     try:
-        return _kept(_text(value)), True
+        return _limit_text(_text(value)), True
     except _NoText as error:
         return f"[the tool returned {error}]", False
     except Exception as error:
@@ -44,23 +44,23 @@ def as_output(value: object) -> tuple[str, bool]:
         return f"[the tool returned {_kind(value)} that cannot be read: {type(error).__name__}]", False
 
 
-def cut_for_model(output: Output, limit: int | None = MODEL_LIMIT) -> tuple[Output, bool]:
+def shorten_for_model(output: Output, limit: int | None = MODEL_LIMIT) -> tuple[Output, bool]:
     """Return the output for the model, and whether it was shortened. Each text of a list is shortened separately."""
     if limit is None:
         return output, False
     if isinstance(output, str):
-        return _cut(output, limit)
-    items = [_cut(item, limit) if isinstance(item, str) else (item, False) for item in output]
+        return _shorten(output, limit)
+    items = [_shorten(item, limit) if isinstance(item, str) else (item, False) for item in output]
     return [item for item, _ in items], any(cut for _, cut in items)
 
 
-def bounded(output: Output) -> Output:
+def limit_size(output: Output) -> Output:
     """Return the output for storage. If nothing is too long, the same object is returned."""
     if isinstance(output, str):
-        return _kept(output)
+        return _limit_text(output)
     if all(len(item) <= MAX_OUTPUT for item in output if isinstance(item, str)):
         return output
-    return [_kept(item) if isinstance(item, str) else item for item in output]
+    return [_limit_text(item) if isinstance(item, str) else item for item in output]
 
 
 def clip(text: str, limit: int) -> str:
@@ -68,7 +68,7 @@ def clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _cut(text: str, limit: int) -> tuple[str, bool]:
+def _shorten(text: str, limit: int) -> tuple[str, bool]:
     if len(text) <= limit:
         return text, False
     # Do not separate a surrogate pair.
@@ -80,7 +80,7 @@ def _is_pair(left: str, right: str) -> bool:
     return "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff"
 
 
-def _kept(text: str) -> str:
+def _limit_text(text: str) -> str:
     if len(text) <= MAX_OUTPUT:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -91,7 +91,7 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bytes | bytearray | memoryview):
-        return _decoded(bytes(value))
+        return _decode(bytes(value))
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, _SPELLED):
@@ -99,7 +99,7 @@ def _text(value: object) -> str:
     return _json(value)
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError:

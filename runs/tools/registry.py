@@ -23,10 +23,10 @@ ToolsetFactory = Callable[[Mapping[str, Any]], Toolset]
 class UnknownTool(LookupError):
     """An agent's definition names tools that are not registered."""
 
-    def __init__(self, names: Sequence[str], known: Iterable[str]) -> None:
+    def __init__(self, names: Sequence[str], known_names: Iterable[str]) -> None:
         self.names = tuple(names)
         wrong = ", ".join(map(repr, names))
-        super().__init__(f"Unknown tools: {wrong}. Registered are: {', '.join(sorted(known)) or 'none'}.")
+        super().__init__(f"Unknown tools: {wrong}. Registered are: {', '.join(sorted(known_names)) or 'none'}.")
 
 
 class DuplicateTool(ValueError):
@@ -48,7 +48,7 @@ class Registry:
 
     def register(self, tool: Tool) -> None:
         """Add a tool. Raises `DuplicateTool`, or ValueError for an invalid name."""
-        self._refuse_known(tool.name)
+        self._refuse_duplicate(tool.name)
         if not NAME.fullmatch(tool.name) or tool.name == RECORDED:
             rule = f"1 to 64 of A-Z a-z 0-9 _ -, and not {RECORDED!r}"
             raise ValueError(f"A tool cannot be named {tool.name!r}: {rule}.")
@@ -56,7 +56,7 @@ class Registry:
 
     def register_toolset(self, name: str, factory: ToolsetFactory) -> None:
         """Add a toolset, such as `recorded` or an MCP server. It is created for each agent from its settings."""
-        self._refuse_known(name)
+        self._refuse_duplicate(name)
         self._factories[name] = factory
 
     def names(self) -> list[str]:
@@ -77,7 +77,7 @@ class Registry:
         toolsets = [self._factories[name](settings) for name in unique_names if name in self._factories]
         return _AgentTools(tools, toolsets)
 
-    def _refuse_known(self, name: str) -> None:
+    def _refuse_duplicate(self, name: str) -> None:
         if name in self._tools or name in self._factories:
             raise DuplicateTool(name)
 
@@ -88,11 +88,11 @@ class _AgentTools:
     def __init__(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> None:
         self._tools = tools
         self._toolsets = toolsets
-        seen = set(tools)
+        names = set(tools)
         for definition in (each for toolset in toolsets for each in toolset.definitions()):
-            if definition.name in seen:
+            if definition.name in names:
                 raise DuplicateTool(definition.name)
-            seen.add(definition.name)
+            names.add(definition.name)
 
     def get(self, name: str) -> Tool | None:
         if name in self._tools:
@@ -101,5 +101,5 @@ class _AgentTools:
         return next((tool for tool in matches if tool is not None), None)
 
     def definitions(self) -> list[ToolDefinition]:
-        named = [tool.definition for tool in self._tools.values()]
-        return named + [each for toolset in self._toolsets for each in toolset.definitions()]
+        definitions = [tool.definition for tool in self._tools.values()]
+        return definitions + [each for toolset in self._toolsets for each in toolset.definitions()]

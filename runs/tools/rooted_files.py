@@ -38,19 +38,19 @@ def parts_of(path: str) -> list[str]:
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
-        raise _denied(path, "is not valid text") from None
+        raise _denial(path, "is not valid text") from None
     if size > MAX_PATH_BYTES:
-        raise _denied(path, f"is longer than {MAX_PATH_BYTES} bytes")
+        raise _denial(path, f"is longer than {MAX_PATH_BYTES} bytes")
     if "\0" in path or "\\" in path:
-        raise _denied(path, "contains a NUL or a backslash")
+        raise _denial(path, "contains a NUL or a backslash")
     if path.startswith(("/", "~")) or _DRIVE.match(path):
-        raise _denied(path, "is not relative to the root")
+        raise _denial(path, "is not relative to the root")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise _denied(path, "contains '..'")
+        raise _denial(path, "contains '..'")
     if any(part.lower() == ".git" for part in parts):
         # Hooks are programs, and the URLs of remotes can contain credentials.
-        raise _denied(path, "is inside a .git directory")
+        raise _denial(path, "is inside a .git directory")
     return parts
 
 
@@ -114,13 +114,13 @@ def _step(parent: int, name: str, path: str, *, directory: bool) -> int:
         raise PathNotFound(f"There is no {path!r}") from None
     except OSError as error:
         other_mount = error.errno == errno.EXDEV
-        raise _denied(path, "is on another mount" if other_mount else f"cannot be opened: {error.strerror}") from error
+        raise _denial(path, "is on another mount" if other_mount else f"cannot be opened: {error.strerror}") from error
     try:
         # Checked again, because it may have been replaced in between.
         status = os.fstat(descriptor)
         _check(status, path, directory=directory)
         if status.st_dev != os.fstat(parent).st_dev:
-            raise _denied(path, "is on another mount")
+            raise _denial(path, "is on another mount")
     except BaseException:
         os.close(descriptor)
         raise
@@ -148,21 +148,21 @@ LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 def _check(status: os.stat_result, path: str, *, directory: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
-        raise _denied(path, "contains a symbolic link")
+        raise _denial(path, "contains a symbolic link")
     if roots.belongs_to_site(status):
-        raise _denied(path, "points to the files of this site")
+        raise _denial(path, "points to the files of this site")
     if stat.S_ISDIR(status.st_mode):
         if not directory:
             raise PathNotFound(f"{path!r} is a directory")
     elif not stat.S_ISREG(status.st_mode):
-        raise _denied(path, "is not a regular file")
+        raise _denial(path, "is not a regular file")
     elif directory:
         raise PathNotFound(f"{path!r} is not a directory")
     elif status.st_nlink > 1:
         # The same file may have another name outside the root.
-        raise _denied(path, "has more than one hard link")
+        raise _denial(path, "has more than one hard link")
 
 
-def _denied(path: str, reason: str) -> ToolDenied:
+def _denial(path: str, reason: str) -> ToolDenied:
     shortened = path if len(path) <= 200 else path[:200] + "…"
     return ToolDenied("path_denied", f"The path {shortened!r} {reason}.")

@@ -33,7 +33,7 @@ class Slice:
         stop -= len(decoder.getstate()[0])
         return cls(before, text, decoder.decode(data[stop:], final=True), data[begin:stop], stop)
 
-    def masked(self, mask: Callable[[str, str, str], str]) -> str:
+    def mask_events(self, mask: Callable[[str, str, str], str]) -> str:
         """Return the slice with its secrets masked. For binary data, return a note with the size.
 
         The note contains a hash only for complete contents: the hash of a few bytes would reveal them.

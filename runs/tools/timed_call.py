@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from agentops.http.deadline import DeadlineExceeded, within
+from agentops.http.deadline import DeadlineExceeded, call_within
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 
@@ -28,7 +28,7 @@ def run_with_deadline(
     abandoned = threading.Event()
     watched = replace(ctx, cancelled=lambda: abandoned.is_set() or ctx.cancelled())
     try:
-        return within(
+        return call_within(
             tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch, late=late
         )
     except DeadlineExceeded:

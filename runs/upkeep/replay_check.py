@@ -96,25 +96,25 @@ def _message_text(message: MessageState) -> str:
 def _calls(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     """Compare status and starts of all tool calls. Planned calls have no events, so only their number is compared."""
     logged_calls = dict(frame.calls)
-    asked: Counter[int | None] = Counter()
+    requested_calls: Counter[int | None] = Counter()
     rows = AgentRunToolCall.objects.filter(run=run).order_by("step_number", "id")
     fields = ("pk", "call_id", "tool_name", "status", "starts", "step_number")
     for pk, call_id, tool_name, status, starts, step in rows.values_list(*fields):
-        asked[step] += 1
-        seen = logged_calls.pop(pk, None) or ToolCallState(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
-        logged = f"{_logged(call_id, seen.call_id)} {_logged(tool_name, seen.name)}"
-        yield from _differ(f"tool call {pk}", _call_text(seen), f"{logged} {status}, started {starts} times")
-    for key, seen in logged_calls.items():
-        yield Mismatch(f"tool call {key}", _call_text(seen), "no row")
-    for step in sorted({*asked, *frame.asked}, key=lambda s: s or 0):
-        yield from _differ(f"tool calls of step {step}", frame.asked[step], asked[step])
+        requested_calls[step] += 1
+        call = logged_calls.pop(pk, None) or ToolCallState(pk, call_id, tool_name, ToolStatus.PLANNED.value, step)
+        logged = f"{_as_logged(call_id, call.call_id)} {_as_logged(tool_name, call.name)}"
+        yield from _differ(f"tool call {pk}", _call_text(call), f"{logged} {status}, started {starts} times")
+    for key, call in logged_calls.items():
+        yield Mismatch(f"tool call {key}", _call_text(call), "no row")
+    for step in sorted({*requested_calls, *frame.requested_calls}, key=lambda s: s or 0):
+        yield from _differ(f"tool calls of step {step}", frame.requested_calls[step], requested_calls[step])
 
 
 def _call_text(call: ToolCallState) -> str:
     return f"{call.call_id} {call.name} {call.status}, started {call.starts} times"
 
 
-def _logged(stored: str, logged: str) -> str:
+def _as_logged(stored: str, logged: str) -> str:
     """Return a stored value as it is in the log, where secrets are redacted."""
     return stored if stored == logged else str(REDACTOR.clean(stored)[0])
 
@@ -123,7 +123,7 @@ def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     """Compare the received commands. There is no event for applying one."""
     stored: Counter[tuple[str | None, str]] = Counter()
     for key, kind in RunCommand.objects.filter(run=run).values_list("key", "type"):
-        logged = key if key is None or (key, kind) in frame.commands else _logged(key, "")
+        logged = key if key is None or (key, kind) in frame.commands else _as_logged(key, "")
         stored[logged, kind] += 1
     for key, kind in sorted({*frame.commands, *stored}, key=str):
         name = f"{kind} commands" if key is None else f"{kind} command {key!r}"

@@ -42,9 +42,9 @@ def begin(*, by: Actor) -> Incarnation:
     epochs, even if the clock was set back since the backup: runs are claimed less than once a second on average.
     """
     with transaction.atomic():
-        known = Incarnation.objects.aggregate(newest=Max("number"))["newest"] or 0
+        newest = Incarnation.objects.aggregate(newest=Max("number"))["newest"] or 0
         highest = AgentRun.objects.aggregate(highest=Max("lease_epoch"))["highest"] or 0
-        number = max(_seconds(), known + STRIDE, highest + STRIDE)
+        number = max(_seconds(), newest + STRIDE, highest + STRIDE)
         incarnation = Incarnation.objects.create(number=number, made_by=by if isinstance(by, str) else by.actor)
         record(by, AUDITED, project=None, obj=incarnation)
     return incarnation

@@ -25,7 +25,7 @@ from django.utils import timezone
 from agentops.projects import notifications
 from agentops.projects.access import SYSTEM
 from agentops.projects.audit import Actor, record
-from agentops.projects.idempotency_keys import forget_old_keys
+from agentops.projects.idempotency_keys import delete_expired_keys
 from agentops.projects.models import Notification, Project
 from runs.errors import RunNotFound
 from runs.models import (
@@ -39,7 +39,7 @@ from runs.models import (
     RunError,
     TurnUsage,
 )
-from runs.upkeep.run_groups import KeptReason, RunGroup, run_groups_of
+from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
 from timeline import log, tombstones
 from timeline.models import Tombstone
 from timeline.tombstones import EVENTS, OwnedTable
@@ -86,7 +86,7 @@ class RemovalReport:
     #: The number of removed rows by table.
     rows: Counter[str] = field(default_factory=Counter)
     #: The number of groups that contain an expired run but are kept, by reason.
-    kept: Counter[KeptReason] = field(default_factory=Counter)
+    kept_groups: Counter[RetentionReason] = field(default_factory=Counter)
 
     @property
     def runs(self) -> int:
@@ -95,7 +95,7 @@ class RemovalReport:
 
 
 def preview(project: Project, days: int | None) -> RemovalReport:
-    """Return what `apply` would remove. Read-only."""
+    """Return what `apply` would delete. Read-only."""
     report = RemovalReport(project, days)
     if days is None:
         return report
@@ -139,7 +139,7 @@ def daily() -> Removal:
 def delete_expired() -> None:
     """Delete expired sessions, idempotency keys and old notifications, which contain personal data."""
     import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()
-    while forget_old_keys() or notifications.forget_old():
+    while delete_expired_keys() or notifications.forget_old():
         pass
 
 
@@ -182,18 +182,18 @@ def _cutoff(days: int) -> datetime:
 
 def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
     """Yield the groups of the project to remove, oldest first, and count the ones that are kept."""
-    seen: set[UUID] = set()
+    root_ids: set[UUID] = set()
     last: tuple[datetime, UUID] | None = None
     while page := _old(report.project, before, last):
         last = page[-1]
-        for group in run_groups_of(run_id for _, run_id in page if run_id not in seen):
-            reason = group.kept_reason(report.project, before)
+        for group in run_groups_of(run_id for _, run_id in page if run_id not in root_ids):
+            reason = group.reason_to_keep(report.project, before)
             # The runs of a group can be on several pages; it is counted once.
-            seen.update(group.run_ids if len(group.members) > 1 else ())
+            root_ids.update(group.run_ids if len(group.members) > 1 else ())
             if reason is None:
                 yield group
             else:
-                report.kept[reason] += 1
+                report.kept_groups[reason] += 1
 
 
 def _old(project: Project, before: datetime, last: tuple[datetime, UUID] | None) -> list[tuple[datetime, UUID]]:
@@ -215,7 +215,7 @@ def _hide(group: RunGroup, report: RemovalReport, before: datetime, *, by: Actor
         runs = AgentRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk")
         locked = list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOMBSTONE_FIELDS))
         current = run_groups_of(group.run_ids)
-        if [each.run_ids for each in current] != [group.run_ids] or current[0].kept_reason(
+        if [each.run_ids for each in current] != [group.run_ids] or current[0].reason_to_keep(
             report.project, before
         ) is not None:
             return False
@@ -252,14 +252,16 @@ def _tombstone(run: AgentRun, group: RunGroup, report: RemovalReport, by: Actor,
 
 def _finish_unfinished(report: RemovalReport) -> Removal:
     """Finish the removals that were interrupted."""
-    unfinished = tombstones.unfinished().filter(project=report.project).order_by("removed_at")
+    unfinished = tombstones.unfinished_tombstones().filter(project=report.project).order_by("removed_at")
     for group in dict.fromkeys(unfinished.values_list("family", flat=True)):
         yield from _remove(group, report)
 
 
 def _remove(group: UUID, report: RemovalReport) -> Removal:
     """Delete the rows of a hidden group in batches."""
-    for run_id in list(tombstones.unfinished().filter(family=group).order_by("pk").values_list("pk", flat=True)):
+    for run_id in list(
+        tombstones.unfinished_tombstones().filter(family=group).order_by("pk").values_list("pk", flat=True)
+    ):
         while removed := tombstones.remove_batch(run_id, PARTS):
             report.rows += removed
             yield

@@ -23,7 +23,7 @@ LINKS = ("root_run_id", "parent_run_id", "resumed_from_id", "forked_from_id")
 QUERY_BATCH = 200
 
 
-class KeptReason(StrEnum):
+class RetentionReason(StrEnum):
     """The reason why a group is kept."""
 
     HELD = "held"  # one of its runs is on hold
@@ -50,13 +50,13 @@ class RunGroup:
         """The sorted IDs of the runs, which is the order of locking."""
         return sorted(member.run_id for member in self.members)
 
-    def kept_reason(self, project: Project, ended_before: datetime) -> KeptReason | None:
+    def reason_to_keep(self, project: Project, ended_before: datetime) -> RetentionReason | None:
         """Return why the group is kept, or None if all its runs ended before `ended_before`."""
         if any(member.held_at is not None for member in self.members):
-            return KeptReason.HELD
+            return RetentionReason.HELD
         if all(_has_ended(member, project, ended_before) for member in self.members):
             return None
-        return KeptReason.NEEDED
+        return RetentionReason.NEEDED
 
 
 def run_groups_of(run_ids: Iterable[UUID]) -> list[RunGroup]:
@@ -103,12 +103,12 @@ def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[t
 
 def _groups(neighbours: dict[UUID, set[UUID]]) -> Iterator[set[UUID]]:
     """Yield the connected components of a graph."""
-    left = set(neighbours)
-    while left:
+    remaining = set(neighbours)
+    while remaining:
         group: set[UUID] = set()
-        edge = {left.pop()}
+        edge = {remaining.pop()}
         while edge:
             group |= edge
             edge = set().union(*(neighbours[run_id] for run_id in edge)) - group
-        left -= group
+        remaining -= group
         yield group

@@ -10,7 +10,7 @@ from contextlib import closing
 from django.db import Error, connection
 
 from agentops.projects import mailing
-from runs.engine.stopping import Stopping
+from runs.engine.shutdown import Shutdown
 from runs.upkeep import retention
 
 log = logging.getLogger(__name__)
@@ -20,13 +20,13 @@ FIRST_S, EVERY_S = 60.0, 3600.0
 MAIL_S = 10.0
 
 
-def tidy(stopping: Stopping) -> None:
+def tidy(shutdown: Shutdown) -> None:
     """Apply the retention every hour if it is due, until the process ends. Errors do not end the worker."""
     wait = FIRST_S
-    while not stopping.asked.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+    while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = EVERY_S
         try:
-            _apply_retention(stopping)
+            _apply_retention(shutdown)
         except Error as error:
             log.warning("the retention cannot use the database: %s", type(error).__name__)
         except Exception:
@@ -35,21 +35,21 @@ def tidy(stopping: Stopping) -> None:
             connection.close()
 
 
-def _apply_retention(stopping: Stopping) -> None:
+def _apply_retention(shutdown: Shutdown) -> None:
     began = time.monotonic()
     with closing(retention.daily()) as removal:
         for _ in removal:
             # Rest as long as it worked, because runs need the database too.
-            if stopping.asked.wait(time.monotonic() - began):
+            if shutdown.requested.wait(time.monotonic() - began):
                 return
             began = time.monotonic()
 
 
-def mail(stopping: Stopping) -> None:
+def mail(shutdown: Shutdown) -> None:
     """Send notifications until the process ends. Runs in its own thread, because a mail server may be slow."""
-    while not stopping.asked.wait(MAIL_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+    while not shutdown.requested.wait(MAIL_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         try:
-            mailing.send_due(stopping.asked.is_set)
+            mailing.send_due(shutdown.requested.is_set)
         except Error as error:
             log.warning("notifications cannot use the database: %s", type(error).__name__)
         except Exception:

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import Error, connection
 
 from runs import environment
-from runs.engine.stopping import Stopping
+from runs.engine.shutdown import Shutdown
 from runs.lifecycle import suspects
 
 log = logging.getLogger(__name__)
@@ -61,20 +61,20 @@ class Gate:
             return True
 
 
-def try_alone(run_id: UUID, owner: str, stopping: Stopping) -> None:
+def try_alone(run_id: UUID, owner: str, shutdown: Shutdown) -> None:
     """Run one step in a process of its own, and wait for its end. `owner` is the name that it claims with.
 
     If the process dies without having been asked to end, its death counts against the run.
     """
     process = _start(run_id, owner)
-    log.info("trying a run in a process of its own", extra={"run_id": str(run_id), "pid": process.pid})
+    log.info("trying a run in a separate process", extra={"run_id": str(run_id), "pid": process.pid})
     try:
-        while process.poll() is None and not stopping.asked.is_set():
+        while process.poll() is None and not shutdown.requested.is_set():
             _wait(process, LOOK_S)
-        asked = stopping.asked.is_set() and process.poll() is None
-        if asked:
+        is_ending = shutdown.requested.is_set() and process.poll() is None
+        if is_ending:
             process.terminate()
-            _wait(process, max(stopping.deadline - time.monotonic(), 0) + ENDS_S)
+            _wait(process, max(shutdown.deadline - time.monotonic(), 0) + ENDS_S)
     finally:
         # Closing its standard input tells it that this process is ending.
         if process.stdin is not None:
@@ -82,7 +82,7 @@ def try_alone(run_id: UUID, owner: str, stopping: Stopping) -> None:
         if process.poll() is None:
             process.kill()
             process.wait()
-    if not asked and _note_death(owner, stopping):
+    if not is_ending and _note_death(owner, shutdown):
         text = "a process that held one run ended with exit code %s"
         log.warning(text, process.returncode, extra={"run_id": str(run_id)})
 
@@ -90,10 +90,10 @@ def try_alone(run_id: UUID, owner: str, stopping: Stopping) -> None:
 def _start(run_id: UUID, owner: str) -> subprocess.Popen[bytes]:
     variables, secrets = environment.for_own_process()
     path = filter(None, [str(settings.BASE_DIR), variables.get("PYTHONPATH")])
-    kept = {name: value for name, value in variables.items() if name not in OWN_VARIABLES}
+    inherited = {name: value for name, value in variables.items() if name not in OWN_VARIABLES}
     process = subprocess.Popen(  # noqa: S603 - our own module, an id and a name that this process has made
         [sys.executable, "-m", "runs.worker.alone", str(run_id), owner],
-        env={**kept, "PYTHONPATH": os.pathsep.join(path)},
+        env={**inherited, "PYTHONPATH": os.pathsep.join(path)},
         stdin=subprocess.PIPE,
         # A signal to one process group must not reach the other.
         start_new_session=True,
@@ -112,12 +112,12 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
         return
 
 
-def _note_death(owner: str, stopping: Stopping) -> bool:
+def _note_death(owner: str, shutdown: Shutdown) -> bool:
     while True:
         try:
             return suspects.note_death_alone(owner)
         except Error as error:
             connection.close()
-            log.warning("cannot note a death: %s", type(error).__name__)
-        if stopping.asked.wait(STORAGE_WAIT_S):
+            log.warning("cannot record a death: %s", type(error).__name__)
+        if shutdown.requested.wait(STORAGE_WAIT_S):
             return False

@@ -25,10 +25,10 @@ from django.db import Error, connection, connections
 
 from runs import chaos
 from runs.engine.event_loop import LoopThread
-from runs.engine.leases import Keeper
+from runs.engine.leases import LeaseKeeper
 from runs.engine.policy import due_resumes
+from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
-from runs.engine.stopping import Stopping
 from runs.errors import MoveRefused
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
@@ -38,7 +38,7 @@ from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
 BATCH = 50
-BETWEEN_LOOKS_S = 0.05
+MIN_SWEEP_PAUSE_S = 0.05
 #: How long a suspected run without a finished step keeps the next one waiting, as a share of a lease. A run that kills
 #: workers does so early, because the tool that a dead worker had started is started again first.
 TRIAL = 0.5
@@ -50,9 +50,9 @@ class Worker:
     def __init__(self, *, concurrency: int | None = None, owner: str = "") -> None:
         self.pid = os.getpid()
         self.owner = owner or f"{socket.gethostname()[:64]}:{self.pid}:{secrets.token_hex(4)}"
-        self.stopping = Stopping()
+        self.shutdown = Shutdown()
         self._concurrency = concurrency or settings.AGENTOPS_CONCURRENCY
-        self._keeper = Keeper()
+        self._keeper = LeaseKeeper()
         self.loop = LoopThread()
         #: The runs that have a slot.
         self._driving: set[UUID] = set()
@@ -64,13 +64,13 @@ class Worker:
         self._tries = count(1)
         self._threads: list[threading.Thread] = []
 
-    def hear(self, run_id: UUID) -> bool:
+    def on_hint(self, run_id: UUID) -> bool:
         """Look for ready runs, because a hint came. Returns False if no slot is free.
 
         The hint does not say which run is next: the first one in the order of the queue is.
         """
         self.look()
-        return self.free() > 0 and not self.stopping.asked.is_set()
+        return self.free() > 0 and not self.shutdown.requested.is_set()
 
     def look(self) -> None:
         """Sweep now, in the sweep thread."""
@@ -78,13 +78,13 @@ class Worker:
 
     def drive(self, run_id: UUID) -> bool:
         """Drive a run in this thread. Returns False if no slot is free or this worker has the run already."""
-        if not self._give_slot(run_id):
+        if not self._reserve_slot(run_id):
             return False
         return self._drive(run_id)
 
-    def _give_slot(self, run_id: UUID) -> bool:
+    def _reserve_slot(self, run_id: UUID) -> bool:
         with self._lock:
-            if self.stopping.asked.is_set() or run_id in self._driving or len(self._driving) >= self._concurrency:
+            if self.shutdown.requested.is_set() or run_id in self._driving or len(self._driving) >= self._concurrency:
                 return False
             self._driving.add(run_id)
             return True
@@ -92,11 +92,11 @@ class Worker:
     def _drive(self, run_id: UUID) -> bool:
         """Drive a run in its slot."""
         try:
-            progress = partial(self._has_made_a_step, run_id)
-            return drive_run(run_id, self.owner, self._keeper, self.loop, self.stopping, on_progress=progress)
+            progress = partial(self._on_progress, run_id)
+            return drive_run(run_id, self.owner, self._keeper, self.loop, self.shutdown, on_progress=progress)
         except Exception:
             # The lease runs out and another worker continues; the error must be visible here.
-            log.exception("a step failed outside of any rule", extra={"run_id": str(run_id)})
+            log.exception("unexpected error in a step", extra={"run_id": str(run_id)})
             return True
         finally:
             self._free_slot(run_id)
@@ -104,23 +104,23 @@ class Worker:
     def _drive_alone(self, run_id: UUID) -> None:
         """Drive a run in a process of its own. It keeps its slot, so there are never more processes than slots."""
         try:
-            try_alone(run_id, f"{self.owner}{transitions.OF_A_WORKER}{next(self._tries)}", self.stopping)
+            try_alone(run_id, f"{self.owner}{transitions.CHILD_SEPARATOR}{next(self._tries)}", self.shutdown)
         except Exception:
-            log.exception("a run could not be tried in a process of its own", extra={"run_id": str(run_id)})
+            log.exception("a run could not be tried in a separate process", extra={"run_id": str(run_id)})
         finally:
             self._free_slot(run_id)
 
     def _free_slot(self, run_id: UUID) -> None:
         for gate in (self._on_trial, self._alone):
             gate.leave(run_id)
-        self._take_slot_back(run_id)
+        self._release_slot(run_id)
         self._look.set()
 
-    def _take_slot_back(self, run_id: UUID) -> None:
+    def _release_slot(self, run_id: UUID) -> None:
         with self._lock:
             self._driving.discard(run_id)
 
-    def _has_made_a_step(self, run_id: UUID) -> None:
+    def _on_progress(self, run_id: UUID) -> None:
         """Let the next suspected run be tried: this one has got past the step in which its worker died."""
         if self._on_trial.leave(run_id):
             self._look.set()
@@ -130,26 +130,26 @@ class Worker:
         transitions.end_waits()
         due_resumes.end_waits()
         first = suspects.candidates(BATCH)
-        taken = self._take_all(first, pool)
+        count = self._take_all(first, pool)
         if len(first) == BATCH and self.free() > 0:
             # Suspects that have to wait must not hide the runs behind them.
-            taken += self._take_all(suspects.candidates(BATCH, clear_only=True), pool)
-        return taken
+            count += self._take_all(suspects.candidates(BATCH, clear_only=True), pool)
+        return count
 
     def _take_all(self, candidates: list[Candidate], pool: ThreadPoolExecutor | None) -> int:
-        taken = 0
+        count = 0
         for candidate in candidates:
             chaos.point("sweep.run_seen")
-            if self.stopping.asked.is_set() or self.free() <= 0:
+            if self.shutdown.requested.is_set() or self.free() <= 0:
                 break
-            taken += self._take(candidate, pool)
+            count += self._take(candidate, pool)
             chaos.point("sweep.run_driven")
-        return taken
+        return count
 
     def _take(self, candidate: Candidate, pool: ThreadPoolExecutor | None) -> bool:
         """Give a run a slot and drive it, as carefully as it has to be. Returns False if it has to wait."""
         run_id, lapsed, deaths = candidate
-        if not self._give_slot(run_id):
+        if not self._reserve_slot(run_id):
             return False  # this worker has the run already
         is_alone = deaths >= suspects.ALONE_FROM
         gate = self._alone if is_alone else self._on_trial
@@ -157,7 +157,7 @@ class Worker:
         if deaths and ((is_alone and lapsed) or not gate.enter(run_id)):
             if lapsed:
                 self._set_aside(candidate)
-            self._take_slot_back(run_id)
+            self._release_slot(run_id)
             return False
         drive: Callable[[UUID], object] = self._drive_alone if is_alone else self._drive
         if pool is None:
@@ -179,23 +179,23 @@ class Worker:
         """Sweep every few seconds, and at once when a slot becomes free or a hint comes, until the worker ends."""
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
-            threading.Thread(target=tidy, args=[self.stopping], name="tidy", daemon=True),
+            threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
-            self._threads.append(threading.Thread(target=mail, args=[self.stopping], name="mail", daemon=True))
+            self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))
         for thread in self._threads:
             thread.start()
 
     def _sweep(self) -> None:
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="swept") as pool:
-            while not self.stopping.asked.is_set():
+            while not self.shutdown.requested.is_set():
                 try:
                     self.sweep_once(pool)
                 except Error as error:
                     log.warning("the sweep cannot read the database: %s", type(error).__name__)
                 finally:
                     connection.close()
-                _show_life()
+                _touch_alive_file()
                 self._rest(time.monotonic())
 
     def _rest(self, swept: float) -> None:
@@ -203,12 +203,12 @@ class Worker:
         # Jitter, so that workers that were started together do not query together.
         period = settings.AGENTOPS_SWEEP_S * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load only
         self._look.wait(period)
-        self.stopping.asked.wait(max(swept + min(BETWEEN_LOOKS_S, period) - time.monotonic(), 0))
+        self.shutdown.requested.wait(max(swept + min(MIN_SWEEP_PAUSE_S, period) - time.monotonic(), 0))
         self._look.clear()
 
     def ask_to_stop(self) -> None:
         """Claim no more runs. Current calls may finish within the grace period."""
-        self.stopping.ask(settings.AGENTOPS_GRACE_S)
+        self.shutdown.request(settings.AGENTOPS_GRACE_S)
         self._look.set()
 
     def close(self, timeout_s: float) -> None:
@@ -240,7 +240,7 @@ def close_after(drive: Callable[[UUID], object], run_id: UUID) -> None:
         connections.close_all()
 
 
-def _show_life() -> None:
+def _touch_alive_file() -> None:
     """Touch the file that tells a monitor that this process works. Errors do not end the work."""
     if not settings.AGENTOPS_ALIVE_FILE:
         return

@@ -32,24 +32,24 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
     """The fields of a body, each strictly of its type. Unknown fields are errors."""
 
     #: What a field is called in the error about an unknown one.
-    named: ClassVar[str] = "field"
+    field_noun: ClassVar[str] = "field"
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):
             self.fail("invalid", datatype=type(data).__name__)
-        text = f"there is no {self.named} {{}} here; known are {', '.join(self.fields) or 'none'}"
+        text = f"there is no {self.field_noun} {{}} here; known are {', '.join(self.fields) or 'none'}"
         unknown = {
-            name[:MAX_ECHO]: [ErrorDetail(text.format(echo(name)), f"unknown_{self.named}")]
+            name[:MAX_ECHO]: [ErrorDetail(text.format(echo(name)), f"unknown_{self.field_noun}")]
             for name in data
             if name not in self.fields
         }
         try:
-            found = super().to_internal_value(data)
+            values = super().to_internal_value(data)
         except ValidationError as error:
             raise ValidationError(unknown | error.detail) from None
         if unknown:
             raise ValidationError(unknown)
-        return found
+        return values
 
 
 class StringField(serializers.CharField):  # type: ignore[misc]
@@ -80,14 +80,14 @@ class Identifier(StringField):
 
     def __init__(self, max_length: int, **options: Any) -> None:
         super().__init__(min_length=1, max_length=max_length, allow_blank=False, **options)
-        text = "this has letters, digits and . _ : - only"
+        text = "this must contain only letters, digits and . _ : -"
         self.validators.append(RegexValidator(r"\A[A-Za-z0-9._:-]+\Z", text, code="invalid_identifier"))
 
 
 class Choice(serializers.ChoiceField):  # type: ignore[misc]
     """One of a closed set of values."""
 
-    default_error_messages = {"invalid_choice": "{input} is none of {choices}"}
+    default_error_messages = {"invalid_choice": "{input} is not one of {choices}"}
 
     def fail(self, key: str, **facts: Any) -> NoReturn:
         super().fail(key, **facts | {"input": echo(str(facts.get("input"))), "choices": ", ".join(self.choices)})
@@ -119,7 +119,7 @@ class Flag(serializers.BooleanField):  # type: ignore[misc]
 class IdField(serializers.UUIDField):  # type: ignore[misc]
     """A UUID in its usual form."""
 
-    default_error_messages = {"invalid": "this must be an id: 32 hexadecimal digits and four dashes"}
+    default_error_messages = {"invalid": "this must be a UUID"}
 
     def to_internal_value(self, data: Any) -> UUID:
         if not isinstance(data, str) or not re.match(UUID_PATTERN, data):
@@ -141,8 +141,8 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
             raise UnsupportedMediaType(media_type)
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):
-            raise Problem(f"JSON is sent in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
-        document = strict_json.parse(_inflated(request, _read(stream, int(request.META["CONTENT_LENGTH"]))))
+            raise Problem(f"JSON must be in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
+        document = strict_json.parse(_decompress(request, _read(stream, int(request.META["CONTENT_LENGTH"]))))
         if not isinstance(document, dict):
             raise Problem("the body must be a JSON object", code="object_expected")
         return document
@@ -155,7 +155,7 @@ def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
     """
     length = request.META.get("CONTENT_LENGTH") or "0"
     if not (length.isascii() and length.isdigit() and len(length) < 20):
-        raise Problem(f"{echo(length)} is no length of a body", code="bad_length")
+        raise Problem(f"{echo(length)} is not a valid Content-Length", code="bad_length")
     if int(length) > MAX_BYTES:
         raise _too_large()
     if request.stream is None and not optional:
@@ -176,7 +176,7 @@ def _read(stream: Any, length: int) -> bytes:
     return raw
 
 
-def _inflated(request: Request, raw: bytes) -> bytes:
+def _decompress(request: Request, raw: bytes) -> bytes:
     """Return the decompressed body, or raise once it exceeds the limit."""
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity"):
@@ -192,19 +192,19 @@ def _inflated(request: Request, raw: bytes) -> bytes:
     except zlib.error:
         raise _bad_encoding("it is not gzip") from None
     if len(plain) > MAX_BYTES:
-        text = f"the body has more than {MIB} MiB when it is inflated"
+        text = f"the body has more than {MIB} MiB when decompressed"
         raise Problem(text, code="decompressed_too_large", status=413)
     if not stream.eof:
-        raise _bad_encoding("it is cut off")
+        raise _bad_encoding("it is truncated")
     if stream.unused_data:
-        raise _bad_encoding("something follows after its end")
+        raise _bad_encoding("there is data after its end")
     if plain.startswith(GZIP_MAGIC):
         raise _bad_encoding("it is encoded twice")
     return plain
 
 
 def _bad_encoding(why: str) -> Problem:
-    return Problem(f"the gzip encoding of the body cannot be used: {why}", code="bad_encoding")
+    return Problem(f"the gzip encoding of the body is invalid: {why}", code="bad_encoding")
 
 
 def _too_large() -> Problem:
@@ -212,4 +212,4 @@ def _too_large() -> Problem:
 
 
 def _incomplete() -> Problem:
-    return Problem("the body is shorter than its Content-Length says", code="incomplete_body")
+    return Problem("the body is shorter than its Content-Length", code="incomplete_body")

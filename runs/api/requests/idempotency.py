@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from agentops.projects.access import Principal
-from agentops.projects.idempotency_keys import RETENTION, forget_old_keys
+from agentops.projects.idempotency_keys import RETENTION, delete_expired_keys
 from agentops.projects.models import IdempotencyKey, Project
 from runs.api.problems import Fault, Problem
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -29,17 +29,17 @@ REPLAYED = "Idempotent-Replayed"
 #: 1 to 255 ASCII characters, without spaces around them.
 KEY = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?", re.ASCII)
 #: Headers that are stored; the others are the same for every answer.
-KEPT_HEADERS = ("Content-Type", "Location")
+STORED_HEADERS = ("Content-Type", "Location")
 #: Expired keys that each new key deletes, so that they do not accumulate without retention.
-FORGET_WITH_EACH = 2
+EXPIRED_PER_KEY = 2
 RETRY_AFTER_S = 1
 
 #: Keys whose first request this process is handling now.
-being_answered: set[bytes] = set()
-_answering_lock = threading.Lock()
+active_scopes: set[bytes] = set()
+_scopes_lock = threading.Lock()
 
 
-def once(
+def answer_once(
     request: HttpRequest,
     principal: Principal,
     project: Project,
@@ -51,19 +51,24 @@ def once(
     if key is None:
         return act()
     caller = f"{principal.kind.value}:{principal.key_id or principal.user_id}"
-    mine: dict[str, Any] = {"project": project, "caller": caller, "key": _kept(key)}
-    asked = _digest(request.method or "", request.path_info, _canonical(document))
+    identity: dict[str, Any] = {"project": project, "caller": caller, "key": _stored_key(key)}
+    request_digest = _digest(request.method or "", request.path_info, _canonical(document))
     scope = _digest(str(project.pk), caller, key)
-    with _alone_here(scope), transaction.atomic():
-        _alone_everywhere(scope)
-        earlier = IdempotencyKey.objects.filter(**mine).first()
+    with _lock_in_process(scope), transaction.atomic():
+        _lock_in_database(scope)
+        earlier = IdempotencyKey.objects.filter(**identity).first()
         if earlier is not None and earlier.created_at > timezone.now() - RETENTION:
-            return _again(earlier, asked)
+            return _replay(earlier, request_digest)
         response = act()
-        kept = {name: response.headers[name] for name in KEPT_HEADERS if name in response.headers}
-        answered = {"asked": asked, "status": response.status_code, "headers": kept, "body": response.content.decode()}
-        IdempotencyKey.objects.update_or_create(**mine, defaults=answered | {"created_at": timezone.now()})
-        forget_old_keys(FORGET_WITH_EACH)
+        headers = {name: response.headers[name] for name in STORED_HEADERS if name in response.headers}
+        answer = {
+            "asked": request_digest,
+            "status": response.status_code,
+            "headers": headers,
+            "body": response.content.decode(),
+        }
+        IdempotencyKey.objects.update_or_create(**identity, defaults=answer | {"created_at": timezone.now()})
+        delete_expired_keys(EXPIRED_PER_KEY)
     return response
 
 
@@ -78,14 +83,14 @@ def _key(request: HttpRequest) -> str | None:
     return key
 
 
-def _kept(key: str) -> str:
+def _stored_key(key: str) -> str:
     """Return the key as stored. A key with a secret becomes a digest, so that different keys stay different."""
     return key if not REDACTOR.spans(key) else f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def _again(earlier: IdempotencyKey, asked: bytes) -> HttpResponse:
-    if bytes(earlier.asked) != asked:
-        text = "the key was used for another request: a new request needs a new key"
+def _replay(earlier: IdempotencyKey, request_digest: bytes) -> HttpResponse:
+    if bytes(earlier.asked) != request_digest:
+        text = "the key was used for another request: use a new key"
         errors = [Fault(HEADER, "idempotency_mismatch", text)]
         raise Problem(text, code="idempotency_mismatch", status=422, errors=errors)
     headers = {**earlier.headers, REPLAYED: "true"}
@@ -93,32 +98,32 @@ def _again(earlier: IdempotencyKey, asked: bytes) -> HttpResponse:
 
 
 @contextmanager
-def _alone_here(scope: bytes) -> Iterator[None]:
+def _lock_in_process(scope: bytes) -> Iterator[None]:
     """Refuse a second request with the key in this process, which on SQLite would wait for the first."""
-    with _answering_lock:
-        if scope in being_answered:
+    with _scopes_lock:
+        if scope in active_scopes:
             raise _in_progress()
-        being_answered.add(scope)
+        active_scopes.add(scope)
     try:
         yield
     finally:
-        with _answering_lock:
-            being_answered.discard(scope)
+        with _scopes_lock:
+            active_scopes.discard(scope)
 
 
-def _alone_everywhere(scope: bytes) -> None:
+def _lock_in_database(scope: bytes) -> None:
     """Lock the key between processes until the end of the transaction. SQLite has one writer anyway."""
     if connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [int.from_bytes(scope[:8], "big", signed=True)])
-        (held,) = cursor.fetchone()
-    if not held:
+        (is_locked,) = cursor.fetchone()
+    if not is_locked:
         raise _in_progress()
 
 
 def _in_progress() -> Problem:
-    text = "the first request with this key is not answered yet: repeat this one in a moment"
+    text = "the first request with this key is still in progress: retry later"
     return Problem(text, code="in_progress", status=409, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 

@@ -27,15 +27,15 @@ from runs.lifecycle import creation, inbox, title_limits
 #: The key of a command as sent; it is stored with a prefix.
 MAX_KEY = 120
 MAX_IDS = 200
-#: Names of the run ID in a body, and the key under which `Acting.once` finds them.
-RUN_NAMES, NAMED_RUNS = ("run_id", "runId"), "named runs"
+#: Names of the run ID in a body, and the key under which `ActionView.run_once` reads them.
+RUN_NAMES, BODY_RUN_IDS = ("run_id", "runId"), "run IDs in the body"
 MAX_RUN_NAME = 255
 
 
 class Label(LineField):
     """A short label; spaces around it are removed."""
 
-    default_error_messages = {"blank": "a label has at least one character"}
+    default_error_messages = {"blank": "a label must have at least one character"}
 
     def __init__(self) -> None:
         super().__init__(min_length=1, max_length=title_limits.MAX_LABEL, allow_blank=False)
@@ -51,7 +51,7 @@ class MaxSteps(WholeField):
     """A step budget; runs.lifecycle.creation validates it."""
 
     def __init__(self) -> None:
-        text = "Step limit. Null: that of the agent, or of the run that is resumed or forked."
+        text = "Step limit. Default: the limit of the agent, or of the run that is resumed or forked."
         bounds = {"min_value": 1, "max_value": settings.AGENTOPS_MAX_TOTAL_STEPS}
         super().__init__(required=False, allow_null=True, default=None, help_text=text, **bounds)
         # The bounds are for the documentation; they are checked elsewhere.
@@ -76,20 +76,20 @@ class AgentId(StringField):
     def __init__(self, **options: Any) -> None:
         super().__init__(max_length=63, allow_blank=False, **options)
         # The pattern of a slug; the field checks the length.
-        text = "this has lower-case letters, digits and dashes, and does not begin with a dash"
+        text = "this must contain only lower-case letters, digits and dashes, and not begin with a dash"
         self.validators.append(RegexValidator(r"\A[a-z0-9][a-z0-9-]*\Z", text, code="invalid_identifier"))
 
 
-class OfRun(StrictSerializer):
-    """About the run of the address. A body may name it too; one that names another is refused (`run_mismatch`)."""
+class RunBody(StrictSerializer):
+    """A body about the run of the URL. It may name the run too; naming another is refused (`run_mismatch`)."""
 
-    run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Optional; must be the run of the address.")
+    run_id = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Optional; must be the run of the URL.")
     runId = StringField(required=False, max_length=MAX_RUN_NAME, help_text="Same as `run_id`.")
 
     def to_internal_value(self, data: Any) -> Any:
-        found = super().to_internal_value(data)
-        found[NAMED_RUNS] = {found.pop(name) for name in RUN_NAMES if name in found}
-        return found
+        values = super().to_internal_value(data)
+        values[BODY_RUN_IDS] = {values.pop(name) for name in RUN_NAMES if name in values}
+        return values
 
 
 class NewRun(StrictSerializer):
@@ -103,7 +103,7 @@ class NewRun(StrictSerializer):
     parent_run_id = IdField(required=False, allow_null=True, default=None, help_text="Parent run, in the same project.")
 
 
-class ResumeRun(OfRun):
+class ResumeRun(RunBody):
     message = MessageField('Next user turn (default "continue").')
     append = Flag(required=False, default=True, help_text="False starts over with the message as the prompt.")
     max_steps = MaxSteps()
@@ -111,15 +111,15 @@ class ResumeRun(OfRun):
 
 
 class AgentChanges(StrictSerializer):
-    """What the fork's agent has otherwise than that of the run; what is left out stays."""
+    """Changes to the agent of the fork. Fields that are left out keep the values of the run's agent."""
 
     model = StringField(required=False, max_length=200)
-    instructions = StringField(required=False, max_length=MAX_TEXT, help_text="They replace the earlier ones.")
-    max_steps = WholeField(required=False, min_value=1, help_text="How many steps the fork may make.")
-    settings = serializers.DictField(required=False, help_text="All of them: they replace the earlier ones.")
+    instructions = StringField(required=False, max_length=MAX_TEXT, help_text="Replaces the instructions.")
+    max_steps = WholeField(required=False, min_value=1, help_text="Step limit of the fork.")
+    settings = serializers.DictField(required=False, help_text="Replaces all settings.")
 
 
-class NewFork(OfRun):
+class NewFork(RunBody):
     """Where to fork: exactly one of `step` and `checkpoint`."""
 
     step = WholeField(
@@ -129,13 +129,13 @@ class NewFork(OfRun):
     message = MessageField("Next user turn. Default: the fork continues from the tool results.")
     agent = AgentChanges(required=False)
 
-    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
-        if (sent["step"] is None) == (sent["checkpoint"] is None):
-            raise ValidationError("say where to fork, by one of step and checkpoint", "where_to_fork")
-        return {**sent, "agent": sent.get("agent", {})}
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if (attrs["step"] is None) == (attrs["checkpoint"] is None):
+            raise ValidationError("exactly one of step and checkpoint is required", "where_to_fork")
+        return {**attrs, "agent": attrs.get("agent", {})}
 
 
-class Which(StrictSerializer):
+class RunFilter(StrictSerializer):
     """Paused runs that match every field; with `kill` running runs too."""
 
     agent_id = AgentId(required=False, help_text="Filter by agent name.")
@@ -147,10 +147,10 @@ class Which(StrictSerializer):
         required=False, help_text="Filter by lineage: the run with this ID and all runs that continue it."
     )
 
-    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
-        if not sent:
-            raise ValidationError("a filter that lets everything through is `all`", "empty_filter")
-        return sent
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if not attrs:
+            raise ValidationError("an empty filter is not allowed: use `all`", "empty_filter")
+        return attrs
 
 
 class ResumeRuns(StrictSerializer):
@@ -164,8 +164,8 @@ class ResumeRuns(StrictSerializer):
         max_length=MAX_IDS,
         help_text=f"Runs to resume, at most {MAX_IDS}.",
     )
-    filter = Which(required=False, allow_null=True, default=None, help_text="Resume the runs that match.")
-    all = Flag(required=False, default=False, help_text="Every paused run of the project.")
+    filter = RunFilter(required=False, allow_null=True, default=None, help_text="Resume the runs that match.")
+    all = Flag(required=False, default=False, help_text="Resume every paused run of the project.")
     message = MessageField('Next user turn of each run (default "continue").')
     append = Flag(required=False, default=True, help_text="False starts over with the message as the prompt.")
     max_steps = MaxSteps()
@@ -174,33 +174,33 @@ class ResumeRuns(StrictSerializer):
     )
     dry_run = Flag(required=False, default=False, help_text="List what would happen, and change nothing.")
 
-    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
-        if [sent["ids"] is not None, sent["filter"] is not None, sent["all"]].count(True) != 1:
-            raise ValidationError("say which runs, by one of ids, filter and all", "which_runs")
-        return sent
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if [attrs["ids"] is not None, attrs["filter"] is not None, attrs["all"]].count(True) != 1:
+            raise ValidationError("exactly one of ids, filter and all is required", "which_runs")
+        return attrs
 
 
-class Nothing(OfRun):
+class EmptyBody(RunBody):
     """An empty object, or no body."""
 
 
-class CallOutcome(OfRun):
+class CallOutcome(RunBody):
     choice = Choice(choices=[choice.value for choice in OutcomeChoice])
     output = MessageField("For `done`: the output of the tool. Default: the model is told that it was done.")
     message = MessageField("For `failed`: the error. Default: the model is told that it failed.")
 
-    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         for name, choice in (("output", OutcomeChoice.DONE), ("message", OutcomeChoice.FAILED)):
-            if sent[name] is not None and sent["choice"] != choice:
-                raise ValidationError({name: f"only {choice} has one"}, "unknown_field")
-        return sent
+            if attrs[name] is not None and attrs["choice"] != choice:
+                raise ValidationError({name: f"only allowed with the choice {choice}"}, "unknown_field")
+        return attrs
 
 
-class MessageBody(OfRun):
+class MessageBody(RunBody):
     message = MessageField()
 
 
-class NewCommand(OfRun):
+class NewCommand(RunBody):
     type = Choice(choices=["send", "reply", "pause", "stop", "resume"])
     message = MessageField(
         "Message to send, reply or resume with. If the run waits for an answer, send and reply are the answer."
@@ -214,16 +214,16 @@ class NewCommand(OfRun):
         help_text="Idempotency key of the command. A repeated key is recorded once.",
     )
 
-    def validate(self, sent: dict[str, Any]) -> dict[str, Any]:
-        payload = sent.pop("payload", {})
-        said = payload.get("message")
-        sent[NAMED_RUNS] |= payload.get(NAMED_RUNS, set())
-        if said is not None and sent["message"] is not None:
-            raise ValidationError({"payload": "the message stands outside of it already"}, "repeated")
-        sent["message"] = sent["message"] if said is None else said
-        speaks = sent["type"] in ("send", "reply")
-        if speaks and sent["message"] is None:
-            raise ValidationError({"message": f"a {sent['type']} needs a message"}, "required")
-        if sent["type"] in ("pause", "stop") and sent["message"] is not None:
-            raise ValidationError({"message": f"a {sent['type']} has no message"}, "unknown_field")
-        return sent
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        payload = attrs.pop("payload", {})
+        payload_message = payload.get("message")
+        attrs[BODY_RUN_IDS] |= payload.get(BODY_RUN_IDS, set())
+        if payload_message is not None and attrs["message"] is not None:
+            raise ValidationError({"payload": "the message is already given outside of the payload"}, "repeated")
+        attrs["message"] = attrs["message"] if payload_message is None else payload_message
+        needs_message = attrs["type"] in ("send", "reply")
+        if needs_message and attrs["message"] is None:
+            raise ValidationError({"message": f"a {attrs['type']} needs a message"}, "required")
+        if attrs["type"] in ("pause", "stop") and attrs["message"] is not None:
+            raise ValidationError({"message": f"a {attrs['type']} has no message"}, "unknown_field")
+        return attrs

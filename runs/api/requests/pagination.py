@@ -38,7 +38,7 @@ Fetch = Callable[[RowSpan], Rows]
 
 class InvalidCursor(Problem):
     code = "invalid_cursor"
-    text = "the cursor is not one that this list gave for this project and these filters: begin with the first page"
+    text = "the cursor is not valid for this list, project and filters: start with the first page"
 
 
 class Pages(BasePagination):  # type: ignore[misc]
@@ -51,25 +51,25 @@ class Pages(BasePagination):  # type: ignore[misc]
         # A cursor is valid for this view, project, run and these filters only.
         scope = [request.resolver_match.url_name, str(view.project_id), str(view.kwargs.get("run_id")), filters]
         self.bound_to = json.dumps(scope).encode()
-        self.cursor = _opened(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
+        self.cursor = _decode_cursor(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
         span = self.cursor or RowSpan()
         fetch = partial(rows_of, queryset) if isinstance(queryset, QuerySet) else queryset
         # One row more than a page says whether there is a next page.
-        found = fetch(replace(span, limit=self.limit + 1))
-        onward, back = self._neighbours(found, backward=span.backward)
+        batch = fetch(replace(span, limit=self.limit + 1))
+        onward, back = self._neighbours(batch, backward=span.backward)
         self.next, self.previous = (back, onward) if span.backward else (onward, back)
-        rows = found.first(self.limit)
-        return (rows.backwards() if span.backward else rows).found
+        rows = batch.first(self.limit)
+        return (rows.backwards() if span.backward else rows).items
 
-    def _neighbours(self, found: Rows, *, backward: bool) -> tuple[str | None, str | None]:
+    def _neighbours(self, batch: Rows, *, backward: bool) -> tuple[str | None, str | None]:
         """Return the links to the next and the previous page, in the direction of reading."""
         cursor = self.cursor
-        end = found.place(self.limit - 1) if len(found) > self.limit else found.reached
+        end = batch.position_of(self.limit - 1) if len(batch) > self.limit else batch.search_end
         onward = None if end is None else self.link(RowSpan(end, backward=backward))
         if cursor is None:
             return onward, None
-        if len(found):
-            return onward, self.link(RowSpan(found.place(0), backward=not backward))
+        if len(batch):
+            return onward, self.link(RowSpan(batch.position_of(0), backward=not backward))
         # Nothing is left on this side: the other side begins at the place itself.
         return onward, self.link(replace(cursor, backward=not backward, inclusive=not cursor.inclusive))
 
@@ -77,7 +77,7 @@ class Pages(BasePagination):  # type: ignore[misc]
         pairs = [
             (name, text) for name, texts in self.request.query_params.lists() for text in texts if name != "cursor"
         ]
-        return f"{self.request.path}?{urlencode([*pairs, ('cursor', _sealed(cursor, self.bound_to))])}"
+        return f"{self.request.path}?{urlencode([*pairs, ('cursor', _encode_cursor(cursor, self.bound_to))])}"
 
     def get_paginated_response(self, data: Any) -> Response:
         return Response({"next": self.next, "previous": self.previous, "results": data}, headers=self._headers())
@@ -110,22 +110,22 @@ def rows_of(queryset: QuerySet[Any], span: RowSpan) -> Rows:
     names = [name.removeprefix("-") for name in order]
     sign = "gt" if order[0].startswith("-") == span.backward else "lt"
     beyond, before = Q(), Q()
-    for name, value in zip(names, span.place, strict=False):
+    for name, value in zip(names, span.position, strict=False):
         inclusive = "e" if span.inclusive and name == names[-1] else ""
         beyond |= before & Q(**{f"{name}__{sign}{inclusive}": value})
         before &= Q(**{name: value})
-    there = queryset.filter(beyond)
-    found = list((there.reverse() if span.backward else there)[: span.limit])
-    places = [tuple(getattr(row, name) for name in names) for row in found]
-    return Rows(found, places, [Key(name, kept=_as_json) for name in names])
+    matching = queryset.filter(beyond)
+    rows = list((matching.reverse() if span.backward else matching)[: span.limit])
+    positions = [tuple(getattr(row, name) for name in names) for row in rows]
+    return Rows(rows, positions, [Key(name, to_cursor=_as_json) for name in names])
 
 
 def _as_json(value: Any) -> int | str:
     return value.hex if isinstance(value, UUID) else value
 
 
-def _sealed(cursor: RowSpan, bound_to: bytes) -> str:
-    content = json.dumps([*cursor.place, cursor.backward * 2 + cursor.inclusive], separators=(",", ":")).encode()
+def _encode_cursor(cursor: RowSpan, bound_to: bytes) -> str:
+    content = json.dumps([*cursor.position, cursor.backward * 2 + cursor.inclusive], separators=(",", ":")).encode()
     return _signed(content, bound_to)
 
 
@@ -134,7 +134,7 @@ def _signed(content: bytes, bound_to: bytes) -> str:
     return urlsafe_b64encode(mac.digest()[:MAC_BYTES] + content).decode().rstrip("=")
 
 
-def _opened(text: str, bound_to: bytes) -> RowSpan:
+def _decode_cursor(text: str, bound_to: bytes) -> RowSpan:
     """Return the content of a cursor. Raises `InvalidCursor` for a cursor that this site did not sign."""
     if not text.isascii():
         raise InvalidCursor
@@ -145,5 +145,5 @@ def _opened(text: str, bound_to: bytes) -> RowSpan:
     # Compared as text, because lenient base64 decodes several texts to the same bytes.
     if not compare_digest(_signed(content, bound_to), text):
         raise InvalidCursor
-    *place, kind = json.loads(content)
-    return RowSpan(tuple(place), backward=bool(kind & 2), inclusive=bool(kind & 1))
+    *position, kind = json.loads(content)
+    return RowSpan(tuple(position), backward=bool(kind & 2), inclusive=bool(kind & 1))

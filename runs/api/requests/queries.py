@@ -17,7 +17,7 @@ from runs.api.problems import MAX_ECHO, Fault, InvalidParameters
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField
 from timeline.redaction.redact import BARE
 
-#: The largest integer that JavaScript and our columns hold exactly.
+#: The largest integer that a database column holds.
 MAX_INTEGER = 2**63 - 1
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
@@ -37,7 +37,7 @@ CODES = {"limit": "invalid_limit", "cursor": "invalid_cursor", "afterSeq": "inva
 class QuerySerializer(StrictSerializer):
     """The parameters of a query. A field's `style` may contain an `example` for the OpenAPI document."""
 
-    named: ClassVar[str] = "parameter"
+    field_noun: ClassVar[str] = "parameter"
 
 
 class WholeParameter(serializers.IntegerField):  # type: ignore[misc]
@@ -49,7 +49,6 @@ class WholeParameter(serializers.IntegerField):  # type: ignore[misc]
         super().__init__(min_value=low, max_value=high, **options)
 
     def to_internal_value(self, data: Any) -> int:
-        """Return each value once, in the order of the set, so that equal queries are equal."""
         if not isinstance(data, str) or not WHOLE.fullmatch(data):
             self.fail("invalid")
         return int(data)
@@ -73,10 +72,10 @@ class Choices(Choice, serializers.MultipleChoiceField):  # type: ignore[misc]
     """Values of a closed set, repeated or separated by commas, which mean "any of these"."""
 
     def to_internal_value(self, data: Any) -> tuple[str, ...]:
-        """Each once, in the order of the set, so that the same question is always the same."""
+        """Return each value once, in the order of the set, so that equal queries are equal."""
         texts = [data] if isinstance(data, str) else data
-        chosen = serializers.MultipleChoiceField.to_internal_value(self, ",".join(texts).split(","))
-        return tuple(choice for choice in self.choices if choice in chosen)
+        values = serializers.MultipleChoiceField.to_internal_value(self, ",".join(texts).split(","))
+        return tuple(choice for choice in self.choices if choice in values)
 
 
 class Time(serializers.DateTimeField):  # type: ignore[misc]
@@ -84,14 +83,14 @@ class Time(serializers.DateTimeField):  # type: ignore[misc]
 
     default_error_messages = {
         "invalid": "this must be a time such as 2026-11-20T16:45:00Z",
-        "zone": "this has a zone of sixteen hours or more: send the time in UTC, with Z",
+        "zone": "the offset of the time zone must be below 16 hours: send the time in UTC, with Z",
     }
 
     def to_internal_value(self, data: Any) -> datetime:
         # An unescaped plus arrives as a space.
-        given = re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", str(data), flags=re.ASCII)
+        text = re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", str(data), flags=re.ASCII)
         try:
-            moment = parse_datetime(given.upper()) if TIME.fullmatch(given) else None
+            moment = parse_datetime(text.upper()) if TIME.fullmatch(text) else None
         except ValueError:  # the 30th of February
             moment = None
         if moment is None or moment.year in (1, 9999):  # the zone moves it out of the calendar
@@ -125,24 +124,24 @@ class SecretsQuery(QuerySerializer):
     )
 
 
-def query_of(kind: type[QuerySerializer], sent: QueryDict) -> dict[str, Any]:
+def query_of(kind: type[QuerySerializer], params: QueryDict) -> dict[str, Any]:
     """Return the validated parameters with defaults. Raises `InvalidParameters` with every fault."""
     # A repeated parameter is a list, which only some parameters accept.
-    values = {name: texts[0] if len(texts) == 1 else texts for name, texts in sent.lists()}
+    values = {name: texts[0] if len(texts) == 1 else texts for name, texts in params.lists()}
     try:
-        checked: dict[str, Any] = _one(kind).run_validation(values)
+        query: dict[str, Any] = _serializer_of(kind).run_validation(values)
     except ValidationError as error:
-        found = error.get_full_details()
-        faults = [(name, fault) for name in sent for fault in found.get(name[:MAX_ECHO], ())[:1]]
+        details = error.get_full_details()
+        faults = [(name, fault) for name in params for fault in details.get(name[:MAX_ECHO], ())[:1]]
         raise InvalidParameters([_fault(kind, name, fault) for name, fault in faults]) from None
-    return checked
+    return query
 
 
 #: Cached, because fields are stateless and a serializer copies all of its own.
-_one: Callable[[Any], QuerySerializer] = functools.cache(lambda kind: kind())
+_serializer_of: Callable[[Any], QuerySerializer] = functools.cache(lambda kind: kind())
 
 
 def _fault(kind: type[QuerySerializer], name: str, fault: Mapping[str, Any]) -> Fault:
-    known = name in kind._declared_fields
-    code = CODES.get(name, "invalid_filter") if known else fault["code"]
-    return Fault(f"?{name[:MAX_ECHO]}", code, f"{name}: {fault['message']}" if known else str(fault["message"]))
+    is_known = name in kind._declared_fields
+    code = CODES.get(name, "invalid_filter") if is_known else fault["code"]
+    return Fault(f"?{name[:MAX_ECHO]}", code, f"{name}: {fault['message']}" if is_known else str(fault["message"]))

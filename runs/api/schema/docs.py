@@ -25,17 +25,17 @@ class Schema(ApiView):
 
     schema = None
     # Generators request YAML, "openapi+json" or anything: there is one form.
-    any_type = True
+    accepts_any_type = True
 
     def get(self, request: Request) -> HttpResponse:
-        return self.tagged(document())
+        return self.etag_response(document())
 
 
 @functools.cache
 def document() -> str:
     """Return the OpenAPI 3.1 document as JSON."""
-    made: dict[str, Any] = SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
-    return json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+    schema: dict[str, Any] = SchemaGenerator().get_schema(public=True)  # type: ignore[no-untyped-call]
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 
 @require_safe

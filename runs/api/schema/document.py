@@ -48,8 +48,8 @@ def _header(name: str, description: str, status: int) -> OpenApiParameter:
 
 
 _LINK = _header("Link", "The next and the previous page, as in the body.", 200)
-_ETAG = _header("ETag", "Of this answer, for If-None-Match.", 200)
-_LOCATION = _header("Location", "The new run's address.", 201)
+_ETAG = _header("ETag", "ETag of this answer, for If-None-Match.", 200)
+_LOCATION = _header("Location", "URL of the new run.", 201)
 _WHOLE_HEADER = {"schema": {"type": "integer", "minimum": 0}}
 _RATES = {
     limits.LIMIT: {"description": "Requests per minute of the limit that is closest to being used up: that of the API "
@@ -80,17 +80,22 @@ COMPONENTS = {
     "headers": _RATES,
     "securitySchemes": {
         "key": {"type": "http", "scheme": "bearer", "description": "An API key: `Authorization: Bearer aok_…`."},
-        "session": {"type": "apiKey", "in": "cookie", "name": "sessionid", "description": "Whoever is signed in."},
+        "session": {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": "sessionid",
+            "description": "The session of a logged-in user.",
+        },
     },
 }
 
 
-class Described(AutoSchema):
+class OperationSchema(AutoSchema):
     """The operation of an ApiView, with what all operations share."""
 
     view: ApiView
     #: Path parameters that are not IDs.
-    PATH_WORDS: ClassVar[Mapping[str, str]] = {
+    PATH_DESCRIPTIONS: ClassVar[Mapping[str, str]] = {
         "project": "A project's ID or slug.",
         "agent": "The agent's name.",
     }
@@ -113,16 +118,16 @@ class Described(AutoSchema):
         return SECURITY
 
     def get_override_parameters(self) -> list[Any]:
-        of_path = [self._of_path(name) for name in uritemplate.variables(self.path)]
+        path_parameters = [self._path_parameter(name) for name in uritemplate.variables(self.path)]
         if self.method == "POST":
-            return [*of_path, _IDEMPOTENCY_KEY, _LOCATION]
+            return [*path_parameters, _IDEMPOTENCY_KEY, _LOCATION]
         kind = self.view.query_class
-        shown = [*of_path, *([kind] if kind._declared_fields else [])]
+        parameters = [*path_parameters, *([kind] if kind._declared_fields else [])]
         if self._is_stream():
-            return [*shown, _LAST_EVENT_ID]
-        if self._is_tagged():
-            return [*shown, _IF_NONE_MATCH, _ETAG]
-        return [*shown, _LINK]
+            return [*parameters, _LAST_EVENT_ID]
+        if self._has_etag():
+            return [*parameters, _IF_NONE_MATCH, _ETAG]
+        return [*parameters, _LINK]
 
     def get_examples(self) -> list[OpenApiExample]:
         """Return the examples of the parameters."""
@@ -133,11 +138,11 @@ class Described(AutoSchema):
             if "example" in field.style
         ]
 
-    def _of_path(self, name: str) -> OpenApiParameter:
-        word = self.PATH_WORDS.get(name)
-        schema: Any = {"type": "string", "maxLength": 63} if word else {"type": "string", "format": "uuid"}
-        described = word or f"The {name.removesuffix('_id').replace('_', ' ')}'s id."
-        return OpenApiParameter(name, schema, OpenApiParameter.PATH, description=described)
+    def _path_parameter(self, name: str) -> OpenApiParameter:
+        text = self.PATH_DESCRIPTIONS.get(name)
+        schema: Any = {"type": "string", "maxLength": 63} if text else {"type": "string", "format": "uuid"}
+        description = text or f"The {name.removesuffix('_id').replace('_', ' ')}'s id."
+        return OpenApiParameter(name, schema, OpenApiParameter.PATH, description=description)
 
     def _map_serializer(self, serializer: Any, direction: str, bypass_extensions: bool = False) -> dict[str, Any]:
         mapped: dict[str, Any] = super()._map_serializer(serializer, direction, bypass_extensions)  # type: ignore[no-untyped-call]
@@ -155,7 +160,7 @@ class Described(AutoSchema):
 
     def _get_response_bodies(self, direction: Direction = "response") -> dict[str, Any]:
         answers: dict[str, Any] = super()._get_response_bodies(direction)
-        if self._is_tagged():
+        if self._has_etag():
             answers["304"] = {"description": "Unchanged.", "headers": answers["200"]["headers"]}
         problem = {"schema": self.resolve_serializer(Refusal, direction).ref}
         for status in self._refusals():
@@ -167,20 +172,20 @@ class Described(AutoSchema):
         return answers
 
     def _refusals(self) -> Sequence[int]:
-        found = [400, 401, 403, 404, 406]
+        statuses = [400, 401, 403, 404, 406]
         if self.path.endswith("/projects"):
-            found = [400, 401, 406]
+            statuses = [400, 401, 406]
         if "{run_id}" in self.path:
-            found.append(410)
+            statuses.append(410)
         if self.method == "POST":
-            found += [408, 409, 413, 415, 422]
+            statuses += [408, 409, 413, 415, 422]
         if self._is_stream():
-            found = [status for status in found if status != 406]
-        return sorted([*found, 429, 503])
+            statuses = [status for status in statuses if status != 406]
+        return sorted([*statuses, 429, 503])
 
     def _is_stream(self) -> bool:
         return self.path.endswith("/stream")
 
-    def _is_tagged(self) -> bool:
+    def _has_etag(self) -> bool:
         """Whether the answer has an ETag: single objects do, lists do not."""
         return self.method == "GET" and not self._is_stream() and "limit" not in self.view.query_class._declared_fields

@@ -1,1 +1,1 @@
-"""The policies of an agent, applied to a run that nobody watches."""
+"""Applies the policies of an agent to a run without a person."""

@@ -32,14 +32,14 @@ BATCH = 100
 
 def end_waits() -> int:
     """Resume the runs whose cooldown is over by the database's clock. Returns how many continued."""
-    return sum(_ended(run_id) for run_id in _due().values_list("pk", flat=True)[:BATCH])
+    return sum(_resume_safely(run_id) for run_id in _due().values_list("pk", flat=True)[:BATCH])
 
 
 def _due() -> RunQuerySet:
     return AgentRun.objects.due_waits().filter(status_reason__in=POLICY_WAITS)
 
 
-def _ended(run_id: UUID) -> bool:
+def _resume_safely(run_id: UUID) -> bool:
     """Resume one run, and return whether it continues. An error in one run does not keep others waiting."""
     try:
         with transaction.atomic():
@@ -53,8 +53,8 @@ def _ended(run_id: UUID) -> bool:
 
 def _end(run_id: UUID) -> bool:
     # NO KEY, as for a command: see runs.lifecycle.inbox.
-    mine = _due().select_for_update(skip_locked=True, no_key=True, of=("self",))
-    run = mine.filter(pk=run_id).first()
+    due_runs = _due().select_for_update(skip_locked=True, no_key=True, of=("self",))
+    run = due_runs.filter(pk=run_id).first()
     if run is None:
         return False  # another sweep or a person was faster
     trigger = Trigger(run.status_reason)
@@ -80,21 +80,21 @@ def _rule(run: AgentRun, trigger: Trigger) -> PolicyRule:
     rules = policies.parse(run.agent_config.get("policies") or {})
     rule = rule_for(rules, trigger, kind_of(run.error_type))
     if rule is None or rule.action is not PolicyAction.RESUME:
-        raise policies.InvalidPolicy(f"{trigger} has no rule any more that resumes it", [trigger])
+        raise policies.InvalidPolicy(f"{trigger} no longer has a rule that resumes the run", [trigger])
     return rule
 
 
 def _escalate(run: AgentRun, trigger: Trigger, why: str) -> None:
     """Pause the run and notify people: its steps are used up, or its policy is invalid."""
-    applied = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=acts.clean(why))
-    paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=applied.describe())
+    event = PolicyApplied(trigger=trigger, action=PolicyAction.ESCALATE, reason=acts.clean(why))
+    paused = RunPaused(reason=PauseReason.ESCALATED, by=inbox.policy_name(trigger), detail=event.describe())
     transitions.move(
         run,
         RunStatus.PAUSED,
         paused,
         source=Source.POLICY,
         reason=PauseReason.ESCALATED,
-        explained_by=[Entry(applied)],
+        events_before=[Entry(event)],
         not_before=None,
     )
-    acts.tell_people(run, applied)
+    acts.notify_people(run, event)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def keep(call: AgentRunToolCall, output: Output) -> None:
     """Append the output to the log. Never raises: nothing depends on it."""
     try:
-        _append(call, preview(_words(output))[0])
+        _append(call, preview(_text_of(output))[0])
     except (Error, LogError) as error:
         logger.warning("a late tool output is lost: %s", type(error).__name__, extra={"run_id": str(call.run_id)})
 
@@ -52,6 +52,6 @@ def _append(call: AgentRunToolCall, text: str) -> None:
         log.append(run.pk, [entry], source=Source.WORKER)
 
 
-def _words(output: Output) -> str:
+def _text_of(output: Output) -> str:
     """Return the texts of an output."""
     return output if isinstance(output, str) else "\n".join(item for item in output if isinstance(item, str))

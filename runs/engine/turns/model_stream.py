@@ -117,7 +117,7 @@ class _Block:
     stream: Stream = field(default_factory=Stream)
     #: Redacted text that is not in the log yet.
     ready: list[str] = field(default_factory=list)
-    is_shown: bool = False
+    is_streamed: bool = False
 
 
 @dataclass
@@ -172,11 +172,11 @@ class Deltas:
         for block in self._blocks.values():
             block.ready.append(block.stream.flush())
         in_order = sorted(self._blocks.items(), key=lambda item: item[0][1])
-        left = [(part, block) for part, block in in_order if any(block.ready)]
-        return [(self._delta if block.is_shown else self._whole)(part, block) for part, block in left]
+        unsent = [(part, block) for part, block in in_order if any(block.ready)]
+        return [(self._delta if block.is_streamed else self._whole)(part, block) for part, block in unsent]
 
     def _delta(self, part: tuple[str, int], block: _Block) -> Entry:
-        text, block.ready, block.is_shown = "".join(block.ready), [], True
+        text, block.ready, block.is_streamed = "".join(block.ready), [], True
         kind, index = part
         delta = LlmTextDelta if kind == "text" else LlmThinkingDelta
         # Redacted as one text: redacting the pieces again could change it.

@@ -26,9 +26,9 @@ from runs.conversation.writes import Commit
 from runs.engine import spending
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
-from runs.engine.results import Answered, NoAnswer
-from runs.engine.safe_commit import durably
-from runs.engine.stopping import LetGo, StopAsked
+from runs.engine.results import AnswerCommitted, NoAnswer
+from runs.engine.safe_commit import commit_safely
+from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns.model_stream import Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
@@ -61,11 +61,11 @@ def turn_start(drive: Drive, attempt: int) -> Entry:
     return Entry(payload, step=step, clean=True)
 
 
-def ask(drive: Drive, *, started: bool) -> Answered | NoAnswer:
+def ask(drive: Drive, *, started: bool) -> AnswerCommitted | NoAnswer:
     """Call the model until it answers or the attempts are used up, and commit the answer.
 
-    `started` says whether the start of the first attempt is committed already. Raises `StopAsked` and `LetGo` after
-    closing the attempt in the log.
+    `started` says whether the start of the first attempt is committed already. Raises `StopPending` and `ShutdownDue`
+    after closing the attempt in the log.
     """
     failed = drive.failed_attempts
     while True:
@@ -75,7 +75,7 @@ def ask(drive: Drive, *, started: bool) -> Answered | NoAnswer:
             note(drive.lease, turn_start(drive, attempt))
         started = False
         answer = _attempt(drive, attempt)
-        if isinstance(answer, Answered):
+        if isinstance(answer, AnswerCommitted):
             return answer
         failed = FailedAttempts(attempt + 1, failed.first_at or timezone.now())
         pause = _pause(drive, attempt, failed, answer.failure)
@@ -87,7 +87,7 @@ def ask(drive: Drive, *, started: bool) -> Answered | NoAnswer:
         _sleep(drive, pause.delay_s)
 
 
-def _attempt(drive: Drive, attempt: int) -> Answered | _FailedAttempt:
+def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
     """Call the model once, and commit the answer."""
     chaos.point("model.before_call")
     state, began = None, time.monotonic()
@@ -97,16 +97,16 @@ def _attempt(drive: Drive, attempt: int) -> Answered | _FailedAttempt:
         response, blocks = _answer(drive, state)
     except LeaseLost:
         raise
-    except LetGo:
-        note(drive.lease, _abandoned(drive, attempt, "worker_ending", state))
+    except ShutdownDue:
+        note(drive.lease, _abandoned_event(drive, attempt, "worker_ending", state))
         raise
-    except StopAsked:
-        note(drive.lease, _abandoned(drive, attempt, "stopped", state))
+    except StopPending:
+        note(drive.lease, _abandoned_event(drive, attempt, "stopped", state))
         raise
     except Exception as error:  # whatever a provider's library raises; classify() names it
         now, clean = datetime.now(UTC), masking.without_own_secrets
         failure = retries.classify(error, now, drive.model, clean=clean)
-        return _FailedAttempt(failure, _abandoned(drive, attempt, failure.error_type, state))
+        return _FailedAttempt(failure, _abandoned_event(drive, attempt, failure.error_type, state))
     chaos.point("model.answered")
     return _commit(drive, response, blocks, attempt=attempt, duration_ms=round((time.monotonic() - began) * 1000))
 
@@ -121,12 +121,12 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
         tools=drive.toolset.definitions(),
         settings=drive.settings,
     )
-    arrived: SimpleQueue[TextChunk | None] = SimpleQueue()
-    future = drive.loop.submit(read(drive.provider.open(call), arrived.put, state=state))
-    future.add_done_callback(lambda _: arrived.put(None))
+    chunks: SimpleQueue[TextChunk | None] = SimpleQueue()
+    future = drive.loop.submit(read(drive.provider.open(call), chunks.put, state=state))
+    future.add_done_callback(lambda _: chunks.put(None))
     deltas = Deltas(step=call.number)
     try:
-        _follow(drive, arrived, deltas, future)
+        _follow(drive, chunks, deltas, future)
         return future.result(), deltas.rest()
     except LeaseLost:
         raise
@@ -139,13 +139,11 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
         future.cancel()
 
 
-def _follow(
-    drive: Drive, arrived: SimpleQueue[TextChunk | None], deltas: Deltas, future: Future[ModelResponse]
-) -> None:
+def _follow(drive: Drive, chunks: SimpleQueue[TextChunk | None], deltas: Deltas, future: Future[ModelResponse]) -> None:
     """Log the text of an answer while it arrives."""
     while True:
         try:
-            chunk = arrived.get(timeout=deltas.wait_s())
+            chunk = chunks.get(timeout=deltas.wait_s())
         except Empty:
             drive.check_for_stop()
         else:
@@ -181,7 +179,7 @@ def _note_failed(
     step, attempt = drive.run.step_count + 1, failed.times - 1
     entries = [abandoned]
     if pause is not None:
-        entries.append(Entry(_scheduled(drive, failed, failure, pause), step=step))
+        entries.append(Entry(_retry_payload(drive, failed, failure, pause), step=step))
     row = RunError(
         run=drive.run, step_number=step, context="llm", error_type=failure.error_type[:64],
         message=failure.message, details=failure.details, attempt=attempt, created_at=timezone.now(),
@@ -189,7 +187,7 @@ def _note_failed(
     note_failure(drive.lease, row, *entries)
 
 
-def _scheduled(drive: Drive, failed: FailedAttempts, failure: Failure, pause: RetryDelay) -> RetryScheduled:
+def _retry_payload(drive: Drive, failed: FailedAttempts, failure: Failure, pause: RetryDelay) -> RetryScheduled:
     """Return the payload about the next attempt: its number, or the end of the outage period."""
     until = None
     if pause.outage and failed.first_at is not None:
@@ -203,13 +201,13 @@ def _scheduled(drive: Drive, failed: FailedAttempts, failure: Failure, pause: Re
 
 def _sleep(drive: Drive, seconds: float) -> None:
     until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        if drive.stopping.asked.wait(min(left, 0.25)):
-            raise LetGo
+    while (left_s := until - time.monotonic()) > 0:
+        if drive.shutdown.requested.wait(min(left_s, 0.25)):
+            raise ShutdownDue
         drive.check_for_stop()
 
 
-def _abandoned(drive: Drive, attempt: int, reason: str, state: ModelCallState | None) -> Entry:
+def _abandoned_event(drive: Drive, attempt: int, reason: str, state: ModelCallState | None) -> Entry:
     """Return the event of a call without an answer, with the usage as far as it is known.
 
     `state` is None if the model was not called.
@@ -223,40 +221,48 @@ def _abandoned(drive: Drive, attempt: int, reason: str, state: ModelCallState | 
         return Entry(unknown, step=step)
     used = spending.usage_of(drive.run.pk, step, attempt, answer, duration_ms)
     drive.spending.add(used)
-    return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_counted(used)), step=step, clean=True)
+    return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_usage_fields(used)), step=step, clean=True)
 
 
-def _commit(drive: Drive, response: ModelResponse, blocks: list[Entry], *, attempt: int, duration_ms: int) -> Answered:
+def _commit(
+    drive: Drive, response: ModelResponse, blocks: list[Entry], *, attempt: int, duration_ms: int
+) -> AnswerCommitted:
     """Commit the answer, its calls, and the start of the first call, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
-    _usable_call_ids(response)
+    _make_call_ids_usable(response)
     row, message = transcript.new_row(
         run.pk, drive.conversation.position + 1, response,
         role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch,
     )  # fmt: skip
     # The message as stored, without characters that no column accepts.
     response = cast("ModelResponse", message)
-    calls = _planned(drive, row, response)
+    calls = _planned_calls(drive, row, response)
     usage = spending.usage_of(run.pk, step, attempt, response, duration_ms)
     turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
-    entries = [*blocks, transcript.added(row), turn_end, *_trimmed(drive), *drive.spending.count(usage, step)]
+    entries = [
+        *blocks,
+        transcript.message_event(row),
+        turn_end,
+        *_trimming_events(drive),
+        *drive.spending.count(usage, step),
+    ]
     commands = _recorded_turns(drive, step)
-    entries += [inbox.received(command) for command in commands]
-    first = _first_to_run(drive, response, calls)
+    entries += [inbox.received_event(command) for command in commands]
+    first = _first_call(drive, response, calls)
     if first is not None:
         chaos.point("tool.before_start")
         entries.append(tool_starts.start_call(first, attempt=0))
     turn = Commit(
         run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
     )
-    durably(
+    commit_safely(
         partial(writes.write, turn),
-        landed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
-        found=lambda: False,
+        is_committed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
+        read_result=lambda: False,
         lease=drive.lease,
     )
     chaos.point("turn.commit_sent")
-    return Answered(row, message, calls, first_started=first is not None)
+    return AnswerCommitted(row, message, calls, is_first_started=first is not None)
 
 
 def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
@@ -267,45 +273,45 @@ def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
     return [inbox.recorded_turn(drive.run.pk, follow_up.user, number=step)]
 
 
-def _trimmed(drive: Drive) -> list[Entry]:
+def _trimming_events(drive: Drive) -> list[Entry]:
     """Return the event about trimmed context. It is committed with the answer, so a repeated request logs it once."""
-    left = drive.context.left_now
-    trimmed = ContextTrimmed(turns=left, tokens=drive.context.tokens)
-    return [Entry(trimmed, step=drive.run.step_count + 1, clean=True)] if left else []
+    turn_count = drive.context.newly_omitted
+    trimmed = ContextTrimmed(turns=turn_count, tokens=drive.context.tokens)
+    return [Entry(trimmed, step=drive.run.step_count + 1, clean=True)] if turn_count else []
 
 
-def _first_to_run(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
+def _first_call(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
     """Return the call that may be marked running in the same commit; None if there is none.
 
     Its tool must exist and not be a question, and the repeat guard must let it pass. Agents that roll back start no
     call here: a turn can only be rolled back while none of its calls has started.
     """
     tool = drive.toolset.get(calls[0].tool_name) if calls else None
-    if drive.rolls_back or tool is None or tool.asks:
+    if drive.has_rollback_policy or tool is None or tool.asks:
         return None
     newest_first = chain([response], reversed(drive.conversation.history))
     return calls[0] if repeats.streak(newest_first, calls[0].call_id) < repeats.STOP_AT else None
 
 
-def _usable_call_ids(response: ModelResponse) -> None:
+def _make_call_ids_usable(response: ModelResponse) -> None:
     """Make the call IDs of an answer unique and short enough for their column, by a suffix."""
-    seen: set[str] = set()
+    call_ids: set[str] = set()
     parts = list(response.parts)
     for index, part in enumerate(parts):
         if not isinstance(part, ToolCallPart):
             continue
         base = part.tool_call_id[:MAX_CALL_ID] or "call"
         call_id, copy = base, 1
-        while call_id in seen:
+        while call_id in call_ids:
             copy += 1
             call_id = f"{base}-{copy}"
-        seen.add(call_id)
+        call_ids.add(call_id)
         if call_id != part.tool_call_id:
             parts[index] = replace(part, tool_call_id=call_id)
             response.parts = parts
 
 
-def _planned(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> list[AgentRunToolCall]:
+def _planned_calls(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> list[AgentRunToolCall]:
     """Return the rows of the calls of an answer."""
     calls: list[AgentRunToolCall] = []
     for part in response.tool_calls:
@@ -316,10 +322,10 @@ def _planned(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> lis
 
 
 def _turn_end(usage: TurnUsage, response: ModelResponse, calls: int) -> LlmTurnEnd:
-    return LlmTurnEnd(finish_reason=response.finish_reason, tool_calls=calls or None, **_counted(usage))
+    return LlmTurnEnd(finish_reason=response.finish_reason, tool_calls=calls or None, **_usage_fields(usage))
 
 
-def _counted(usage: TurnUsage) -> dict[str, Any]:
+def _usage_fields(usage: TurnUsage) -> dict[str, Any]:
     """Return the usage as fields of an event."""
     return {
         "attempt": usage.attempt or None,

@@ -59,7 +59,7 @@ def _context(drive: Drive, call_id: str, pk: str, key: str, *, attempt: int, ste
         epoch=drive.epoch,
         model_call=step,
         settings=drive.settings,
-        cancelled=lambda: drive.lease.lost.is_set() or drive.stopping.over,
+        cancelled=lambda: drive.lease.lost.is_set() or drive.shutdown.is_due,
         mask=mask,
     )
 

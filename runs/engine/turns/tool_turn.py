@@ -15,11 +15,11 @@ from runs.conversation import checkpoints, repeats, tool_results, tool_starts, w
 from runs.conversation.tool_results import CallResult
 from runs.engine import views
 from runs.engine.decisions import Next, next_action
-from runs.engine.drive import STOP_LOOK_S, Drive
+from runs.engine.drive import STOP_CHECK_S, Drive
 from runs.engine.notes import note, note_failure
 from runs.engine.results import CallClosed, CallUnknown
-from runs.engine.safe_commit import durably, nothing
-from runs.engine.stopping import StopAsked
+from runs.engine.safe_commit import commit_safely, do_nothing
+from runs.engine.shutdown import StopPending
 from runs.engine.turns import late_results, open_call
 from runs.engine.turns.model_turn import turn_start
 from runs.models import AgentRunToolCall, Checkpoint, RunError
@@ -59,7 +59,7 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
 
     The last result of a turn is committed with the turn's checkpoint, and with the start of the next turn if one
     follows. `started` says whether the last commit has marked the call as running, so that it cannot have had an
-    effect yet. Raises `StopAsked` and `LetGo` if interrupted; the call stays `running` then.
+    effect yet. Raises `StopPending` and `ShutdownDue` if interrupted; the call stays `running` then.
     """
     call = drive.open_calls[0]
     chaos.point("hooks.before")
@@ -78,15 +78,15 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
     """Decide by the status of the row what to do, and do it."""
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
-        return _unknown(call)  # without that time it is to run again: see runs.actions.unknown_calls
-    lost = call.status == ToolStatus.RUNNING and not started
-    if lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
+        return _unknown_result(call)  # without that time it is to run again: see runs.actions.unknown_calls
+    is_lost = call.status == ToolStatus.RUNNING and not started
+    if is_lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
         # Started by a worker that died, so it may have taken effect.
-        return _unknown(call)
+        return _unknown_result(call)
     if tool is None:
-        return _refused(f"There is no tool named {call.tool_name!r}.")
+        return _refusal(f"There is no tool named {call.tool_name!r}.")
     if open_call.is_too_many(drive, call):
-        return _refused(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
+        return _refusal(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
     return _run(drive, call, tool, started=started)
 
 
@@ -98,7 +98,7 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool) -> 
             _commit_start(drive, call, attempt)
         result, failed = _attempt(drive, call, tool, attempt)
         pause_s = _pause_s(drive, tool, failed, attempt)
-        retry = [] if pause_s is None or failed is None else [_retry(drive, call, failed, attempt, pause_s)]
+        retry = [] if pause_s is None or failed is None else [_retry_event(drive, call, failed, attempt, pause_s)]
         if failed is not None and failed.error is not None:
             _note_failure(drive, call, failed.error, attempt, *retry)
         elif retry:
@@ -108,7 +108,7 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool) -> 
         attempt += 1
         try:
             _wait(drive, pause_s)
-        except StopAsked:
+        except StopPending:
             return result  # the result is known, so the stop that follows must not close the call as unknown
 
 
@@ -123,19 +123,21 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
         late = partial(late_results.keep_and_close, call)
         result = run_with_deadline(tool, context, arguments, drive.check_for_stop, late)
     except OutcomeUnknown:
-        return _unknown(call, attempts=attempt + 1), None
+        return _unknown_result(call, attempts=attempt + 1), None
     except ToolDenied as error:
         block = SafetyBlock(code=error.code, reason=error.message, call_id=call.call_id, tool_name=tool.name)
         event = Entry(block, step=call.step_number, ref_id=call.pk)
-        return CallResult(ToolStatus.ERROR, str(error), attempt + 1, _since(began), [event]), None
+        return CallResult(ToolStatus.ERROR, str(error), attempt + 1, _elapsed_ms(began), [event]), None
     except ToolFailed as error:
         if error.error_type == "timeout" and tool.effect is Effect.AT_MOST_ONCE:
             # Its thread may still be running, and may have had an effect.
-            return _unknown(call, attempts=attempt + 1), _FailedCall(error.error_type, error.message, False, error)
-        outcome = CallResult(ToolStatus.ERROR, str(error), attempt + 1, _since(began))
+            return _unknown_result(call, attempts=attempt + 1), _FailedCall(
+                error.error_type, error.message, False, error
+            )
+        outcome = CallResult(ToolStatus.ERROR, str(error), attempt + 1, _elapsed_ms(began))
         return outcome, _FailedCall(error.error_type, error.message, error.retryable, error)
     chaos.point("tool.returned")
-    outcome = _answered(result, attempt + 1, _since(began))
+    outcome = _tool_result(result, attempt + 1, _elapsed_ms(began))
     if not result.is_error:
         return outcome, None
     text = result.output if isinstance(result.output, str) else ""
@@ -155,14 +157,14 @@ def _wait(drive: Drive, pause_s: float) -> None:
     """Sleep until the next attempt. Raises as soon as the run has to be released or stopped."""
     until = time.monotonic() + pause_s
     while (left_s := until - time.monotonic()) > 0:
-        drive.stopping.asked.wait(min(left_s, STOP_LOOK_S))
+        drive.shutdown.requested.wait(min(left_s, STOP_CHECK_S))
         drive.check_for_stop()
-        if drive.stopping.asked.is_set():
+        if drive.shutdown.requested.is_set():
             break
     drive.check()
 
 
-def _answered(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
+def _tool_result(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
     # Before it is cut for the model: half a secret is not recognised.
@@ -170,12 +172,12 @@ def _answered(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
     return CallResult(status, output, attempts, duration)
 
 
-def _refused(why: str) -> CallResult:
+def _refusal(why: str) -> CallResult:
     return CallResult(ToolStatus.ERROR, why)
 
 
-def _unknown(call: AgentRunToolCall, *, attempts: int = 1) -> CallResult:
-    return tool_results.unknown(call, attempts=attempts)
+def _unknown_result(call: AgentRunToolCall, *, attempts: int = 1) -> CallResult:
+    return tool_results.unknown_result(call, attempts=attempts)
 
 
 def _tells_model(drive: Drive) -> bool:
@@ -186,33 +188,34 @@ def _tells_model(drive: Drive) -> bool:
 def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
     chaos.point("hooks.decided")
     chaos.point("tool.before_start")
-    believed = call.status
+    expected_status = call.status
     entry = tool_starts.start_call(call, attempt=attempt)
-    durably(
-        partial(tool_starts.commit_start, call, entry, drive.epoch, believed=believed),
-        landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
-        found=nothing,
+    commit_safely(
+        partial(tool_starts.commit_start, call, entry, drive.epoch, expected_status=expected_status),
+        is_committed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
+        read_result=do_nothing,
         lease=drive.lease,
     )
 
 
 def _close(drive: Drive, call: AgentRunToolCall, result: CallResult) -> CallClosed:
     """Commit the result of the call."""
-    warning, warned = _repeat_warning(drive, call)
+    warning, warning_events = _repeat_warning(drive, call)
     is_last = len(drive.open_calls) == 1
-    checkpoint, then = _end_of_turn(drive) if is_last else (None, None)
+    checkpoint, next_turn_start = _end_of_turn(drive) if is_last else (None, None)
     closed = tool_results.close(
-        call, replace(result, events=[*result.events, *warned]),
+        call, replace(result, events=[*result.events, *warning_events]),
         position=drive.conversation.position + 1, epoch=drive.epoch, warning=warning,
-        limit=drive.settings.get("tool_output_limit", MODEL_LIMIT), checkpoint=checkpoint, then=then,
+        limit=drive.settings.get("tool_output_limit", MODEL_LIMIT), checkpoint=checkpoint,
+        next_turn_start=next_turn_start,
     )  # fmt: skip
-    turn_started = durably(
+    is_turn_started = commit_safely(
         partial(writes.write, closed.commit),
-        landed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=closed.row.pk).exists(),
-        found=lambda: then is not None and log.open_turn(drive.run.pk) is not None,
+        is_committed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, result_message=closed.row.pk).exists(),
+        read_result=lambda: next_turn_start is not None and log.open_turn(drive.run.pk) is not None,
         lease=drive.lease,
     )
-    return CallClosed(closed.row, closed.message, is_last=is_last, turn_started=turn_started)
+    return CallClosed(closed.row, closed.message, is_last=is_last, is_turn_started=is_turn_started)
 
 
 def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
@@ -224,7 +227,7 @@ def _end_of_turn(drive: Drive) -> tuple[Checkpoint, Entry | None]:
     chaos.point("checkpoint.before")
     position = drive.conversation.position + 1
     checkpoint = checkpoints.new_checkpoint(drive.run.pk, drive.run.step_count, position, drive.epoch)
-    asks_model = next_action(views.view_after_calls(drive)) is Next.ASK_MODEL and not drive.says_done()
+    asks_model = next_action(views.view_after_calls(drive)) is Next.ASK_MODEL and not drive.has_ending_call()
     return checkpoint, turn_start(drive, 0) if asks_model else None
 
 
@@ -233,9 +236,9 @@ def _repeat_warning(drive: Drive, call: AgentRunToolCall) -> tuple[str, list[Ent
     length = drive.streak(call)
     if length < repeats.WARN_AT:
         return "", []
-    why = f"{call.tool_name} was asked for {length} times in a row with the same arguments"
-    warned = HookDecided(hook="repeat_guard", event="PostToolUse", verdict="append_context", reason=why)
-    entries = [Entry(warned, step=call.step_number, ref_id=call.pk)] if length == repeats.WARN_AT else []
+    why = f"{call.tool_name} was requested {length} times in a row with the same arguments"
+    payload = HookDecided(hook="repeat_guard", event="PostToolUse", verdict="append_context", reason=why)
+    entries = [Entry(payload, step=call.step_number, ref_id=call.pk)] if length == repeats.WARN_AT else []
     return repeats.warning(length), entries
 
 
@@ -248,7 +251,7 @@ def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attem
     note_failure(drive.lease, row, Entry(payload, step=call.step_number, ref_id=call.pk), *entries)
 
 
-def _retry(drive: Drive, call: AgentRunToolCall, failed: _FailedCall, attempt: int, pause_s: float) -> Entry:
+def _retry_event(drive: Drive, call: AgentRunToolCall, failed: _FailedCall, attempt: int, pause_s: float) -> Entry:
     payload = RetryScheduled(
         what="tool", attempt=attempt + 1, max_attempts=retry_limits(drive.settings).tool_max_retries + 1,
         delay_ms=round(pause_s * 1000), error_type=failed.error_type[:64], error=preview(failed.text, 500)[0],
@@ -257,5 +260,5 @@ def _retry(drive: Drive, call: AgentRunToolCall, failed: _FailedCall, attempt: i
     return Entry(payload, step=call.step_number, ref_id=call.pk)
 
 
-def _since(began: float) -> int:
+def _elapsed_ms(began: float) -> int:
     return round((time.perf_counter() - began) * 1000)

@@ -1,4 +1,4 @@
-"""What the command line takes as numbers, titles and labels: argparse types that say what they expected."""
+"""argparse types for numbers, titles and labels."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ import re
 
 from agentops.projects.management.base import printable
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
-from runs.management.agent.input_files import legible
+from runs.management.agent.input_files import clean_argument
 
 MAX_ROWS = 1000
 
 
 def whole(text: str) -> int:
-    # int() also takes "1_000", " 12 " and other scripts' digits. What is too small or too large is not ours to say.
+    # int() also accepts "1_000", " 12 " and digits of other scripts. The action checks the range.
     if not re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a whole number")
     return int(text)
 
 
 def seq(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no number of an event")
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not the sequence number of an event")
     return int(text)
 
 
 def limit(text: str) -> int:
     number = whole(text)
     if not 1 <= number <= MAX_ROWS:
-        raise argparse.ArgumentTypeError(f"a number from 1 to {MAX_ROWS} is expected")
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a number from 1 to {MAX_ROWS}")
     return number
 
 
 def seconds(text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a number of seconds")
     return float(text)
 
 
 def title(text: str) -> str:
     if len(text) > MAX_TITLE:
-        raise argparse.ArgumentTypeError(f"a title has at most {MAX_TITLE} characters")
-    return printable(legible(text)).strip()
+        raise argparse.ArgumentTypeError(f"a title must have at most {MAX_TITLE} characters")
+    return printable(clean_argument(text)).strip()
 
 
 def label(text: str) -> str:
-    label = printable(legible(text)).strip()
+    label = printable(clean_argument(text)).strip()
     if not label or len(label) > MAX_LABEL:
-        raise argparse.ArgumentTypeError(f"a label has 1 to {MAX_LABEL} characters")
+        raise argparse.ArgumentTypeError(f"a label must have 1 to {MAX_LABEL} characters")
     return label

@@ -1,4 +1,4 @@
-"""`agentops agent fork`: what is said of the new run, and the settings file that its agent is given."""
+"""`agentops agent fork`: read the changes of the agent from the options, and fork the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from agentops.projects.management.base import EXIT_INVALID, printable
 from runs.actions import run_actions
 from runs.errors import InvalidAgent
-from runs.management.agent.input_files import legible, read_definition, read_text
+from runs.management.agent.input_files import clean_argument, read_definition, read_text
 from runs.management.agent.references import operator
 from runs.models import AgentRun
 
@@ -17,7 +17,7 @@ from runs.models import AgentRun
 def fork(run: AgentRun, options: dict[str, Any]) -> AgentRun:
     changes = {name: options[name] for name in ("model", "max_steps") if options[name] is not None}
     if options["instructions_file"] is not None:
-        changes["instructions"] = legible(read_text(options["instructions_file"]))
+        changes["instructions"] = clean_argument(read_text(options["instructions_file"]))
     if options["settings_file"] is not None:
         changes["settings"] = read_definition(options["settings_file"])
     try:

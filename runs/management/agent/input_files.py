@@ -1,4 +1,4 @@
-"""What the commands read: agent definitions and prompts, from files or from standard input."""
+"""Read agent definitions and prompts from files or standard input."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STDIN = "-"
 MAX_STDIN = 1024 * 1024
 
 
-def legible(text: str) -> str:
-    """An argument without what no database can store: bytes that are no UTF-8 arrive as halves of surrogate pairs."""
+def clean_argument(text: str) -> str:
+    """Return an argument without lone surrogates, which stand for invalid UTF-8 and cannot be stored."""
     return BARE.clean_text(text)[0]
 
 
 def read_text(name: str) -> str:
-    """A file's text, or standard input's for `-`."""
+    """Return the text of a file, or of standard input for `-`."""
     try:
         return (_stdin() if name == STDIN else read_bytes(Path(name))).decode()
     except FixtureError as error:
@@ -35,7 +35,7 @@ def read_text(name: str) -> str:
 
 
 def read_definition(name: str) -> dict[str, Any]:
-    """A definition in TOML or JSON: as the file's name says, else as it begins."""
+    """Return a definition in TOML or JSON, by the suffix of the file, otherwise by its first character."""
     text = read_text(name)
     is_json = name.endswith(".json") or (not name.endswith(".toml") and text.lstrip()[:1] in {"{", ""})
     try:
@@ -49,7 +49,7 @@ def read_definition(name: str) -> dict[str, Any]:
 
 
 def json_path(pointer: str, document: Any) -> str:
-    """A JSON pointer as the JSON path that people read: `/tools/0` as `$.tools[0]`."""
+    """Convert a JSON pointer to a JSON path: `/tools/0` to `$.tools[0]`."""
     path = "$"
     for step in (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]):
         if isinstance(document, list):
@@ -60,7 +60,7 @@ def json_path(pointer: str, document: Any) -> str:
 
 
 def unusable(error: FixtureError, name: str) -> CommandError:
-    """What a file that cannot be used ends a command with; a place inside of it is named after the file."""
+    """Return the error for an unusable file; a JSON path in it follows the file name."""
     code = EXIT_INVALID if error.code == "fixture_invalid" else EXIT_UNREADABLE
     return CommandError(f"{name}: {error}" if error.path.startswith("$") else str(error), returncode=code)
 

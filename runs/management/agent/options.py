@@ -1,6 +1,6 @@
-"""The options of every subcommand of `agentops agent`.
+"""The options of all subcommands of `agentops agent`.
 
-Kept apart from what the subcommands do: a parser needs neither the engine nor a model library, and loads in a moment.
+Separate from the subcommands: a parser needs neither the engine nor a model library, so it loads quickly.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from django.core.management.base import CommandParser
 
 from agentops.projects.management.base import AddSubcommand
 from runs.management.agent import argument_types
-from runs.management.agent.input_files import STDIN, legible
+from runs.management.agent.input_files import STDIN, clean_argument
 from runs.statuses import RunStatus
 
 RUN_HELP = "run ID, or a unique prefix of 4 characters or more"
 CALL_HELP = "ID of the call, or the call ID of the model"
 POLICIES = (
-    "A definition's policies say what happens to a run that nobody watches. on_idle (it answers without calling done): "
+    "A definition's policies decide what happens to a run without a person. on_idle (it answers without calling done): "
     "nudge, done, fail, escalate, gate. on_dead (its worker is lost): done, fail, resume, escalate, gate. "
     "on_error (after all retries): fail, resume, escalate, gate. on_prompt (it calls ask_user): done, fail, escalate, "
-    "gate. docs/guides/policies.md has their options."
+    "gate. Their options are in docs/guides/policies.md."
 )
 LAST = 200
 
@@ -38,12 +38,12 @@ def _add_definitions(add: AddSubcommand) -> None:
         "apply", "runs.management.agent.start_commands.apply", help="Create or change an agent from a definition"
     )
     apply.epilog = POLICIES
-    apply.add_argument("file", metavar="FILE", help=f"TOML or JSON; {STDIN} reads standard input")
+    apply.add_argument("file", metavar="FILE", help=f"definition in TOML or JSON; {STDIN} reads standard input")
     apply.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
     _add_json(apply)
-    defs = add("defs", "runs.management.agent.record_lists.defs", help="List the agents that runs are started with")
+    defs = add("defs", "runs.management.agent.record_lists.defs", help="List agents")
     defs.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
-    _add_json(defs, "as JSON, with all fields")
+    _add_json(defs, "print JSON with all fields")
 
 
 def _add_run(add: AddSubcommand) -> None:
@@ -51,14 +51,16 @@ def _add_run(add: AddSubcommand) -> None:
     run.add_argument("agent_id", metavar="AGENT_ID", help="ID of the agent")
     run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
     prompt = run.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", metavar="TEXT", type=legible, help="first message (default: from the recording)")
-    prompt.add_argument("--prompt-file", metavar="F", help=f"read it from a file; {STDIN} reads standard input")
-    run.add_argument("--max-steps", metavar="N", type=argument_types.whole, help="(default: the agent's)")
+    prompt.add_argument(
+        "--prompt", metavar="TEXT", type=clean_argument, help="first message (default: from the recording)"
+    )
+    prompt.add_argument("--prompt-file", metavar="F", help=f"file with the first message; {STDIN} reads standard input")
+    run.add_argument("--max-steps", metavar="N", type=argument_types.whole, help="step limit (default: the agent's)")
     run.add_argument(
-        "--title", metavar="T", type=argument_types.title, default="", help="(default: the prompt's first line)"
+        "--title", metavar="T", type=argument_types.title, default="", help="title (default: the prompt's first line)"
     )
     run.add_argument(
-        "--label", metavar="L", type=argument_types.label, action="append", default=[], help="may be repeated"
+        "--label", metavar="L", type=argument_types.label, action="append", default=[], help="label; may be repeated"
     )
     run.add_argument(
         "--wait",
@@ -74,13 +76,13 @@ def _add_run(add: AddSubcommand) -> None:
 def _add_reads(add: AddSubcommand) -> None:
     ls = add("ls", "runs.management.agent.run_table.ls", help="List runs, newest first")
     ls.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
-    ls.add_argument("--status", action="append", choices=[s.value for s in RunStatus], help="may be repeated")
+    ls.add_argument("--status", action="append", choices=[s.value for s in RunStatus], help="status; may be repeated")
     ls.add_argument(
         "--limit",
         metavar="N",
         type=argument_types.limit,
         default=50,
-        help=f"at most {argument_types.MAX_ROWS} (default: 50)",
+        help=f"number of runs, at most {argument_types.MAX_ROWS} (default: 50)",
     )
     _add_json(ls)
     show = add("show", "runs.management.agent.show.show", help="Show everything about one run")
@@ -92,13 +94,13 @@ def _add_reads(add: AddSubcommand) -> None:
         "--after", metavar="SEQ", type=argument_types.seq, default=0, help="only events after this sequence number"
     )
     tail.add_argument("--no-follow", dest="follow", action="store_false", help="exit after the stored events")
-    _add_json(tail, "as JSON, one event a line")
-    for name, what in (
+    _add_json(tail, "print JSON, one event per line")
+    for name, help_text in (
         ("messages", "List a run's messages, newest last"),
         ("calls", "List a run's tool calls, newest last"),
-        ("errors", "List the failed attempts of a run, including those that a retry made up for"),
+        ("errors", "List the failed attempts of a run, including those before a successful retry"),
     ):
-        records = add(name, f"runs.management.agent.record_lists.{name}", help=what)
+        records = add(name, f"runs.management.agent.record_lists.{name}", help=help_text)
         _add_run_argument(records)
         records.add_argument(
             "--limit",
@@ -117,12 +119,12 @@ def _add_resume(add: AddSubcommand) -> None:
         help="Continue a paused run as a new one and print its ID",
     )
     resume.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
-    resume.add_argument("--all", action="store_true", help="every paused run, and with --kill every running one")
+    resume.add_argument("--all", action="store_true", help="resume every paused run, and with --kill every running one")
     resume.add_argument("--project", metavar="SLUG", help="only this project (with --all)")
-    resume.add_argument("--message", metavar="M", type=legible, help='next user message (default: "continue")')
+    resume.add_argument("--message", metavar="M", type=clean_argument, help='next user message (default: "continue")')
     resume.add_argument("--replace", action="store_true", help="start over with the message as the prompt")
     resume.add_argument(
-        "--max-steps", metavar="N", type=argument_types.whole, help="of the new run (default: the old run's)"
+        "--max-steps", metavar="N", type=argument_types.whole, help="step limit of the new run (default: the old run's)"
     )
     resume.add_argument("--kill", action="store_true", help="stop the worker of a running run first")
     resume.add_argument("--dry-run", action="store_true", help="list what would be resumed")
@@ -133,27 +135,27 @@ def _add_resume(add: AddSubcommand) -> None:
 def _add_fork(add: AddSubcommand) -> None:
     fork = add("fork", "runs.management.agent.run_commands.fork", help="Start a run from a step of another one")
     _add_run_argument(fork)
-    fork.add_argument("--step", metavar="N", type=argument_types.whole, required=True, help="after this step")
-    fork.add_argument("--message", metavar="M", type=legible, help="next user message")
-    fork.add_argument("--model", metavar="MODEL", type=legible, help="(default: as before)")
-    fork.add_argument("--instructions-file", metavar="F", help=f"replaces the instructions; {STDIN}: standard input")
+    fork.add_argument("--step", metavar="N", type=argument_types.whole, required=True, help="step to fork after")
+    fork.add_argument("--message", metavar="M", type=clean_argument, help="next user message")
+    fork.add_argument("--model", metavar="MODEL", type=clean_argument, help="model of the new run (default: the same)")
+    fork.add_argument("--instructions-file", metavar="F", help=f"file with instructions; {STDIN}: standard input")
     fork.add_argument(
-        "--max-steps", metavar="N", type=argument_types.whole, help="of the new run (default: the old run's)"
+        "--max-steps", metavar="N", type=argument_types.whole, help="step limit of the new run (default: the old run's)"
     )
-    fork.add_argument("--settings-file", metavar="F", help="replaces all settings; TOML or JSON")
+    fork.add_argument("--settings-file", metavar="F", help="file with settings in TOML or JSON; replaces all")
     _add_json(fork)
 
 
 def _add_commands(add: AddSubcommand) -> None:
-    pause = add("pause", "runs.management.agent.run_commands.pause", help="Pause a run after the tools of its turn")
-    stop = add("stop", "runs.management.agent.run_commands.stop", help="End a run")
+    pause = add("pause", "runs.management.agent.run_commands.pause", help="Pause a run after its current step")
+    stop = add("stop", "runs.management.agent.run_commands.stop", help="Stop a run; it cannot be resumed")
     send = add(
         "send", "runs.management.agent.run_commands.send", help="Send a message to a run, or answer its question"
     )
     for parser in (pause, stop, send):
         _add_run_argument(parser)
         _add_json(parser)
-    send.add_argument("message", metavar="MESSAGE", type=legible, help="message text")
+    send.add_argument("message", metavar="MESSAGE", type=clean_argument, help="message text")
 
 
 def _add_outcome(add: AddSubcommand) -> None:
@@ -161,13 +163,13 @@ def _add_outcome(add: AddSubcommand) -> None:
         "outcome", "runs.management.agent.run_commands.outcome", help="Resolve a tool call whose outcome is unknown"
     )
     _add_run_argument(outcome)
-    outcome.add_argument("call", metavar="CALL", type=legible, help=CALL_HELP)
+    outcome.add_argument("call", metavar="CALL", type=clean_argument, help=CALL_HELP)
     choice = outcome.add_mutually_exclusive_group(required=True)
     choice.add_argument(
         "--retry", action="store_true", help="run it again; a lost call that succeeded has its effect twice"
     )
-    choice.add_argument("--done", metavar="OUTPUT", type=legible, help="the call succeeded, with this output")
-    choice.add_argument("--failed", metavar="ERROR", type=legible, help="the call failed, with this error")
+    choice.add_argument("--done", metavar="OUTPUT", type=clean_argument, help="the call succeeded, with this output")
+    choice.add_argument("--failed", metavar="ERROR", type=clean_argument, help="the call failed, with this error")
     _add_json(outcome)
 
 
@@ -175,5 +177,5 @@ def _add_run_argument(parser: CommandParser) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN_HELP)
 
 
-def _add_json(parser: CommandParser, text: str = "as JSON") -> None:
+def _add_json(parser: CommandParser, text: str = "print JSON") -> None:
     parser.add_argument("--json", action="store_true", help=text)

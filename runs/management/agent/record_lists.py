@@ -1,4 +1,4 @@
-"""`agentops agent messages`, `calls`, `errors` and `defs`: what a run recorded, and what runs are started with."""
+"""`agentops agent messages`, `calls`, `errors` and `defs`: list the records of a run, and the agents."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any, cast
 from django.db.models import QuerySet
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import OurCommand
+from agentops.projects.management.base import AgentopsCommand
 from runs.management.agent.references import find_run
-from runs.management.agent.run_table import Facts, cut, shown
+from runs.management.agent.run_table import Facts, redacted, shorten
 from runs.management.agent.show import message_of
 from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
-from runs.queries.json_columns import dumped
+from runs.queries.json_columns import to_json
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import JSON
 
 Rows = Callable[[AgentRun, int], list[Facts]]
 
 
-def messages(command: OurCommand, options: dict[str, Any]) -> None:
+def messages(command: AgentopsCommand, options: dict[str, Any]) -> None:
     _write(command, messages_of, options)
 
 
-def calls(command: OurCommand, options: dict[str, Any]) -> None:
+def calls(command: AgentopsCommand, options: dict[str, Any]) -> None:
     _write(command, calls_of, options)
 
 
-def errors(command: OurCommand, options: dict[str, Any]) -> None:
+def errors(command: AgentopsCommand, options: dict[str, Any]) -> None:
     _write(command, errors_of, options)
 
 
-def _write(command: OurCommand, rows_of: Rows, options: dict[str, Any]) -> None:
+def _write(command: AgentopsCommand, rows_of: Rows, options: dict[str, Any]) -> None:
     rows = rows_of(find_run(options["run"]), options["limit"])
     if options["json"]:
         command.write_json(rows)
@@ -40,15 +40,15 @@ def _write(command: OurCommand, rows_of: Rows, options: dict[str, Any]) -> None:
         command.write_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
 
 
-def defs(command: OurCommand, options: dict[str, Any]) -> None:
-    known = Agent.objects.select_related("project").order_by("project__slug", "slug")
+def defs(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    agents = Agent.objects.select_related("project").order_by("project__slug", "slug")
     if options["project"]:
-        known = known.filter(project=project_for(SYSTEM, options["project"], Action.READ))
+        agents = agents.filter(project=project_for(SYSTEM, options["project"], Action.READ))
     if options["json"]:
-        command.write_json([{"id": agent.pk, "project": agent.project.slug, **_frozen(agent)} for agent in known])
+        command.write_json([{"id": agent.pk, "project": agent.project.slug, **_frozen(agent)} for agent in agents])
         return
     headers = ["project", "agent", "version", "provider", "model", "tools", "max steps"]
-    command.write_table(headers, [_definition(agent) for agent in known])
+    command.write_table(headers, [_definition(agent) for agent in agents])
 
 
 def messages_of(run: AgentRun, limit: int) -> list[Facts]:
@@ -60,14 +60,14 @@ def calls_of(run: AgentRun, limit: int) -> list[Facts]:
     return [
         {
             "step_number": row.step_number,
-            "tool_name": shown(row.tool_name),
+            "tool_name": redacted(row.tool_name),
             "status": row.status,
             "duration_ms": row.duration_ms,
             "starts": row.starts,
             "attempts": row.attempts,
             "resolved_by": row.resolved_by,
-            "call_id": shown(row.call_id),
-            "input": cut(shown(dumped(row.input))),
+            "call_id": redacted(row.call_id),
+            "input": shorten(redacted(to_json(row.input))),
         }
         for row in rows
     ]
@@ -78,11 +78,11 @@ def errors_of(run: AgentRun, limit: int) -> list[Facts]:
     return [
         {
             "step_number": row.step_number,
-            "context": shown(row.context),
+            "context": redacted(row.context),
             "attempt": row.attempt,
             "error_type": row.error_type,
-            "message": cut(shown(row.message)),
-            "details": cut(shown(row.details)),
+            "message": shorten(redacted(row.message)),
+            "details": shorten(redacted(row.details)),
             "created_at": row.created_at,
         }
         for row in rows
@@ -94,10 +94,10 @@ def _last(newest_first: QuerySet[Any], limit: int) -> list[Any]:
 
 
 def _frozen(agent: Agent) -> dict[str, Any]:
-    """The definition without secrets; the row keeps them for the runs."""
+    """Return the definition with secrets redacted."""
     return cast("dict[str, Any]", REDACTOR.clean(cast("JSON", agent.frozen()))[0])
 
 
 def _definition(agent: Agent) -> Sequence[object]:
-    tools, model = shown(", ".join(str(tool) for tool in agent.tools)), shown(agent.model)
+    tools, model = redacted(", ".join(str(tool) for tool in agent.tools)), redacted(agent.model)
     return agent.project.slug, agent.slug, agent.version, agent.provider, model, tools, agent.max_steps

@@ -1,4 +1,4 @@
-"""How the command line names things: runs by their id or its beginning, and who is at the keyboard."""
+"""References on the command line: runs by ID or prefix, and the name of the operator."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 from typing import ClassVar
 from uuid import UUID
 
-from agentops.projects.access import SYSTEM, scoped
-from runs.access import expired
+from agentops.projects.access import SYSTEM, visible_rows
+from runs.access import expired_error
 from runs.errors import RunNotFound, RunRefusal
 from runs.models import AgentRun
 from timeline.models import Tombstone
@@ -20,28 +20,30 @@ HEX = re.compile(r"[0-9a-f]{1,32}", re.ASCII)
 
 
 class AmbiguousRun(RunRefusal):
-    """The beginning of an id that several runs have, or that is too short to name one."""
+    """A prefix that matches several runs, or is too short."""
 
     code = "ambiguous_run"
     exit_code: ClassVar[int] = 4
 
 
 def find_run(reference: str) -> AgentRun:
-    """The run with this id, or the only one whose id begins like this."""
+    """Return the run with this ID or unique prefix. Raises `AmbiguousRun` or `RunNotFound`."""
     bounds = _bounds(reference)
     runs = AgentRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else AgentRun.objects.none()
-    found = list(scoped(runs, SYSTEM).select_related("project").order_by("-pk")[: MAX_CANDIDATES + 1])
-    if not found:
+    candidates = list(visible_rows(runs, SYSTEM).select_related("project").order_by("-pk")[: MAX_CANDIDATES + 1])
+    if not candidates:
         raise _missing(reference, bounds)
     short = len(reference.replace("-", "")) < MIN_PREFIX
-    if len(found) > 1 or short:
-        problem = f"is too short, give {MIN_PREFIX} characters or more" if short else "names more than one run"
-        raise AmbiguousRun(f"{reference!r} {problem}: {_listed(found)}", candidates=[str(run.pk) for run in found])
-    return found[0]
+    if len(candidates) > 1 or short:
+        problem = f"is too short: enter at least {MIN_PREFIX} characters" if short else "matches more than one run"
+        raise AmbiguousRun(
+            f"{reference!r} {problem}: {_list_of(candidates)}", candidates=[str(run.pk) for run in candidates]
+        )
+    return candidates[0]
 
 
 def operator() -> str:
-    """Who acts, for logs and the audit log. By the user id: the environment says what it likes."""
+    """Return the name of the operator for the audit log, from the user ID, because the environment can be changed."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -50,15 +52,15 @@ def operator() -> str:
 
 
 def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> RunRefusal:
-    """Why there is no such run: of one that was removed its tombstone tells."""
+    """Return the error for a missing run; for a deleted run, with the facts of its tombstone."""
     stones = list(Tombstone.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1])[:2]) if bounds else []
     if len(stones) == 1:
-        return expired(stones[0])
+        return expired_error(stones[0])
     return RunNotFound(f"run not found: {reference[:64]!r}")
 
 
 def _bounds(reference: str) -> tuple[UUID, UUID] | None:
-    """The first and the last id that begin with `reference`, with its dashes in place or with none."""
+    """Return the first and the last ID with the prefix `reference`, with its dashes in place or without any."""
     text = reference.lower()
     digits = text.replace("-", "")
     if not HEX.fullmatch(digits):
@@ -69,6 +71,6 @@ def _bounds(reference: str) -> tuple[UUID, UUID] | None:
     return low, high
 
 
-def _listed(runs: list[AgentRun]) -> str:
-    shown = ", ".join(f"{run.pk} ({run.status})" for run in runs[:MAX_CANDIDATES])
-    return shown if len(runs) <= MAX_CANDIDATES else f"{shown} and more"
+def _list_of(runs: list[AgentRun]) -> str:
+    text = ", ".join(f"{run.pk} ({run.status})" for run in runs[:MAX_CANDIDATES])
+    return text if len(runs) <= MAX_CANDIDATES else f"{text} and more"

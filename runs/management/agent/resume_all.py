@@ -1,4 +1,4 @@
-"""`agentops agent resume --all`: every paused run goes on, and what was left alone is said with its reason."""
+"""`agentops agent resume --all`: resume every paused run, and list the skipped ones with the reason."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from runs.statuses import LIVE
 
 
 def check_usage(options: dict[str, Any]) -> None:
-    """Either a run or all of them; and what is said for one of the two only."""
+    """Raise `CommandError` unless exactly one of RUN and --all is used, with matching options."""
     problem = ""
     if options["all"] == (options["run"] is not None):
-        problem = "name a run, or say --all" if not options["all"] else "name a run, or say --all: not both"
+        problem = "pass a run or --all" if not options["all"] else "pass either a run or --all, not both"
     elif options["replace"] and options["message"] is None:
-        problem = "--replace begins anew with a message: give one with --message"
+        problem = "--replace requires --message"
     elif options["project"] is not None and not options["all"]:
-        problem = "--project belongs to --all"
+        problem = "--project requires --all"
     if problem:
         raise CommandError(problem, returncode=EXIT_USAGE)
 
 
-def resume_all(options: dict[str, Any], **wanted: Any) -> list[BulkOutcome]:
+def resume_all(options: dict[str, Any], **filters: Any) -> list[BulkOutcome]:
     runs = AgentRun.objects.unended().select_related("project")
     if options["project"] is not None:
         runs = runs.filter(project=project_for(SYSTEM, options["project"], Action.KILL))
     chosen = list(runs.order_by("pk"))
-    if wanted["kill"] and not options["dry_run"] and not options["yes"]:
+    if filters["kill"] and not options["dry_run"] and not options["yes"]:
         _confirm(sum(run.state in LIVE for run in chosen))
-    return run_actions.resume_many(operator(), chosen, dry_run=options["dry_run"], **wanted)
+    return run_actions.resume_many(operator(), chosen, dry_run=options["dry_run"], **filters)
 
 
 def lines_of(outcomes: Iterable[BulkOutcome]) -> list[tuple[object, ...]]:
-    """A line for each: what became of it, its id, and the run that goes on or the reason why none does."""
+    """Return a row for each outcome: the result, the run ID, and the new run or the reason."""
     return [
         ("skipped", each.run_id, f"{each.code}: {each.reason}")
         if each.code
@@ -51,20 +51,20 @@ def lines_of(outcomes: Iterable[BulkOutcome]) -> list[tuple[object, ...]]:
 
 
 def as_json(outcomes: Iterable[BulkOutcome]) -> dict[str, list[dict[str, Any]]]:
-    told: dict[str, list[dict[str, Any]]] = {"resumed": [], "skipped": []}
+    lists: dict[str, list[dict[str, Any]]] = {"resumed": [], "skipped": []}
     for each in outcomes:
         if each.code:
-            told["skipped"].append({"id": each.run_id, "code": each.code, "reason": each.reason})
+            lists["skipped"].append({"id": each.run_id, "code": each.code, "reason": each.reason})
         else:
-            told["resumed"].append({"id": each.run_id, "resumed_as": each.resumed_as})
-    return told
+            lists["resumed"].append({"id": each.run_id, "resumed_as": each.resumed_as})
+    return lists
 
 
 def _confirm(live: int) -> None:
-    """Ask whoever sits there; nobody can be asked where there is no terminal."""
+    """Ask for confirmation on a terminal. Raises `CommandError` without one."""
     if not live:
         return
-    question = f"{live} live runs would be taken away from their workers"
+    question = f"this stops the workers of {live} active runs"
     if not sys.stdin.isatty():
         raise CommandError(f"{question}: pass --yes to confirm", returncode=EXIT_REFUSED)
     if input(f"{question}. Continue? [y/N] ").strip().lower() not in ("y", "yes"):

@@ -1,4 +1,4 @@
-"""`agentops agent show`: all the facts of one run. What a model wrote is redacted here."""
+"""`agentops agent show`: print the facts of a run, redacted."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import Any
 
 from django.db.models import Count
 
-from agentops.projects.management.base import OurCommand, printable
+from agentops.projects.management.base import AgentopsCommand, printable
 from runs.conversation.message_text import text_of
 from runs.management.agent.references import find_run
-from runs.management.agent.run_table import Facts, cut, row_of, shown, with_reason
+from runs.management.agent.run_table import Facts, redacted, row_of, shorten, with_reason
 from runs.models import AgentRun, AgentRunMessage
 from timeline import events, log, outgoing
+from timeline.reasons import reason_label
 
 LAST_MESSAGES = 5
 
 
-def show(command: OurCommand, options: dict[str, Any]) -> None:
+def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
     facts = facts_of(find_run(options["run"]))
     if options["json"]:
         command.write_json(facts)
@@ -27,7 +28,7 @@ def show(command: OurCommand, options: dict[str, Any]) -> None:
 
 
 def facts_of(run: AgentRun) -> Facts:
-    """Everything that `show` says of a run."""
+    """Return all facts of a run."""
     return {
         **row_of(run),
         "agent_version": run.agent_config.get("version"),
@@ -42,8 +43,8 @@ def facts_of(run: AgentRun) -> Facts:
         "lineage": _lineage(run),
         "tool_calls": dict(run.tool_calls.values_list("status").annotate(Count("pk")).order_by("status")),
         "error_type": run.error_type,
-        "error_message": shown(run.error_message),
-        "result": shown(run.result),
+        "error_message": redacted(run.error_message),
+        "result": redacted(run.result),
         "last_event": _last_event(run),
         "messages": [message_of(row) for row in reversed(run.messages.order_by("-position")[:LAST_MESSAGES])],
     }
@@ -53,7 +54,7 @@ TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 
 def lines_of(facts: Facts) -> list[tuple[str, str]]:
-    """The facts as pairs of a name and one line of text; what is empty is left out."""
+    """Return the facts as pairs of a name and a line of text, without empty ones."""
     calls, event, cost = facts["tool_calls"], facts["last_event"], facts["cost_usd"]
     pairs = [
         ("run", facts["id"]),
@@ -64,7 +65,7 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         ("status", with_reason(facts)),
         ("steps", f"{facts['step_count']}/{facts['step_limit']}"),
         ("tokens", ", ".join(f"{name} {count}" for name, count in facts["tokens"].items() if count)),
-        ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else "unknown"),
+        ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else "unpriced"),
         ("created", _moment(facts["created_at"])),
         ("started", _moment(facts["started_at"])),
         ("completed", _moment(facts["completed_at"])),
@@ -72,8 +73,8 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         ("waited", f"{facts['waited']:.1f} s" if facts["waited"] else None),
         *((name.replace("_", " "), value) for name, value in facts["lineage"].items()),
         ("tool calls", f"{sum(calls.values())}: " + ", ".join(f"{n} {status}" for status, n in calls.items())),
-        ("error", f"{facts['error_type']}: {facts['error_message']}" if facts["error_type"] else None),
-        ("result", cut(facts["result"])),
+        ("error", f"{reason_label(facts['error_type'])}: {facts['error_message']}" if facts["error_type"] else None),
+        ("result", shorten(facts["result"])),
         ("last event", f"{event['seq']} {event['type']} {_moment(event['ts'])} {event['message']}" if event else None),
         *((f"message {row['position']}", f"{row['role']}: {row['preview']}") for row in facts["messages"]),
     ]
@@ -81,7 +82,7 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _lineage(run: AgentRun) -> Facts:
-    """The runs around it; those that there are."""
+    """Return the IDs of related runs, without empty ones."""
     successor = AgentRun.objects.filter(resumed_from=run).values_list("pk", flat=True).first()
     around = {
         "root_run_id": run.root_run_id if run.root_run_id != run.pk else None,
@@ -98,22 +99,22 @@ def _last_event(run: AgentRun) -> Facts | None:
     event = log.events_of(run.pk).last()
     if event is None:
         return None
-    outgoing.masked([event])
+    outgoing.mask_events([event])
     message = events.describe(event.type, event.payload)
     return {"seq": event.seq, "type": event.type, "ts": event.ts, "message": message}
 
 
 def message_of(row: AgentRunMessage) -> Facts:
-    """Redacted first and then cut: half a secret would not be known as one."""
-    asked = [part["tool_name"] for part in row.content["parts"] if part["part_kind"] == "tool-call"]
-    said = shown(text_of(row.content)).strip()
-    calls = f"[calls {', '.join(asked)}]" if asked else ""
+    """Return the facts of a message. Redacted before it is cut, because half a secret is not recognised."""
+    tool_names = [part["tool_name"] for part in row.content["parts"] if part["part_kind"] == "tool-call"]
+    text = redacted(text_of(row.content)).strip()
+    calls = f"[calls {', '.join(tool_names)}]" if tool_names else ""
     return {
         "position": row.position,
         "role": row.role,
         "step_number": row.step_number,
         "rolled_back": row.rolled_back_at is not None,
-        "preview": cut(" ".join(filter(None, [said, calls]))),
+        "preview": shorten(" ".join(filter(None, [text, calls]))),
     }
 
 

@@ -1,4 +1,4 @@
-"""`agentops agent apply` and `run`: define an agent, start a run of it and wait for its end."""
+"""`agentops agent apply` and `run`: define an agent, start a run, and wait for its end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_USAGE, OurCommand, printable
+from agentops.projects.management.base import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_USAGE, AgentopsCommand, printable
 from runs.actions import agent_definitions, run_actions
 from runs.errors import InvalidAgent
 from runs.lifecycle import inbox
 from runs.lifecycle.creation import UserTurn
-from runs.management.agent.input_files import json_path, legible, read_definition, read_text
+from runs.management.agent.input_files import clean_argument, json_path, read_definition, read_text
 from runs.management.agent.references import operator
-from runs.management.agent.run_state import refreshed, require_completed
+from runs.management.agent.run_state import refresh, require_completed
 from runs.management.agent.run_table import row_of, with_reason
 from runs.models import Agent, AgentRun
 from runs.statuses import LIVE
@@ -23,7 +23,7 @@ from runs.statuses import LIVE
 LOOK_EVERY_S = 0.25
 
 
-def apply(command: OurCommand, options: dict[str, Any]) -> None:
+def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
     definition = read_definition(options["file"])
     try:
@@ -37,7 +37,7 @@ def apply(command: OurCommand, options: dict[str, Any]) -> None:
         command.write_table(["outcome", "agent", "version"], [(outcome, agent.slug, agent.version)])
 
 
-def run(command: OurCommand, options: dict[str, Any]) -> None:
+def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
     agent = agent_definitions.find(project, options["agent_id"])
     new_run = run_actions.create(
@@ -58,12 +58,12 @@ def run(command: OurCommand, options: dict[str, Any]) -> None:
         command.write_json(row_of(new_run))
 
 
-def _wait(command: OurCommand, run: AgentRun, seconds: float, *, as_json: bool) -> None:
+def _wait(command: AgentopsCommand, run: AgentRun, seconds: float, *, as_json: bool) -> None:
     """Wait until the run is not live any more. Interrupting this does not interrupt the run."""
     until = time.monotonic() + seconds
     interrupted = False
     try:
-        while refreshed(run).state in LIVE and time.monotonic() < until:
+        while refresh(run).state in LIVE and time.monotonic() < until:
             time.sleep(min(LOOK_EVERY_S, max(until - time.monotonic(), 0)))
     except KeyboardInterrupt:
         interrupted = True
@@ -81,9 +81,9 @@ def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:
     if options["prompt"] is not None:
         return str(options["prompt"])
     if options["prompt_file"] is not None:
-        text = legible(read_text(options["prompt_file"]))
+        text = clean_argument(read_text(options["prompt_file"]))
         if len(text) > inbox.MAX_MESSAGE:
-            problem = f"{options['prompt_file']}: a prompt has at most {inbox.MAX_MESSAGE} characters"
+            problem = f"{options['prompt_file']}: a prompt must have at most {inbox.MAX_MESSAGE} characters"
             raise CommandError(problem, returncode=EXIT_INVALID)
         return text
     recorded = agent_definitions.recorded_prompt(agent)

@@ -1,6 +1,6 @@
-"""A run's events as the command line shows them while they come: lines for people, rows for pipes, JSON for programs.
+"""`agentops agent tail`: print the events of a run: lines on a terminal, rows in a pipe, or JSON.
 
-Events are masked as they leave.
+Secrets are masked.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from agentops.projects.management.base import EXIT_INTERRUPTED, OurCommand, printable
+from agentops.projects.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
 from runs.management.agent.references import find_run
-from runs.management.agent.run_state import refreshed, require_completed
-from runs.management.agent.run_table import cut
+from runs.management.agent.run_state import refresh, require_completed
+from runs.management.agent.run_table import shorten
 from runs.models import AgentRun
 from runs.statuses import LIVE, RunStatus
 from timeline import events, log, outgoing
@@ -34,14 +34,14 @@ INDENT = " " * (len("12:03:07Z  step 999  ") + TYPE_WIDTH + 2)
 Write = Callable[[str], object]
 
 
-def tail(command: OurCommand, options: dict[str, Any]) -> None:
+def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
     run = find_run(options["run"])
     screen = Screen(partial(command.stdout.write, ending=""))
     line = json_line if options["json"] else row
     pretty = command.stdout.isatty() and not options["json"]
     try:
         for batch in batches(run.pk, options["after"], follow=options["follow"]):
-            for event in outgoing.masked(batch):
+            for event in outgoing.mask_events(batch):
                 if pretty:
                     screen.show(event)
                 else:
@@ -52,35 +52,35 @@ def tail(command: OurCommand, options: dict[str, Any]) -> None:
     finally:
         screen.end_line()
     if options["follow"]:
-        require_completed(refreshed(run))
+        require_completed(refresh(run))
 
 
 def batches(run_id: UUID, after: int, *, follow: bool) -> Iterator[list[Event]]:
-    """The events after `after`; with `follow` also those that come until nobody works on the run any more."""
+    """Yield the events after seq `after`; with `follow`, also new ones until the run is not live any more."""
     while True:
-        # Asked before the look: a run that is over by then has said its last word.
-        goes_on = follow and RunStatus(AgentRun.objects.values_list("status", flat=True).get(pk=run_id)) in LIVE
+        # Before the events: if the run is not live by now, they are complete.
+        is_live = follow and RunStatus(AgentRun.objects.values_list("status", flat=True).get(pk=run_id)) in LIVE
         while batch := log.read(run_id, after=after, limit=BATCH):
             yield batch
             after = batch[-1].seq
-        if not goes_on:
+        if not is_live:
             return
         time.sleep(LOOK_EVERY_S)
 
 
 def json_line(event: Event) -> str:
-    """The event as it travels. Everything but ASCII is escaped, control characters too."""
+    """Return the event as in the API, with all characters except printable ASCII escaped."""
     return json.dumps(log.wire(event), cls=DjangoJSONEncoder)
 
 
 def row(event: Event) -> str:
-    """Seq, time, step, type and message, parted by tabs."""
-    cells = (event.seq, f"{event.ts:%Y-%m-%dT%H:%M:%S.%fZ}", event.step, event.type, _said(event))
+    """Return seq, time, step, type and message, separated by tabs."""
+    cells = (event.seq, f"{event.ts:%Y-%m-%dT%H:%M:%S.%fZ}", event.step, event.type, _event_text(event))
     return "\t".join(printable(cell) for cell in cells)
 
 
 class Screen:
-    """Lines for a terminal. What a model is writing flows on where it stopped."""
+    """Writes events to a terminal, one per line. Consecutive deltas of a text continue on the same line."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -92,9 +92,9 @@ class Screen:
             self.end_line()
             self._write(_margin(event))
         if part is None:
-            self._write(f"{printable(_said(event))}\n")
+            self._write(f"{printable(_event_text(event))}\n")
         else:
-            self._write(_flowing(_said(event)))
+            self._write(_flowing(_event_text(event)))
         self._part = part
 
     def end_line(self) -> None:
@@ -108,18 +108,18 @@ def _margin(event: Event) -> str:
     return f"{event.ts:%H:%M:%SZ}  {step:<8}  {printable(event.type):<{TYPE_WIDTH}}  "
 
 
-def _said(event: Event) -> str:
-    """The event's sentence, with the beginning of what it is about; of a delta its text."""
+def _event_text(event: Event) -> str:
+    """Return the sentence of an event and a preview of its content; for a delta, its text."""
     payload = event.payload
     if event.type in DELTAS:
         return str(payload.get("text") or "")
     about = payload.get("preview") or payload.get("arguments") or payload.get("error") or ""
     text = about if isinstance(about, str) else json.dumps(about, ensure_ascii=False)
-    return f"{events.describe(event.type, payload)}{': ' if text else ''}{cut(text)}"
+    return f"{events.describe(event.type, payload)}{': ' if text else ''}{shorten(text)}"
 
 
 def _flowing(text: str) -> str:
-    """Text with its lines kept, under its margin; what would steer the terminal is replaced."""
+    """Return the text indented below the margin, with control characters replaced."""
     lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
     return f"\n{INDENT}".join("".join(_harmless(character) for character in line) for line in lines)
 

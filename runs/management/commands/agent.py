@@ -1,12 +1,12 @@
-"""`agentops agent`: define agents, start runs of them, look at runs and act on them."""
+"""`agentops agent`: define agents, start runs, show runs, and act on them."""
 
 from __future__ import annotations
 
-from agentops.projects.management.base import AddSubcommand, OurCommand
+from agentops.projects.management.base import AddSubcommand, AgentopsCommand
 from runs.management.agent import options
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Define agents, start runs, watch and control them"
 
     def subcommands(self, add: AddSubcommand) -> None:

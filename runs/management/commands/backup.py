@@ -1,6 +1,6 @@
-"""`agentops backup FILE`: a copy of the SQLite database, while the site is up.
+"""`agentops backup FILE`: copy the SQLite database while the site is up.
 
-A door. Copying the file itself would miss what stands in its write-ahead log, or catch it half written.
+A plain copy of the file would miss its write-ahead log, or be inconsistent.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
-from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, OurCommand
+from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AgentopsCommand
 
 ELSEWHERE = 'PostgreSQL makes its own backups: pg_dump --format=custom --file=FILE "$DATABASE_URL"'
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Copy the SQLite database into a new file, as of one moment. The site may be up. Not for PostgreSQL."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", type=Path, help="created with mode 0600; must not exist")
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if connection.vendor != "sqlite":
@@ -48,7 +48,7 @@ class Command(OurCommand):
 
 
 def _copy_into(empty: Path) -> None:
-    """One reading transaction: nobody who writes waits, and what is written meanwhile is not in it."""
+    """Copy the database in one read transaction, which does not block writers."""
     with connection.cursor() as cursor:
         cursor.execute("VACUUM INTO %s", [str(empty)])
     for each in (empty, empty.parent):

@@ -1,7 +1,4 @@
-"""`agentops budget`: what all runs of a project may use in a day, from midnight to midnight UTC.
-
-A door: what a budget is, runs.agents.budgets says.
-"""
+"""`agentops budget`: the limits of a project per day (UTC) for all its runs together; see runs.agents.budgets."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import OurCommand
+from agentops.projects.management.base import AgentopsCommand
 from runs.actions import day_budgets
 from runs.agents.budgets import DAY_BUDGETS
 from runs.management.agent.references import operator
@@ -18,7 +15,7 @@ from runs.management.agent.references import operator
 NONE = "none"
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = (
         "Show or change the daily budgets of a project (UTC). If a budget is used up, each run pauses"
         " before its next model call. Budgets of single runs are in the settings of their agent."
@@ -28,12 +25,12 @@ class Command(OurCommand):
         parser.add_argument("project", metavar="PROJECT", help="slug or ID")
         parser.add_argument("--tokens-per-day", metavar="N", help=f'tokens sent and received, or "{NONE}"')
         parser.add_argument("--cost-usd-per-day", metavar="X", help=f'US dollars, or "{NONE}"')
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
-        wanted = {str(name): _value(options[name]) for name in DAY_BUDGETS if options[name] is not None}
-        limits = day_budgets.change(project, wanted, by=operator()) if wanted else day_budgets.of(project)
+        changes = {str(name): _value(options[name]) for name in DAY_BUDGETS if options[name] is not None}
+        limits = day_budgets.change(project, changes, by=operator()) if changes else day_budgets.of(project)
         if options["json"]:
             self.write_json(limits)
         else:
@@ -41,7 +38,7 @@ class Command(OurCommand):
 
 
 def _value(text: str) -> int | str | None:
-    """Tokens as a number, money as it was written."""
+    """Return tokens as a number, and money as text."""
     if text == NONE:
         return None
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else text

@@ -1,4 +1,4 @@
-"""`agentops check_invariants`: is what the database holds still true?"""
+"""`agentops check_invariants`: check the invariants of the database."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import OurCommand, printable
+from agentops.projects.management.base import AgentopsCommand, printable
 from runs.management.agent.references import find_run
 from runs.upkeep.invariants import Violation, check
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Check the invariants over all stored rows. Exit code 1 if one is violated. Read-only."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--run", metavar="ID", help="only rows of this run: its ID or a prefix")
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         reference: str | None = options["run"]

@@ -1,4 +1,4 @@
-"""`agentops check_runs`: does the log of each run tell what its rows hold?"""
+"""`agentops check_runs`: compare the log of each run with its rows."""
 
 from __future__ import annotations
 
@@ -10,54 +10,58 @@ from uuid import UUID
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_NOT_FOUND, OurCommand, printable
+from agentops.projects.management.base import EXIT_NOT_FOUND, AgentopsCommand, printable
 from runs.management.agent.references import find_run
 from runs.models import AgentRun
 from runs.upkeep.replay_check import Mismatch, differences
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Replay the events of native runs and compare the result with their rows. Exit code 1 if they differ."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or prefixes (default: all runs)")
         parser.add_argument("--project", metavar="SLUG", help="only runs of this project: slug or ID")
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         checked, differing = 0, {}
-        for run_id in self._wanted(options):
-            found = differences(run_id)
+        for run_id in self._run_ids(options):
+            mismatches = differences(run_id)
             checked += 1
-            if found:
-                differing[str(run_id)] = found
+            if mismatches:
+                differing[str(run_id)] = mismatches
             if not options["json"]:
-                self._tell(run_id, found)
+                self._report(run_id, mismatches)
         if options["json"]:
-            shown = {run_id: [asdict(difference) for difference in found] for run_id, found in differing.items()}
-            self.write_json({"checked": checked, "differing": shown})
+            report = {
+                run_id: [asdict(difference) for difference in mismatches] for run_id, mismatches in differing.items()
+            }
+            self.write_json({"checked": checked, "differing": report})
         else:
             self.stdout.write(f"{checked} checked, {len(differing)} differ.")
         if differing:
             raise CommandError(f"{len(differing)} runs differ from the replay of their events", returncode=1)
 
-    def _wanted(self, options: dict[str, Any]) -> Iterator[UUID]:
-        """Native runs only: of another's run the log is all that we have."""
+    def _run_ids(self, options: dict[str, Any]) -> Iterator[UUID]:
+        """Yield the native runs. Of an external run, only the log is known."""
         project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
         if not options["runs"]:
             runs = AgentRun.objects.filter(source=AgentRun.Source.NATIVE).order_by("pk")
             yield from (runs.filter(project=project) if project else runs).values_list("pk", flat=True)
         for run in [find_run(reference) for reference in options["runs"]]:
             if project is not None and run.project_id != project.pk:
-                raise CommandError(f"no run {run.pk} in {project.slug}", returncode=EXIT_NOT_FOUND)
+                raise CommandError(f"run {run.pk} is not in project {project.slug}", returncode=EXIT_NOT_FOUND)
             if run.source == AgentRun.Source.NATIVE:
                 yield run.pk
             else:
-                self.stderr.write(f"agentops: run {run.pk} is not ours ({run.source}): its rows are made from its log")
+                self.stderr.write(
+                    f"agentops: run {run.pk} is external ({run.source}): its rows are derived from its log"
+                )
 
-    def _tell(self, run_id: UUID, found: list[Mismatch]) -> None:
-        if found:
+    def _report(self, run_id: UUID, mismatches: list[Mismatch]) -> None:
+        if mismatches:
             self.stdout.write(f"{run_id} differs")
-        for difference in found:
-            told, kept = printable(difference.events), printable(difference.rows)
-            self.stdout.write(f"  {printable(difference.what)}: events: {told}, rows: {kept}")
+        for difference in mismatches:
+            events, rows = printable(difference.events), printable(difference.rows)
+            self.stdout.write(f"  {printable(difference.what)}: events: {events}, rows: {rows}")

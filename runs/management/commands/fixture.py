@@ -1,7 +1,4 @@
-"""`agentops fixture`: recordings for the `fixture` provider: convert, check, and the schema of their files.
-
-A door to runs.fixtures.
-"""
+"""`agentops fixture`: convert and check recordings for the `fixture` provider, and print their JSON Schema."""
 
 from __future__ import annotations
 
@@ -12,17 +9,17 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AddSubcommand, OurCommand, printable
+from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AddSubcommand, AgentopsCommand, printable
 from runs.fixtures import format as fixtures
 from runs.fixtures.conversion_summary import ConversionSummary
-from runs.fixtures.convert import Converted, convert_file
+from runs.fixtures.convert import Conversion, convert_file
 from runs.fixtures.format import Fixture, FixtureError
 from runs.management.agent.input_files import unusable
 
 UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Convert and check recordings for the fixture provider."
 
     def subcommands(self, add: AddSubcommand) -> None:
@@ -30,32 +27,32 @@ class Command(OurCommand):
         convert.add_argument("files", metavar="FILE", nargs="+", help="Claude Code .jsonl or tau-bench .json")
         convert.add_argument("--output", metavar="DIR", type=Path, required=True, help="created if missing")
         convert.add_argument("--force", action="store_true", help="overwrite existing fixtures")
-        convert.add_argument("--json", action="store_true", help="as JSON")
+        convert.add_argument("--json", action="store_true", help="print JSON")
         schema = add("schema", self.schema, help="Print the JSON Schema of fixture files.")
         schema.add_argument("--json", action="store_true", help="no effect: the schema is JSON")
         verify = add("verify", self.verify, help="Check fixture files.")
         verify.add_argument("files", metavar="FILE", nargs="+")
-        verify.add_argument("--json", action="store_true", help="as JSON")
+        verify.add_argument("--json", action="store_true", help="print JSON")
 
     def convert(self, options: dict[str, Any]) -> None:
-        """All or nothing: what cannot be converted is known before the first file is written."""
-        made: dict[str, Fixture] = {}
+        """Convert all files, or write nothing if one of them cannot be converted."""
+        recordings: dict[str, Fixture] = {}
         summaries: list[tuple[str, ConversionSummary]] = []
         for file in options["files"]:
-            for name, fixture, summary in _converted(file):
-                if name in made:
-                    raise CommandError(f"{file}: another recording has the name {name!r} too", returncode=EXIT_REFUSED)
-                made[name] = fixture
+            for name, fixture, summary in _convert(file):
+                if name in recordings:
+                    raise CommandError(f"{file}: another recording is also named {name!r}", returncode=EXIT_REFUSED)
+                recordings[name] = fixture
                 summaries.append((file, summary))
-        paths = _write(made, options["output"], force=options["force"])
-        rows = [_row(path, fixture) for path, fixture in zip(paths, made.values(), strict=True)]
+        paths = _write(recordings, options["output"], force=options["force"])
+        rows = [_row(path, fixture) for path, fixture in zip(paths, recordings.values(), strict=True)]
         self._report_conversion(rows, summaries, options)
 
     def schema(self, options: dict[str, Any]) -> None:
         self.write_json(fixtures.json_schema())
 
     def verify(self, options: dict[str, Any]) -> None:
-        """Every file is looked at; the exit code is the highest that one of them gives."""
+        """Check every file. The exit code is the highest of all files."""
         rows, faults = [], []
         for file in options["files"]:
             try:
@@ -71,28 +68,28 @@ class Command(OurCommand):
     def _report_conversion(
         self, rows: list[dict[str, Any]], summaries: list[tuple[str, ConversionSummary]], options: dict[str, Any]
     ) -> None:
-        """One line for each fixture: which answers of its source are in it, and which are not."""
+        """Print a line for each fixture: how many answers were converted, and why others were left out."""
         if options["json"]:
-            told = [
+            lines = [
                 row | {"source": source, "answers": summary.answers, "left_out": dict(summary.omitted),
                        "notes": list(summary.notes)}
                 for row, (source, summary) in zip(rows, summaries, strict=True)
             ]  # fmt: skip
-            return self.write_json(told)
+            return self.write_json(lines)
         headers = ["source", "answers", "converted", "left out", "tool calls", "ends", "fixture"]
         table = [
             [
                 source,
                 summary.answers,
                 summary.converted,
-                _omitted(summary),
+                _omitted_text(summary),
                 row["tool_calls"],
                 row["ends"],
                 row["file"],
             ]
             for row, (source, summary) in zip(rows, summaries, strict=True)
         ]
-        # Labelled in a pipe too: numbers without names have been taken for others.
+        # With headers in a pipe too, because the numbers are easily confused.
         labels = [] if self.stdout.isatty() else [[header.upper() for header in headers]]
         self.write_table(headers, [*labels, *table])
         for source, summary in summaries:
@@ -107,22 +104,22 @@ class Command(OurCommand):
             self.write_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def _converted(file: str) -> list[Converted]:
+def _convert(file: str) -> list[Conversion]:
     try:
-        found = convert_file(Path(file))
+        conversions = convert_file(Path(file))
     except FixtureError as error:
         raise unusable(error, file) from error
-    return [each._replace(name=UNFIT.sub("-", each.name).lstrip("._-") or "fixture") for each in found]
+    return [each._replace(name=UNFIT.sub("-", each.name).lstrip("._-") or "fixture") for each in conversions]
 
 
-def _write(made: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]:
-    paths = [folder / f"{name}.json" for name in made]
+def _write(recordings: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]:
+    paths = [folder / f"{name}.json" for name in recordings]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        there = [path for path in paths if path.exists()]
-        if there and not force:
-            raise CommandError(f"{there[0]} already exists; pass --force to replace it", returncode=EXIT_REFUSED)
-        for path, fixture in zip(paths, made.values(), strict=True):
+        existing = [path for path in paths if path.exists()]
+        if existing and not force:
+            raise CommandError(f"{existing[0]} already exists; pass --force to overwrite it", returncode=EXIT_REFUSED)
+        for path, fixture in zip(paths, recordings.values(), strict=True):
             # A reader finds the old file or the new one, never half of it.
             fresh = path.with_name(f".{path.name}.{os.getpid()}")
             fresh.write_text(fixtures.dumps(fixture))
@@ -133,12 +130,12 @@ def _write(made: dict[str, Fixture], folder: Path, *, force: bool) -> list[Path]
     return paths
 
 
-def _omitted(summary: ConversionSummary) -> str:
+def _omitted_text(summary: ConversionSummary) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in summary.omitted.items()) or "none"
 
 
 def _row(path: Path, fixture: Fixture) -> dict[str, Any]:
-    """What the file holds, and whether it says itself where the recording stops."""
+    """Return the facts of a file: its calls, and whether it marks the end of the recording."""
     calls = len(fixture.answers)
     tools = sum(len(call.tool_calls) for call in fixture.answers)
     return {"file": str(path), "calls": calls, "tool_calls": tools, "ends": fixture.ends_after(calls)}

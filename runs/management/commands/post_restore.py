@@ -1,6 +1,6 @@
-"""`agentops post_restore`: to be called once a backup was put back, before anything else is started on it.
+"""`agentops post_restore`: run after a backup was restored, before anything else is started on the database.
 
-A door: one incarnation, every live run fenced off, and the invariants asked at the end.
+Begins a new incarnation, fences off the workers of all live runs, and checks the invariants.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
-from agentops.projects.management.base import EXIT_REFUSED, OurCommand
+from agentops.projects.management.base import EXIT_REFUSED, AgentopsCommand
 from runs.management.agent.references import operator
 from runs.management.site.home import Home
 from runs.upkeep import restore
@@ -25,18 +25,18 @@ OTHERS = """
 """
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = (
         "Make a database safe to use after a restore from a backup: fence off former workers and readers, and queue"
         " running runs again. Exit code 1 if an invariant is violated. Safe to repeat."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Whoever serves a home has its lock, and nobody else gets it while we have it.
+        # A process that serves a home has its lock, and no other process gets it while this one has it.
         home = Home(settings.AGENTOPS_HOME) if _is_at_home() else None
         try:
             self._warn()
@@ -53,14 +53,14 @@ class Command(OurCommand):
             cursor.execute(OTHERS)
             [others] = cursor.fetchone()
         if others:
-            self.stderr.write(f"agentops: warning: others are connected to this database already ({others})")
+            self.stderr.write(f"agentops: warning: other clients are already connected to this database ({others})")
 
     def _confirm(self, *, yes: bool) -> None:
         if yes:
             return
         if not self.stdout.isatty():
             raise CommandError("not a terminal: pass --yes to confirm", returncode=EXIT_REFUSED)
-        self.stdout.write("All running runs are taken away from their workers, and all readers start again.")
+        self.stdout.write("All running runs are taken from their workers, and all stream clients start again.")
         if input("Was this database restored from a backup? [y/N] ").strip().lower() not in {"y", "yes"}:
             raise CommandError("cancelled: nothing was changed", returncode=EXIT_REFUSED)
 
@@ -68,18 +68,17 @@ class Command(OurCommand):
         incarnation = restore.begin(by=operator())
         runs = list(restore.fence_off(incarnation))
         broken = [violation for violation in check() if not violation.warning_only]
+        names = [violation.invariant for violation in broken]
         if as_json:
-            found = [violation.invariant for violation in broken]
-            self.write_json({"incarnation": incarnation.number, "runs": runs, "violated": found})
+            self.write_json({"incarnation": incarnation.number, "runs": runs, "violated": names})
         else:
-            self.stdout.write(f"Incarnation {incarnation.number}; unfinished runs that continue: {len(runs)}.")
+            self.stdout.write(f"Incarnation {incarnation.number}; unfinished runs: {len(runs)}.")
         if broken:
-            names = ", ".join(violation.invariant for violation in broken)
-            raise CommandError(f"violated: {names}; see agentops check_invariants", returncode=EXIT_VIOLATED)
+            raise CommandError(f"violated: {', '.join(names)}; see agentops check_invariants", returncode=EXIT_VIOLATED)
         if not as_json:
             self.stdout.write("All invariants hold. Workers and web processes may be started.")
 
 
 def _is_at_home() -> bool:
-    """Whether the database is the one that `agentops up` serves."""
+    """Return whether the database is the one that `agentops up` serves."""
     return connection.vendor == "sqlite" and Path(connection.settings_dict["NAME"]).parent == settings.AGENTOPS_HOME

@@ -1,7 +1,4 @@
-"""`agentops retention`: remove the runs that were kept for long enough, and hold those that must stay.
-
-A door: what goes and how is said in runs.upkeep.retention.
-"""
+"""`agentops retention`: remove runs whose retention is over, and exempt runs from it; see runs.upkeep.retention."""
 
 from __future__ import annotations
 
@@ -13,18 +10,18 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import OurCommand
+from agentops.projects.management.base import AgentopsCommand
 from agentops.projects.models import Project
-from runs.management.agent.input_files import legible
+from runs.management.agent.input_files import clean_argument
 from runs.management.agent.references import find_run, operator
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
-from runs.upkeep.run_groups import KeptReason
+from runs.upkeep.run_groups import RetentionReason
 
 MAX_REASON = 200
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = (
         "Delete runs whose retention has ended. Run groups (resumed, forked and spawned"
         " runs) are deleted together, when the last run is old enough."
@@ -32,22 +29,24 @@ class Command(OurCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.set_defaults(handler=self.apply)
-        parser.add_argument("--dry-run", action="store_true", help="dry run: list the runs that would be deleted")
+        parser.add_argument("--dry-run", action="store_true", help="count what would be deleted, and delete nothing")
         parser.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
         parser.add_argument(
             "--older-than", metavar="DAYS", type=_days, help="days since the end (default: the project's retention)"
         )
-        parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument("--json", action="store_true", help="print JSON")
         choices = parser.add_subparsers(metavar="[hold|release]")
-        for name, handler, told in (
+        for name, handler, help_text in (
             ("hold", self.hold, "Exempt a run from retention until it is released."),
             ("release", self.release, "Release a held run."),
         ):
-            chosen = choices.add_parser(name, help=told, description=told)
+            chosen = choices.add_parser(name, help=help_text, description=help_text)
             chosen.set_defaults(handler=handler)
             chosen.add_argument("run", metavar="RUN", help="run ID or a unique prefix")
-            chosen.add_argument("--reason", metavar="TEXT", type=_reason, required=True, help="for the audit log")
-            chosen.add_argument("--json", action="store_true", help="as JSON")
+            chosen.add_argument(
+                "--reason", metavar="TEXT", type=_reason, required=True, help="reason for the audit log"
+            )
+            chosen.add_argument("--json", action="store_true", help="print JSON")
 
     def apply(self, options: dict[str, Any]) -> None:
         projects = _projects(options["project"])
@@ -72,21 +71,23 @@ class Command(OurCommand):
 
     def release(self, options: dict[str, Any]) -> None:
         run = retention.release(find_run(options["run"]).pk, reason=options["reason"], by=operator())
-        self._tell(run.pk, f"{run.pk} is held no longer", options, held_at=None)
+        self._tell(run.pk, f"{run.pk} is released", options, held_at=None)
 
     def _remove(self, project: Project, days: int | None) -> RemovalReport:
-        done = RemovalReport(project, days)
-        with closing(retention.apply(done, by=operator())) as removal:
+        report = RemovalReport(project, days)
+        with closing(retention.apply(report, by=operator())) as removal:
             for _ in removal:
-                self._show(done)
-        if self.stderr.isatty() and done.rows:
+                self._show(report)
+        if self.stderr.isatty() and report.rows:
             self.stderr.write("")
-        return done
+        return report
 
-    def _show(self, done: RemovalReport) -> None:
-        """Where somebody looks on: how far it is, in one line that is written again and again."""
+    def _show(self, report: RemovalReport) -> None:
+        """Show the progress on a terminal, in one line that is overwritten."""
         if self.stderr.isatty():
-            self.stderr.write(f"\r{done.project.slug}: {done.runs} runs, {done.rows.total()} rows removed", ending="")
+            self.stderr.write(
+                f"\r{report.project.slug}: {report.runs} runs, {report.rows.total()} rows deleted", ending=""
+            )
             self.stderr.flush()
 
     def _tell(self, run_id: Any, text: str, options: dict[str, Any], **facts: Any) -> None:
@@ -108,7 +109,7 @@ def _row(outcome: RemovalReport) -> dict[str, Any]:
         "older_than_days": outcome.days,
         "runs": outcome.runs,
         "rows": dict(outcome.rows),
-        "kept": {why.value: outcome.kept[why] for why in KeptReason},
+        "kept": {why.value: outcome.kept_groups[why] for why in RetentionReason},
     }
 
 
@@ -116,22 +117,22 @@ def _cells(row: dict[str, Any]) -> dict[str, object]:
     days = row["older_than_days"]
     return {
         "project": row["project"],
-        "older than": "kept for ever" if days is None else f"{days} d",
+        "older than": "unlimited" if days is None else f"{days} d",
         "runs": row["runs"],
         "rows": sum(row["rows"].values()),
-        "families held": row["kept"]["held"],
-        "families needed": row["kept"]["needed"],
+        "groups held": row["kept"]["held"],
+        "groups needed": row["kept"]["needed"],
     }
 
 
 def _days(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text[:64]!r} is no number of days")
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a number of days")
     return int(text)
 
 
 def _reason(text: str) -> str:
-    reason = legible(text).strip()
+    reason = clean_argument(text).strip()
     if not reason or len(reason) > MAX_REASON:
-        raise argparse.ArgumentTypeError(f"a reason has 1 to {MAX_REASON} characters")
+        raise argparse.ArgumentTypeError(f"a reason must have 1 to {MAX_REASON} characters")
     return reason

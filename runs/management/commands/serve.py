@@ -1,6 +1,6 @@
-"""`agentops serve`: pages, API and streams, for a proxy that speaks HTTPS or for clients themselves.
+"""`agentops serve`: pages, API and streams over HTTP, behind an HTTPS proxy or directly.
 
-A door: starts uvicorn, in one process or in several that share a port.
+Starts uvicorn, in one process or in several that share a port.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.core.management.base import CommandParser
 from django.db import connections
 from uvicorn.supervisors import Multiprocess
 
-from agentops.projects.management.base import OurCommand
+from agentops.projects.management.base import AgentopsCommand
 from runs import environment
 from runs.management.site.pools import warn_of_pools
 from runs.management.site.web_server import WebServer, allow_connections, listen, web_config
@@ -24,7 +24,7 @@ MAX_PROCESSES = 64
 GRACE_S = 5
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Serve pages, API and streams until SIGTERM. Runs are executed by `agentops worker`."
 
     def add_arguments(self, parser: CommandParser) -> None:

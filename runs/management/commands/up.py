@@ -1,6 +1,6 @@
 """`agentops up`: the whole site in one process, on SQLite, for one machine.
 
-A door: takes the home, brings the database up to date, fills it the first time, then serves until Ctrl-C.
+Locks the home, migrates the database, creates the demo data of a new site, and serves until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connection, connections, transaction
 from django.db.migrations.loader import MigrationLoader
 
-from agentops.projects.management.base import EXIT_INVALID, OurCommand
+from agentops.projects.management.base import EXIT_INVALID, AgentopsCommand
 from runs import demo, environment
 from runs.lifecycle import transitions
-from runs.management.site.embedded import HOST, Ending, serve
+from runs.management.site.embedded import HOST, SignalHandler, serve
 from runs.management.site.home import Home, warnings_about
 from runs.management.site.web_server import listen
 from runs.worker import worker
 
-#: What would make this more than one process on one machine.
+#: Settings of a site with several processes.
 SERVERS = ("DATABASE_URL", "REDIS_URL")
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Serve the site and execute its runs in one process on SQLite, until Ctrl-C; a new site gets demo data."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """None: PORT and AGENTOPS_HOME say everything."""
+        """Add none: PORT and AGENTOPS_HOME configure the command."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         for name in SERVERS:
             if os.environ.get(name):
                 raise ImproperlyConfigured(f"{name} must not be set: `up` keeps everything in AGENTOPS_HOME by itself")
         environment.hide_secrets()
-        ending = Ending()
-        ending.install()
+        signal_handler = SignalHandler()
+        signal_handler.install()
         os.umask(0o077)
         home = Home(settings.AGENTOPS_HOME)
         with closing(listen(HOST, settings.PORT)) as site:
             for warning in warnings_about(settings.AGENTOPS_HOME):
                 self.stderr.write(f"agentops: warning: {warning}")
-            self._run(home, site, ending)
+            self._run(home, site, signal_handler)
 
-    def _run(self, home: Home, site: socket.socket, ending: Ending) -> None:
+    def _run(self, home: Home, site: socket.socket, signal_handler: SignalHandler) -> None:
         _migrate()
         demo.seed()
-        # The lock is ours, so whoever wrote its name there is dead. Only then is that name replaced.
+        # This process has the lock, so the worker named in it is dead. Its leases end before the name is replaced.
         transitions.expire_leases(home.previous)
         home.belongs_to(worker.current().owner)
         connection.close()
-        if code := serve(site, ending, self._tell):
+        if code := serve(site, signal_handler, self._tell):
             raise SystemExit(code)
 
     def _tell(self) -> None:
-        """Where the site is and who may enter. The password is made here, so that it cannot get lost on the way."""
+        """Print the URL and the login. The password is created here, so that it is always printed."""
         try:
             login = demo.first_login()
         finally:
@@ -72,7 +72,7 @@ class Command(OurCommand):
 
 
 def _migrate() -> None:
-    """Bring the database up to date, all in one transaction: killed in the middle, it is as before."""
+    """Migrate the database in one transaction, so that a kill in the middle leaves it unchanged."""
     applied = MigrationLoader(connection)
     unknown = sorted(applied.applied_migrations.keys() - applied.disk_migrations.keys())
     if unknown:

@@ -1,6 +1,6 @@
-"""`agentops worker`: works on queued runs until it is told to stop.
+"""`agentops worker`: execute queued runs until a signal.
 
-A door: starts Celery's worker, whose signals start ours (runs/tasks.py).
+Starts Celery's worker, whose signals start the worker of this project (runs/tasks.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from agentops.projects.management.base import EXIT_USAGE, OurCommand
+from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
 from runs.lifecycle.wake import CELERY_APP
 from runs.management.site.pools import warn_of_pools
 
@@ -29,7 +29,7 @@ MAX_CONCURRENCY = 256
 SPARE = 4
 
 
-class Command(OurCommand):
+class Command(AgentopsCommand):
     help = "Execute queued runs until SIGTERM. Unfinished runs are handed back after AGENTOPS_GRACE_S."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -44,11 +44,11 @@ class Command(OurCommand):
         parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        _keep_our_logging(options["loglevel"])
+        _keep_logging(options["loglevel"])
         _check_pool(options["concurrency"])
         warn_of_pools()
         connections.close_all()
-        # Our own worker, which Celery's signals start, counts its slots by the setting.
+        # The worker of this project, which Celery's signals start, counts its slots by the setting.
         settings.AGENTOPS_CONCURRENCY = options["concurrency"]
         # Not `worker_main`, which ends the same whether the worker could work or not.
         worker = import_string(CELERY_APP).Worker(
@@ -58,49 +58,49 @@ class Command(OurCommand):
             without_mingle=True,
             without_gossip=True,
             quiet=True,
-            **_clock(wanted=options["beat"]),
+            **_clock(is_enabled=options["beat"]),
         )
-        asked = _note_how_it_was_ended()
+        shutdowns = _record_shutdowns()
         worker.start()
-        # Ctrl-C is as good a way to end it as SIGTERM, though Celery counts it as a failure.
-        if worker.exitcode and asked[-1:] != ["Warm"]:
+        # Ctrl-C ends it like SIGTERM, although Celery counts it as a failure.
+        if worker.exitcode and shutdowns[-1:] != ["Warm"]:
             raise SystemExit(worker.exitcode)
 
 
-def _keep_our_logging(level: str | None) -> None:
-    """Log as the settings say. Celery asks by a signal whether someone sets logging up, and else does it itself."""
-    signals.setup_logging.connect(_set_up_already, weak=False)
+def _keep_logging(level: str | None) -> None:
+    """Keep the logging of the settings. Without a receiver of its signal, Celery sets up its own."""
+    signals.setup_logging.connect(_do_nothing, weak=False)
     if level is not None:
         logging.getLogger().setLevel(level)
 
 
-def _set_up_already(**_: Any) -> None:
+def _do_nothing(**_: Any) -> None:
     pass
 
 
-def _note_how_it_was_ended() -> list[str]:
-    """Each request to end, as it comes: "Warm" lets the work end in order, "Cold" drops it."""
-    asked: list[str] = []
+def _record_shutdowns() -> list[str]:
+    """Return a list that receives each shutdown request: "Warm" finishes the work, "Cold" drops it."""
+    shutdowns: list[str] = []
 
     def note(how: str = "", **_: Any) -> None:
-        asked.append(how)
+        shutdowns.append(how)
 
     signals.worker_shutting_down.connect(note, weak=False)
-    return asked
+    return shutdowns
 
 
-def _clock(*, wanted: bool) -> dict[str, Any]:
-    if not wanted:
+def _clock(*, is_enabled: bool) -> dict[str, Any]:
+    if not is_enabled:
         return {}
     if not settings.REDIS_URL:
-        log.info("no clock is needed: without a broker only this worker's own sweep can find work")
+        log.info("Celery beat is not started: without a broker, this worker's sweep finds all work")
         return {}
     settings.AGENTOPS_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
     return {"beat": True, "schedule_filename": str(settings.AGENTOPS_HOME / "beat-schedule")}
 
 
 def _check_pool(concurrency: int) -> None:
-    """A worker that runs out of connections would take its own queue for a broken database."""
+    """Refuse a pool that is too small: waiting for a connection would look like a broken database."""
     pool = settings.DATABASES["default"].get("OPTIONS", {}).get("pool")
     if pool and pool["max_size"] < concurrency + SPARE:
         raise CommandError(

@@ -19,16 +19,16 @@ from runs.management.site.worker_thread import WorkerThread
 HOST = "127.0.0.1"
 #: Seconds that open requests, and then the current calls of runs, may take at the end.
 REQUESTS_END_S = 2
-AWAITS_END_S = 2.0
+RUNS_END_S = 2.0
 #: Signals within these seconds count as one.
-ONE_WISH_S = 0.3
+ONE_SIGNAL_S = 0.3
 
 
-class Ending:
+class SignalHandler:
     """The handler of SIGINT and SIGTERM: the first ends everything in order, a second one at once."""
 
     def __init__(self) -> None:
-        self._asked_at: float | None = None
+        self._first_signal_at: float | None = None
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -46,11 +46,11 @@ class Ending:
     def first(self, number: int) -> bool:
         """Whether this is the first signal. Does not return for a second one."""
         now = time.monotonic()
-        if self._asked_at is None:
-            self._asked_at = now
+        if self._first_signal_at is None:
+            self._first_signal_at = now
             return True
         # Some programs send the signal twice: `timeout` signals the process and then its group.
-        if now - self._asked_at > ONE_WISH_S:
+        if now - self._first_signal_at > ONE_SIGNAL_S:
             os._exit(128 + number)
         return False
 
@@ -58,10 +58,10 @@ class Ending:
 class EmbeddedServer(uvicorn.Server):
     """Uvicorn that starts the worker after its own start, and stops the worker at its shutdown."""
 
-    def __init__(self, config: uvicorn.Config, ending: Ending, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, signal_handler: SignalHandler, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self.worker = WorkerThread(on_end=self._end)
-        self._ending = ending
+        self._signal_handler = signal_handler
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -77,20 +77,20 @@ class EmbeddedServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn's own handler raises the signal again at the end, and nothing could follow `run`.
-        if self._ending.first(sig):
+        if self._signal_handler.first(sig):
             self.should_exit = True
 
     def _end(self) -> None:
         self.should_exit = True
 
 
-def serve(site: socket.socket, ending: Ending, ready: Callable[[], None]) -> int:
+def serve(site: socket.socket, signal_handler: SignalHandler, ready: Callable[[], None]) -> int:
     """Serve and execute runs until a signal, then hand the runs back. Returns the exit code."""
     # A separate worker has AGENTOPS_GRACE_S for this; at a terminal nobody waits that long.
-    settings.AGENTOPS_GRACE_S = min(settings.AGENTOPS_GRACE_S, AWAITS_END_S)
+    settings.AGENTOPS_GRACE_S = min(settings.AGENTOPS_GRACE_S, RUNS_END_S)
     allow_connections(settings.AGENTOPS_CONNECTIONS)
     config = web_config(timeout_graceful_shutdown=REQUESTS_END_S)
-    server = EmbeddedServer(config, ending, ready)
+    server = EmbeddedServer(config, signal_handler, ready)
     try:
         server.run(sockets=[site])
     finally:

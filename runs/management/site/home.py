@@ -44,9 +44,9 @@ class Home:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            found = self._process()
+            process = self._process()
             self.release()
-            raise AlreadyRunning(f"already running on {path}{found}") from None
+            raise AlreadyRunning(f"already running on {path}{process}") from None
         self.previous = self._owner()
 
     def belongs_to(self, owner: str) -> None:
@@ -83,10 +83,10 @@ def _writing() -> Iterator[None]:
 
 def _make_private(path: Path) -> None:
     """Remove access for other users, also to files that an earlier command created with another umask."""
-    found = path.stat()
-    if found.st_mode & 0o077:
+    status = path.stat()
+    if status.st_mode & 0o077:
         # Only if we own the directory, and not if it is shared, such as /tmp.
-        if found.st_uid != os.geteuid() or found.st_mode & stat.S_ISVTX:
+        if status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX:
             raise ImproperlyConfigured("AGENTOPS_HOME must be a directory of your own, which others do not use")
         path.chmod(0o700)
     for file in path.glob(DATABASE_FILES):
@@ -96,13 +96,13 @@ def _make_private(path: Path) -> None:
 
 def warnings_about(path: Path) -> list[str]:
     """Return warnings about the home that do not prevent the start."""
-    found = []
+    warnings = []
     if os.geteuid() == 0:
-        found.append("running as root: an ordinary user is enough, and safer")
+        warnings.append("running as root: an ordinary user is enough, and safer")
     kind = remote_file_system(path.resolve(), MOUNTS.read_text() if MOUNTS.exists() else "")
     if kind:
-        found.append(f"AGENTOPS_HOME is on a network file system ({kind}): SQLite may lose data there")
-    return found
+        warnings.append(f"AGENTOPS_HOME is on a network file system ({kind}): SQLite may lose data there")
+    return warnings
 
 
 def remote_file_system(path: Path, mounts: str) -> str:

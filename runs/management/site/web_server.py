@@ -93,19 +93,19 @@ def listen(host: str, port: int) -> socket.socket:
 def _why(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         free = port + 1 if port < 65535 else port - 1
-        return f"port {port} is in use: end what listens there, or choose another: PORT={free} make up"
+        return f"port {port} is in use: stop the process on it, or choose another port: PORT={free} make up"
     if error.errno == errno.EACCES:
         return f"port {port} is for root only: choose one above 1023, such as PORT=8000 make up"
     return f"port {port} of {host} cannot be used: {error.strerror}"
 
 
-def allow_connections(wanted: int) -> None:
-    """Raise the limit of open files to fit `wanted` connections, and warn if the system does not allow it."""
-    needed = wanted + OTHER_FILES
+def allow_connections(count: int) -> None:
+    """Raise the limit of open files to fit `count` connections, and warn if the system does not allow it."""
+    needed = count + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= needed or soft == resource.RLIM_INFINITY:
         return
     raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     if raised < needed:
-        log.warning("This process may open %s files; AGENTOPS_CONNECTIONS=%s needs %s.", raised, wanted, needed)
+        log.warning("This process may open %s files; AGENTOPS_CONNECTIONS=%s needs %s.", raised, count, needed)

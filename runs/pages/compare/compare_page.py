@@ -19,14 +19,15 @@ from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.models import AgentRun
 from runs.pages.compare import conversations
-from runs.pages.compare.conversations import ConversationSide, StepPlace, StepTexts, display_text
+from runs.pages.compare.conversations import ConversationSide, StepPosition, StepTexts, display_text
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.compare.lcs import Pair, align
 from runs.pages.run.facts import RunData, facts_of, run_data_of, with_facts
 from runs.statuses import ToolStatus
 from timeline import log
+from timeline.display import clean, format_duration
 from timeline.events import EventType
-from timeline.shown import clean, lasting
+from timeline.reasons import reason_label
 
 #: Number of step pairs on a page.
 PAGE = 20
@@ -53,8 +54,8 @@ class StepComparison:
     """A pair of steps with the differences between their texts."""
 
     number: int
-    a: StepPlace | None
-    b: StepPlace | None
+    a: StepPosition | None
+    b: StepPosition | None
     #: URLs of the steps in the timelines of their runs; empty if the step has no model call.
     href_a: str
     href_b: str
@@ -78,21 +79,21 @@ class Comparison:
         self.pairs = pairs[self.shared_count :]
 
     def _is_shared(self, pair: Pair) -> bool:
-        return pair.same and self.places(pair)[0] == self.places(pair)[1]
+        return pair.same and self.positions(pair)[0] == self.positions(pair)[1]
 
-    def places(self, pair: Pair) -> tuple[StepPlace | None, StepPlace | None]:
+    def positions(self, pair: Pair) -> tuple[StepPosition | None, StepPosition | None]:
         """Return the steps of `pair` in the two conversations; None where one has no step."""
         return (
-            None if pair.a is None else self.a.places[pair.a],
-            None if pair.b is None else self.b.places[pair.b],
+            None if pair.a is None else self.a.positions[pair.a],
+            None if pair.b is None else self.b.positions[pair.b],
         )
 
     def texts(self, pairs: Sequence[Pair]) -> Iterator[tuple[StepTexts, StepTexts]]:
         """Yield the texts of both steps of each pair. Two queries per run."""
-        places = [place for pair in pairs for place in self.places(pair) if place is not None]
-        texts = conversations.texts_of(places)
+        positions = [position for pair in pairs for position in self.positions(pair) if position is not None]
+        texts = conversations.texts_of(positions)
         for pair in pairs:
-            one, other = self.places(pair)
+            one, other = self.positions(pair)
             yield (texts[one] if one else StepTexts()), (texts[other] if other else StepTexts())
 
     def first_difference(self) -> int | None:
@@ -174,7 +175,7 @@ def _context(principal: Principal, a: RunData, b: RunData, *, page: str) -> dict
 def _side(data: RunData) -> Side:
     facts, run = facts_of(data), data.run
     fact_texts = {
-        "Status": f"{run.status} ({clean(run.status_reason)})" if run.status_reason else run.status,
+        "Status": f"{run.status} ({clean(reason_label(run.status_reason))})" if run.status_reason else run.status,
         "Agent": f"{data.agent['agent_id']} v{data.agent['version']}",
         "Model": f"{data.agent['provider']} {data.agent['model']}",
         "Steps": f"{run.step_count} ({facts.steps} in this run)",
@@ -183,7 +184,7 @@ def _side(data: RunData) -> Side:
         "Input tokens": f"{run.input_tokens:,}",
         "Output tokens": f"{run.output_tokens:,}",
         "Cost": facts.cost or "unpriced",
-        "Duration": "–" if facts.duration is None else lasting(facts.duration),
+        "Duration": "–" if facts.duration is None else format_duration(facts.duration),
     }
     return Side(run, clean(run.title) or "(untitled)", fact_texts)
 
@@ -202,24 +203,24 @@ def _agents(a: AgentRun, b: AgentRun) -> list[TextDifference]:
 def _step_comparisons(comparison: Comparison, page: int, first: int | None) -> Iterator[StepComparison]:
     start = page * PAGE
     pairs = comparison.pairs[start : start + PAGE]
-    hrefs = _hrefs(place for pair in pairs for place in comparison.places(pair) if place is not None)
+    hrefs = _hrefs(position for pair in pairs for position in comparison.positions(pair) if position is not None)
     for number, (pair, texts) in enumerate(zip(pairs, comparison.texts(pairs), strict=True), start):
-        a, b = comparison.places(pair)
+        a, b = comparison.positions(pair)
         addresses = (hrefs.get(a, "") if a else "", hrefs.get(b, "") if b else "")
         yield StepComparison(number, a, b, *addresses, list(_differences(*texts)), is_first=number == first)
 
 
-def _hrefs(places: Iterable[StepPlace]) -> dict[StepPlace, str]:
+def _hrefs(positions: Iterable[StepPosition]) -> dict[StepPosition, str]:
     """Return the URLs of the steps' first model calls. One query per run."""
     steps: dict[UUID, set[int]] = {}
-    for place in places:
-        steps.setdefault(place.run_id, set()).add(place.step)
-    hrefs: dict[StepPlace, str] = {}
+    for position in positions:
+        steps.setdefault(position.run_id, set()).add(position.step)
+    hrefs: dict[StepPosition, str] = {}
     for run_id, numbers in steps.items():
         page = reverse("runs:detail", args=[run_id])
         turn_starts = log.events_of(run_id).filter(type=EventType.LLM_TURN_START, step__in=numbers).order_by("-seq")
         for step, seq in turn_starts.values_list("step", "seq"):
-            hrefs[StepPlace(run_id, step or 0)] = f"{page}?event={seq}#target"
+            hrefs[StepPosition(run_id, step or 0)] = f"{page}?event={seq}#target"
     return hrefs
 
 

@@ -20,7 +20,7 @@ from django.db.models.functions import Substr
 from runs.conversation import ancestry
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.providers.messages import canonical
-from timeline.shown import clip, pretty
+from timeline.display import clip, format_json
 
 Role = AgentRunMessage.Role
 #: Number of bytes of a text that are compared.
@@ -29,7 +29,7 @@ CAP = 8192
 HEAD = 2 * CAP
 
 
-class StepPlace(NamedTuple):
+class StepPosition(NamedTuple):
     """A step and the run that its rows belong to."""
 
     run_id: UUID
@@ -40,7 +40,7 @@ class StepPlace(NamedTuple):
 class ConversationSide:
     """The steps of a conversation and a comparison key for each of them."""
 
-    places: list[StepPlace]
+    positions: list[StepPosition]
     #: For each step: the roles of its messages, and the names and argument hashes of its tool calls.
     keys: list[tuple[Any, ...]]
 
@@ -59,48 +59,48 @@ def read(run: AgentRun) -> ConversationSide:
     """Return the steps of the conversation of `run`, including those of the runs it continues or forks."""
     segments = ancestry.segments_of(run)
     order = {segment.run_id: number for number, segment in enumerate(segments)}
-    called: dict[StepPlace, list[tuple[str, bytes]]] = defaultdict(list)
+    called: dict[StepPosition, list[tuple[str, bytes]]] = defaultdict(list)
     calls = AgentRunToolCall.objects.filter(ancestry.within(segments, of="message__"), message__rolled_back_at=None)
     columns = ("run", "step_number", "tool_name", "input")
     for run_id, step, name, arguments in calls.order_by("step_number", "pk").values_list(*columns).iterator(500):
-        called[StepPlace(run_id, step)].append((name, hashlib.sha256(canonical(arguments).encode()).digest()[:16]))
-    roles: dict[StepPlace, list[str]] = defaultdict(list)
+        called[StepPosition(run_id, step)].append((name, hashlib.sha256(canonical(arguments).encode()).digest()[:16]))
+    roles: dict[StepPosition, list[str]] = defaultdict(list)
     rows = AgentRunMessage.objects.filter(ancestry.within(segments), rolled_back_at=None)
     rows = rows.exclude(role=Role.TOOL_RESULT)
     for run_id, step, _, role in sorted(
         rows.values_list("run", "step_number", "position", "role").iterator(2000),
         key=lambda row: (order[row[0]], row[1], row[2]),
     ):
-        roles[StepPlace(run_id, step)].append(role)
-    places = list(roles)
-    return ConversationSide(places, [(tuple(roles[place]), tuple(called[place])) for place in places])
+        roles[StepPosition(run_id, step)].append(role)
+    positions = list(roles)
+    return ConversationSide(positions, [(tuple(roles[position]), tuple(called[position])) for position in positions])
 
 
-def texts_of(places: Iterable[StepPlace]) -> Mapping[StepPlace, StepTexts]:
+def texts_of(positions: Iterable[StepPosition]) -> Mapping[StepPosition, StepTexts]:
     """Return the texts of the steps. Two queries per run."""
-    texts: dict[StepPlace, StepTexts] = defaultdict(StepTexts)
+    texts: dict[StepPosition, StepTexts] = defaultdict(StepTexts)
     steps: dict[UUID, set[int]] = defaultdict(set)
-    for place in places:
-        steps[place.run_id].add(place.step)
+    for position in positions:
+        steps[position.run_id].add(position.step)
     for run_id, numbers in steps.items():
         outputs = {}
         for row in _messages(run_id, numbers):
             if row["role"] == Role.TOOL_RESULT:
                 outputs[row["pk"]] = row["head"] or ""
             else:
-                messages = texts[StepPlace(run_id, row["step_number"])].messages
+                messages = texts[StepPosition(run_id, row["step_number"])].messages
                 text = _answer(row["answer"]) if row["role"] == Role.ASSISTANT else row["head"] or ""
                 messages[row["role"]] = "\n\n".join(filter(None, [messages.get(row["role"]), text]))[:HEAD]
         for call in _calls(run_id, numbers):
             output = outputs.get(call["result_message"], "")
             entry = (call["tool_name"], canonical(call["input"])[:HEAD], output, call["status"])
-            texts[StepPlace(run_id, call["step_number"])].calls.append(entry)
+            texts[StepPosition(run_id, call["step_number"])].calls.append(entry)
     return texts
 
 
 def display_text(text: str) -> str:
     """Return `text` for a page: JSON indented, without control characters and secrets, truncated to CAP bytes."""
-    return clip(pretty(text), CAP).text
+    return clip(format_json(text), CAP).text
 
 
 def _messages(run_id: UUID, steps: Iterable[int]) -> Iterable[Mapping[str, Any]]:

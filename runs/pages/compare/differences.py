@@ -89,8 +89,8 @@ def _near(pairs: Sequence[Pair]) -> set[int]:
     return near
 
 
-def _at(lines: Sequence[str], place: int | None) -> str:
-    return "" if place is None else lines[place]
+def _at(lines: Sequence[str], index: int | None) -> str:
+    return "" if index is None else lines[index]
 
 
 def _words(a: str, b: str) -> tuple[list[Piece], list[Piece]]:

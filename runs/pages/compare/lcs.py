@@ -28,22 +28,22 @@ def align(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[Pair]:
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1
-    pairs = [Pair(place, place, same=True) for place in range(start)]
+    pairs = [Pair(index, index, same=True) for index in range(start)]
     at_a = at_b = start
     left = (a[start : start + MAX_ALIGNED], b[start : start + MAX_ALIGNED])
-    for place_a, place_b in _common(*left, start, start):
-        pairs += _beside(range(at_a, place_a), range(at_b, place_b), a, b)
-        pairs.append(Pair(place_a, place_b, same=True))
-        at_a, at_b = place_a + 1, place_b + 1
+    for index_a, index_b in _common(*left, start, start):
+        pairs += _beside(range(at_a, index_a), range(at_b, index_b), a, b)
+        pairs.append(Pair(index_a, index_b, same=True))
+        at_a, at_b = index_a + 1, index_b + 1
     return [*pairs, *_beside(range(at_a, len(a)), range(at_b, len(b)), a, b)]
 
 
-def _beside(places_a: range, places_b: range, a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[Pair]:
-    for number in range(max(len(places_a), len(places_b))):
-        place_a = places_a[number] if number < len(places_a) else None
-        place_b = places_b[number] if number < len(places_b) else None
-        same = place_a is not None and place_b is not None and a[place_a] == b[place_b]
-        yield Pair(place_a, place_b, same)
+def _beside(indexes_a: range, indexes_b: range, a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[Pair]:
+    for number in range(max(len(indexes_a), len(indexes_b))):
+        index_a = indexes_a[number] if number < len(indexes_a) else None
+        index_b = indexes_b[number] if number < len(indexes_b) else None
+        same = index_a is not None and index_b is not None and a[index_a] == b[index_b]
+        yield Pair(index_a, index_b, same)
 
 
 def _common(a: Sequence[Hashable], b: Sequence[Hashable], at_a: int, at_b: int) -> Iterator[tuple[int, int]]:
@@ -57,7 +57,7 @@ def _common(a: Sequence[Hashable], b: Sequence[Hashable], at_a: int, at_b: int) 
     half = len(a) // 2
     before = _lengths(a[:half], b)
     after = _lengths(a[: half - 1 : -1], b[::-1])[::-1]
-    cut = max(range(len(b) + 1), key=lambda place: before[place] + after[place])
+    cut = max(range(len(b) + 1), key=lambda index: before[index] + after[index])
     yield from _common(a[:half], b[:cut], at_a, at_b)
     yield from _common(a[half:], b[cut:], at_a + half, at_b + cut)
 
@@ -67,13 +67,13 @@ def _lengths(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[int]:
 
     Bit n of `row` is 0 where the length grows with b[n]; see Crochemore et al., 2001.
     """
-    places: dict[Hashable, int] = {}
+    positions: dict[Hashable, int] = {}
     for number, key in enumerate(b):
-        places[key] = places.get(key, 0) | 1 << number
+        positions[key] = positions.get(key, 0) | 1 << number
     full = (1 << len(b)) - 1
     row = full
     for key in a:
-        matches = row & places.get(key, 0)
+        matches = row & positions.get(key, 0)
         row = ((row + matches) | (row - matches)) & full
     lengths = [0]
     for bit in reversed(f"{row:0{len(b)}b}" if b else ""):

@@ -26,9 +26,9 @@ from runs.errors import RunRefusal
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.forms import fields
-from runs.pages.forms.single_use import once
+from runs.pages.forms.single_use import create_once
 from runs.pages.forms.start import CountField, OneLineField, TextField
-from timeline.shown import clean
+from timeline.display import clean
 
 MAX_CHOICES = 200
 #: Number of newest checkpoints in the form; the API and the command line accept any.
@@ -112,7 +112,7 @@ def fork(request: HttpRequest, run_id: UUID) -> HttpResponse:
     form = ForkForm(run, steps, request.POST)
     if form.is_valid():
         try:
-            new = once(request, form.cleaned_data["token"], partial(_fork, principal, run, form))
+            new = create_once(request, form.cleaned_data["token"], partial(_fork, principal, run, form))
         except RunRefusal as refusal:
             if refusal.status not in {409, 422}:
                 raise

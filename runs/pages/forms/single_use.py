@@ -18,7 +18,7 @@ STARTED = "started"
 MAX_REMEMBERED = 20
 
 
-def once(request: HttpRequest, token: UUID, make: Callable[[], AgentRun]) -> UUID:
+def create_once(request: HttpRequest, token: UUID, make: Callable[[], AgentRun]) -> UUID:
     """Return the ID of the run created by the form with `token`; call `make` only for its first submission.
 
     The transaction that creates the run also stores its ID in the session. Concurrent submissions wait for the lock
@@ -40,7 +40,7 @@ def once(request: HttpRequest, token: UUID, make: Callable[[], AgentRun]) -> UUI
     return run_id
 
 
-def started_by(request: HttpRequest, token: UUID) -> UUID | None:
+def run_started_by(request: HttpRequest, token: UUID) -> UUID | None:
     """Return the ID of the run created by the form with `token`, or None."""
     return _started_by(request.session, token)
 

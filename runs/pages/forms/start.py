@@ -24,8 +24,8 @@ from runs.lifecycle.title_limits import MAX_LABEL, MAX_LABELS, MAX_TITLE
 from runs.models import Agent, AgentRun
 from runs.pages import commands
 from runs.pages.forms import fields
-from runs.pages.forms.single_use import once, started_by
-from timeline.shown import clean
+from runs.pages.forms.single_use import create_once, run_started_by
+from timeline.display import clean
 
 MAX_CHOICES = 200
 
@@ -106,7 +106,7 @@ def start(request: HttpRequest, project: str) -> HttpResponse:
     if token is None:
         return redirect(_url_with_token(request, uuid7()))
     form = StartForm(agents, initial={"agent": _initial_agent(request, agents)})
-    return _render(request, form, token, {**context, "existing_run": started_by(request, token)})
+    return _render(request, form, token, {**context, "existing_run": run_started_by(request, token)})
 
 
 def _submit(
@@ -115,7 +115,7 @@ def _submit(
     """Create the run and redirect to it, or show the form again with its errors."""
     if form.is_valid():
         try:
-            run_id = once(request, form.cleaned_data["token"], partial(create_run, form.cleaned_data))
+            run_id = create_once(request, form.cleaned_data["token"], partial(create_run, form.cleaned_data))
             return redirect("runs:detail", run_id)
         except InvalidInput as refusal:
             form.add_refusal(refusal)

@@ -36,7 +36,7 @@ Act = Callable[..., AgentRun]
 def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
     """Make a POST view of an action: check the permission, and show refusals in a banner that begins with `failure`."""
 
-    def decorated(act: Act) -> Callable[..., HttpResponse]:
+    def decorate(act: Act) -> Callable[..., HttpResponse]:
         @require_POST
         @wraps(act)
         def view(request: HttpRequest, run_id: UUID, **url_args: UUID) -> HttpResponse:
@@ -53,7 +53,7 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
 
         return view
 
-    return decorated
+    return decorate
 
 
 @_action("Not resumed")
@@ -66,7 +66,7 @@ def resume(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRu
         raise MessageEmpty("starting over requires a message", pointer="/message")
     max_steps = _max_steps(request.POST.get("max_steps", ""))
     result = run_actions.resume(principal, run, message=message, append=not replace, max_steps=max_steps)
-    if result.already:
+    if result.is_existing:
         messages.info(request, "Already resumed. Showing the run that continues it.")
     else:
         messages.success(request, "Run resumed. Showing the run that continues it.")
@@ -108,7 +108,7 @@ def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 @_action("Not answered")
 def answer(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     """Answer the agent's question. If it has been answered already, the text is sent as a message."""
-    waited = questions.waits(run)
+    waited = questions.is_waiting_for_answer(run)
     updated = run_actions.reply(principal, run, fields.text(request.POST.get("message", "")), key=_key(request)).run
     if waited and updated.status_reason == questions.REASON:
         messages.success(request, "Answer sent. The run continues.")
@@ -130,7 +130,7 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     text = None if choice is OutcomeChoice.RETRY else fields.text(request.POST.get("text", "")).strip() or None
     result = run_actions.resolve_call(principal, run, call_id, choice, text=text)
     effect = "The tool call runs again." if choice is OutcomeChoice.RETRY else "The run continues."
-    messages.success(request, f"Outcome recorded. {effect}" if result.new else "Outcome already recorded.")
+    messages.success(request, f"Outcome recorded. {effect}" if result.is_new else "Outcome already recorded.")
     return run
 
 

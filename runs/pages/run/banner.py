@@ -11,9 +11,10 @@ from uuid import UUID
 from django.urls import reverse
 
 from timeline import log
+from timeline.display import clean
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.shown import clean
+from timeline.reasons import reason_label
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ def parse_time(text: Any) -> datetime | None:
         return None
 
 
-def label_of(identifier: str) -> str:
-    """Return an identifier such as `unknown_tool` with spaces instead of underscores."""
-    return clean(identifier.replace("_", " "))
+def label_of(code: str) -> str:
+    """Return the phrase for a reason code."""
+    return clean(reason_label(code))
 
 
 def actor_label(by: Any) -> str:

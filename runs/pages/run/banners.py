@@ -18,9 +18,9 @@ from runs.pages.run.banner import Banner, actor_label, href_of, label_of, newest
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
+from timeline.display import clean, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType
-from timeline.shown import clean, clip
 
 #: Seconds in the queue after which a missing worker is reported; workers claim a queued run within a few seconds.
 WORKER_EXPECTED_S = 15
@@ -49,7 +49,7 @@ def banners_of(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> li
 
 def pending_commands(run: AgentRun) -> list[RunCommand]:
     """Return the commands in the run's inbox that are not applied yet; none for a run that has ended."""
-    return [] if run.state.terminal else inbox.pending(run.pk)
+    return [] if run.state.terminal else inbox.pending_commands(run.pk)
 
 
 # --- One for each status ----------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
     # Only the runs of its own project: other projects are not visible here.
     earlier = AgentRun.objects.filter(project=run.project_id, status=RunStatus.QUEUED, queued_at__lt=run.queued_at)
     ahead = earlier.count()
-    place = (
+    queue_text = (
         f"{ahead} run{'' if ahead == 1 else 's'} of this project {'is' if ahead == 1 else 'are'} ahead in the queue."
         if ahead
         else ""
@@ -70,8 +70,8 @@ def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
         return [Banner(level="warn", icon="retry", head=head, text=text, since=data.run.log.last_event_at)]
     why = f"Requeued: {label_of(run.status_reason)}. " if run.status_reason else ""
     if timezone.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
-        return [Banner(level="info", icon="queued", head="Queued", text=why + place, since=run.queued_at)]
-    text = f"{why}{place or 'No run of this project is ahead in the queue.'} Check that a worker is running."
+        return [Banner(level="info", icon="queued", head="Queued", text=why + queue_text, since=run.queued_at)]
+    text = f"{why}{queue_text or 'No run of this project is ahead in the queue.'} Check that a worker is running."
     head = "No worker has claimed this run yet"
     return [Banner(level="warn", icon="queued", head=head, text=text, since=run.queued_at, command="agentops worker")]
 
@@ -86,7 +86,7 @@ def _running(data: RunData, lineage: Lineage) -> list[Banner]:
                 level="warn", icon="retry", head="Worker lost", text=text, at=last_event_at, since=run.lease_expires_at
             )
         ]
-    banners = [*(_recovered(data) if data.recoveries else []), *waits.retrying(data)]
+    banners = [*(_recovered(data) if data.recoveries else []), *waits.retry_banners(data)]
     if data.has_budgets:
         banners += _budget_warning(data)
     if last_event_at is not None and now - last_event_at > timedelta(seconds=SILENT_S):
@@ -97,8 +97,8 @@ def _running(data: RunData, lineage: Lineage) -> list[Banner]:
 
 def _recovered(data: RunData) -> list[Banner]:
     """Return a banner while the worker that recovered the run still holds it."""
-    lost = Attempt.objects.filter(run=data.run, epoch=data.run.lease_epoch - 1, end_reason__in=LOST).exists()
-    event = newest_event(data.run.pk, EventType.RUN_RECOVERED) if lost else None
+    is_lost = Attempt.objects.filter(run=data.run, epoch=data.run.lease_epoch - 1, end_reason__in=LOST).exists()
+    event = newest_event(data.run.pk, EventType.RUN_RECOVERED) if is_lost else None
     if event is None:
         return []
     last_event_at = parse_time(payload_of(event).get("last_event_at"))
@@ -122,10 +122,7 @@ def _paused(data: RunData, lineage: Lineage) -> list[Banner]:
     payload = payload_of(event) if event is not None else {}
     by = actor_label(payload.get("by"))
     text = _PAUSES.get(run.status_reason, "")
-    if run.status_reason == PauseReason.MAX_STEPS:
-        steps = run.step_count - run.step_base
-        text = f"Step budget used up: {steps} of {run.max_steps} steps, {run.step_count} in the lineage."
-    detail = "" if run.status_reason == PauseReason.MAX_STEPS else clean(str(payload.get("detail") or ""))
+    detail = clean(str(payload.get("detail") or ""))
     head = f"Paused by {by}" if by else "Paused"
     if run.status_reason == PauseReason.ERROR and run.error_type:
         head = f"Paused after an error: {label_of(run.error_type)}"
@@ -170,13 +167,15 @@ def _stopped(data: RunData, lineage: Lineage) -> list[Banner]:
 _OF_STATUS: dict[RunStatus, Callable[[RunData, Lineage], list[Banner]]] = {
     RunStatus.QUEUED: _queued,
     RunStatus.RUNNING: _running,
-    RunStatus.WAITING: waits.waiting,
+    RunStatus.WAITING: waits.waiting_banners,
     RunStatus.PAUSED: _paused,
     RunStatus.RESUMED: _resumed,
     RunStatus.FAILED: _failed,
     RunStatus.STOPPED: _stopped,
 }
 _PAUSES: dict[str, str] = {
+    PauseReason.MAX_STEPS: "The step limit is reached. A resumed run gets as many steps again, up to the limit of the "
+    "lineage.",
     PauseReason.OPERATOR: "Resume or stop the run to proceed.",
     PauseReason.ESCALATED: "A decision is required: resume the run, optionally with a message, or stop it.",
     PauseReason.LOG_LIMIT: "The log has reached its maximum number of events.",

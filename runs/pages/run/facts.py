@@ -24,7 +24,7 @@ from runs.pages.runs.run_row import dollars
 from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
 from runs.upkeep import restore
-from timeline.shown import clean
+from timeline.display import clean
 
 Outcome = TurnUsage.Outcome
 NAMES = ("agent_id", "version", "provider", "model")
@@ -108,7 +108,7 @@ class RunFacts:
     recoveries: int
 
     @property
-    def ticks(self) -> bool:
+    def is_counting(self) -> bool:
         """Return whether the duration counts up."""
         return self.counts_from is not None
 
@@ -123,7 +123,7 @@ class RunFacts:
         return sum(count for _, count in self.calls)
 
     @property
-    def priced(self) -> bool:
+    def has_cost(self) -> bool:
         """Return whether the cost is known."""
         return bool(self.cost)
 
@@ -131,8 +131,8 @@ class RunFacts:
 def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     """Annotate runs with the columns that `run_data_of` needs. Large columns are deferred."""
     # Counted from attempts, not from the epoch: a restore skips epochs.
-    taken = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
-    lost = taken.filter(end_reason__in=LOST)
+    attempts = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
+    lost_attempts = attempts.filter(end_reason__in=LOST)
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
     return with_times(
         runs.select_related("log", "project")
@@ -140,8 +140,8 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
         .annotate(
             **names,
             config_budgets=KT("agent_config__settings__budgets"),
-            attempts_made=Coalesce(Subquery(taken.annotate(n=Count("pk")).values("n")), 0),
-            recoveries=Coalesce(Subquery(lost.annotate(n=Count("pk")).values("n")), 0),
+            attempt_count=Coalesce(Subquery(attempts.annotate(n=Count("pk")).values("n")), 0),
+            recoveries=Coalesce(Subquery(lost_attempts.annotate(n=Count("pk")).values("n")), 0),
             failures=Exists(RunError.objects.filter(run=OuterRef("pk"))),
         )
     )
@@ -222,6 +222,6 @@ def unknown_call_count(data: RunData) -> int:
 
 def has_errors(data: RunData) -> bool:
     """Return whether the run, a model call or a tool call failed."""
-    bad = (ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN)
-    failed = data.has_failures or any(data.calls_by_status.get(status) for status in bad)
-    return failed or data.run.state is RunStatus.FAILED
+    statuses = (ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN)
+    has_failed = data.has_failures or any(data.calls_by_status.get(status) for status in statuses)
+    return has_failed or data.run.state is RunStatus.FAILED

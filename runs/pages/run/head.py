@@ -19,7 +19,8 @@ from runs.pages.run.banners import banners_of, pending_commands
 from runs.pages.run.facts import RunData, has_errors
 from runs.pages.run.lineage import Lineage, lineage_of
 from runs.statuses import LIVE, RunStatus, WaitReason
-from timeline.shown import clean, clip
+from timeline.display import clean, clip
+from timeline.reasons import reason_label
 
 #: Seconds between reloads of the header: a lost or missing worker writes no event.
 POLL_SECONDS = 15
@@ -86,7 +87,7 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
         run=run,
         title=clean(run.title) or "(untitled)",
         agent=data.agent,
-        reason=clean(run.status_reason.replace("_", " ")),
+        reason=clean(reason_label(run.status_reason)),
         summary=clip(run.summary, SUMMARY_BYTES).text,
         lineage=lineage,
         banners=banners_of(data, lineage, pending),

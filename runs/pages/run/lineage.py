@@ -18,7 +18,7 @@ class Lineage:
 
     chain: list[UUID]
     #: Position of the run in `chain`, from 1.
-    place: int
+    position: int
     parent: UUID | None
     forked_from: UUID | None
     forked_at_step: int | None
@@ -33,17 +33,17 @@ class Lineage:
     @property
     def resumed_from(self) -> UUID | None:
         """Return the run that this run continues."""
-        return self.chain[self.place - 2] if self.place > 1 else None
+        return self.chain[self.position - 2] if self.position > 1 else None
 
     @property
     def resumed_as(self) -> UUID | None:
         """Return the run that continues this run."""
-        return self.chain[self.place] if self.place < len(self.chain) else None
+        return self.chain[self.position] if self.position < len(self.chain) else None
 
     @property
     def root(self) -> UUID | None:
         """Return the first run of the chain, unless it is this run or the one before it."""
-        return self.chain[0] if self.place > 2 else None
+        return self.chain[0] if self.position > 2 else None
 
     @property
     def origin(self) -> UUID | None:
@@ -61,9 +61,9 @@ def lineage_of(run: AgentRun) -> Lineage:
     chain: list[UUID] = [run.pk]
     while (before := earlier.get(chain[0])) is not None:
         chain.insert(0, before)
-    place = len(chain)
+    position = len(chain)
     while (after := later.get(chain[-1])) is not None:
         chain.append(after)
     forks = AgentRun.objects.filter(forked_from=run.pk).order_by("-pk").values_list("pk", "forked_at_step")
     newest = list(forks[:MAX_FORKS])
-    return Lineage(chain, place, run.parent_run_id, run.forked_from_id, run.forked_at_step, newest)
+    return Lineage(chain, position, run.parent_run_id, run.forked_from_id, run.forked_at_step, newest)

@@ -28,7 +28,8 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.pages.timeline.card_contents import resolution_text
 from runs.pages.timeline.event_texts import HIDDEN_THINKING, media_name
 from timeline import log
-from timeline.shown import Clip, clean, clip, pretty, took
+from timeline.display import Clip, clean, clip, format_json, format_ms
+from timeline.reasons import reason_label
 
 #: Maximum bytes of a text on a page; a download has all of it.
 WHOLE_BYTES = 256 * 1024
@@ -90,7 +91,7 @@ def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpRespons
     ]
 
     def parts(*, secrets: bool = False) -> list[PayloadText]:
-        whole = PayloadText("json", "As JSON", pretty(row.content, secrets=secrets), folded=True, secrets=secrets)
+        whole = PayloadText("json", "As JSON", format_json(row.content, secrets=secrets), folded=True, secrets=secrets)
         return [*_message_parts(row, secrets=secrets), whole]
 
     payload = PayloadPage(f"Message {row.position}", parts(), facts, links)
@@ -108,7 +109,7 @@ def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
     facts = [("Call ID", clean(row.call_id)), ("Effect", row.effect.replace("_", " ")), ("Step", row.step_number)]
     facts += [("Outcome", resolution_text(row.status, row.resolved_by or "")), ("Resolved", row.resolved_at)]
     facts += [("Starts", row.starts), ("Attempts", row.attempts)]
-    facts += [("Duration", took(row.duration_ms) if row.duration_ms is not None else None)]
+    facts += [("Duration", format_ms(row.duration_ms) if row.duration_ms is not None else None)]
     facts += [("Planned", row.created_at), ("Started", row.started_at), ("Finished", row.finished_at)]
     links = [("Requesting message", reverse("runs:message", args=[run.pk, row.message_id]))]
     if row.child_run_id:
@@ -134,7 +135,7 @@ def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponse:
         request,
         principal,
         run,
-        PayloadPage(f"Event {seq}", [PayloadText("json", "As JSON", pretty(log.wire(row)))], facts, links),
+        PayloadPage(f"Event {seq}", [PayloadText("json", "As JSON", format_json(log.wire(row)))], facts, links),
     )
 
 
@@ -189,12 +190,14 @@ def _file(payload: PayloadPage, name: str) -> HttpResponse:
 
 
 def _call_parts(row: AgentRunToolCall, *, secrets: bool = False) -> list[PayloadText]:
-    parts = [PayloadText("arguments", "Arguments", pretty(row.input, secrets=secrets))]
+    parts = [PayloadText("arguments", "Arguments", format_json(row.input, secrets=secrets))]
     if row.output is not None:
         parts.append(PayloadText("output", "Output", _text_of(row.output, secrets=secrets)))
-    sent = row.result_message.content["parts"][0]["content"] if row.result_message is not None else row.output
-    if sent != row.output:
-        parts.append(PayloadText("sent", "Output sent to the model", _text_of(sent, secrets=secrets), folded=True))
+    sent_output = row.result_message.content["parts"][0]["content"] if row.result_message is not None else row.output
+    if sent_output != row.output:
+        parts.append(
+            PayloadText("sent", "Output sent to the model", _text_of(sent_output, secrets=secrets), folded=True)
+        )
     return [replace(part, secrets=secrets) for part in (*parts, *_failures(row))]
 
 
@@ -203,7 +206,7 @@ def _message_parts(row: AgentRunMessage, *, secrets: bool) -> Iterator[PayloadTe
         kind, content = part.get("part_kind"), part.get("content")
         name = f"part-{number}"
         if kind == "tool-call":
-            arguments = pretty(part.get("args") or {}, secrets=secrets)
+            arguments = format_json(part.get("args") or {}, secrets=secrets)
             yield PayloadText(name, f"Tool call: {clean(str(part.get('tool_name')))}", arguments, secrets=secrets)
         elif kind == "thinking":
             yield PayloadText(name, "Thinking", content or HIDDEN_THINKING, secrets=secrets)
@@ -222,7 +225,7 @@ def _text_of(content: Any, *, secrets: bool) -> str:
 
 def _other(item: Any, *, secrets: bool) -> str:
     media = isinstance(item, dict) and (item.keys() & {"media_type", "kind"})
-    return f"[{media_name(item)}]" if media else pretty(item, secrets=secrets)
+    return f"[{media_name(item)}]" if media else format_json(item, secrets=secrets)
 
 
 def _failures(call: AgentRunToolCall) -> Iterator[PayloadText]:
@@ -230,5 +233,5 @@ def _failures(call: AgentRunToolCall) -> Iterator[PayloadText]:
     errors = RunError.objects.filter(run=call.run_id, step_number=call.step_number)
     of_call = errors.filter(context=f"tool:{call.call_id}"[:300]).order_by("attempt", "pk")
     for error in of_call:
-        title = f"Attempt {error.attempt + 1} failed: {clean(error.error_type)}"
+        title = f"Attempt {error.attempt + 1} failed: {clean(reason_label(error.error_type))}"
         yield PayloadText(f"error-{error.pk}", title, error.message)

@@ -61,7 +61,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
     try:
         data = _load(principal, run_id)
     except RunExpired as expired:
-        return _expired(request, principal, expired)
+        return _render_expired(request, principal, expired)
     run, show = data.run, _show(request)
     page = reverse("runs:detail", args=[run.pk])
     if request.GET.get("event") == FIRST_ERROR:
@@ -122,7 +122,7 @@ def _load(principal: Principal, run_id: UUID) -> facts.RunData:
     return facts.run_data_of(run_for(principal, run_id, among=facts.with_facts(AgentRun.objects.all())))
 
 
-def _expired(request: HttpRequest, principal: Principal, expired: RunExpired) -> HttpResponse:
+def _render_expired(request: HttpRequest, principal: Principal, expired: RunExpired) -> HttpResponse:
     """Show the summary that is kept of a run deleted by retention."""
     tombstone = expired.data["tombstone"]
     projects = projects_for(principal).order_by("name", "pk")

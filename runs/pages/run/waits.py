@@ -18,14 +18,14 @@ from runs.pages.run.lineage import Lineage
 from runs.pages.timeline.card_contents import one_line, whole_number
 from runs.pages.timeline.cards import LINE
 from runs.statuses import POLICY_WAITS, Effect, WaitReason
+from timeline.display import clean, clip
 from timeline.event_rows import payload_of, until_of
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.shown import clean, clip
 
 #: Maximum calls in a banner; more appear when these are resolved.
-MOST_CALLS = 20
-MOST_CHOICES = 20
+MAX_CALLS = 20
+MAX_CHOICES = 20
 #: Maximum bytes of a question or an error; the timeline has more.
 TEXT_BYTES = 2048
 
@@ -42,7 +42,7 @@ _OTHERS: dict[str, tuple[str, str]] = {
 }
 
 
-def waiting(data: RunData, lineage: Lineage) -> list[Banner]:
+def waiting_banners(data: RunData, lineage: Lineage) -> list[Banner]:
     """Return the banner of a waiting run."""
     run = data.run
     event = newest_event(run.pk, EventType.RUN_WAITING)
@@ -72,7 +72,7 @@ def _unknown_tool(run: AgentRun, banner: Banner) -> Banner:
 
 
 def _open_calls(run: AgentRun) -> list[OpenCall]:
-    calls = unknown_calls.unresolved(run)[:MOST_CALLS]
+    calls = unknown_calls.unresolved(run)[:MAX_CALLS]
     return [
         OpenCall(
             call.pk, clip(call.tool_name, LINE).text, call.step_number, one_line(call.input),
@@ -86,7 +86,7 @@ def _input(run: AgentRun, banner: Banner) -> Banner:
     pending = questions.open_question(run)
     if pending is None:
         return replace(banner, head="Waiting for an answer", text="Send a message to continue the run.")
-    choices = [(choice, clip(choice, LINE).text) for choice in pending.choices[:MOST_CHOICES] if choice.strip()]
+    choices = [(choice, clip(choice, LINE).text) for choice in pending.choices[:MAX_CHOICES] if choice.strip()]
     question = AgentQuestion(clip(pending.text, TEXT_BYTES).text, choices)
     return replace(banner, head="The agent asks a question", text="", label="Show in timeline", question=question)
 
@@ -99,8 +99,8 @@ def _policy(run: AgentRun, banner: Banner) -> Banner:
     event = newest_event(run.pk, EventType.POLICY_APPLIED)
     payload = payload_of(event) if event is not None else {}
     attempt, attempts = whole_number(payload.get("attempt")), whole_number(payload.get("attempts"))
-    counted = f" This is attempt {attempt}{f' of {attempts}' if attempts else ''}." if attempt else ""
-    text = f"The run continues as a new run.{counted}"
+    attempt_text = f" This is attempt {attempt}{f' of {attempts}' if attempts else ''}." if attempt else ""
+    text = f"The run continues as a new run.{attempt_text}"
     quote = clip(run.error_message, TEXT_BYTES).text
     return replace(banner, text=text, icon="retry", since=None, until_word="at", quote=quote)
 
@@ -136,28 +136,28 @@ _MORE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
 }
 
 
-def retrying(data: RunData) -> list[Banner]:
+def retry_banners(data: RunData) -> list[Banner]:
     """Return a banner while a failed model call is retried: the running attempt, or when the next one starts."""
     run = data.run
     types = (EventType.RETRY_SCHEDULED, EventType.LLM_TURN_START, EventType.LLM_TURN_END)
     event = newest_event(run.pk, *types) if data.has_failures else None
     if event is None or event.type == EventType.LLM_TURN_END:
         return []
-    again = event.type == EventType.LLM_TURN_START
-    if again and not whole_number(payload_of(event).get("attempt")):
+    is_running = event.type == EventType.LLM_TURN_START
+    if is_running and not whole_number(payload_of(event).get("attempt")):
         return []
-    scheduled = newest_event(run.pk, EventType.RETRY_SCHEDULED) if again else event
+    scheduled = newest_event(run.pk, EventType.RETRY_SCHEDULED) if is_running else event
     if scheduled is None or payload_of(scheduled).get("what") != "llm":
         return []
     failure, quote = _failure(scheduled)
     number = (whole_number(payload_of(scheduled).get("attempt")) or 0) + 1
     of = whole_number(payload_of(scheduled).get("max_attempts"))
-    head = f"Attempt {number}{f' of {of}' if of else ''} {'is running' if again else 'is scheduled'}"
-    until: datetime | None = None if again else until_of(scheduled)
+    head = f"Attempt {number}{f' of {of}' if of else ''} {'is running' if is_running else 'is scheduled'}"
+    until: datetime | None = None if is_running else until_of(scheduled)
     return [
         Banner(
             level="warn", icon="retry", head=head, text=failure, quote=quote, until=until, until_word="at",
-            since=event.ts if again else None,
+            since=event.ts if is_running else None,
         )
     ]  # fmt: skip
 
@@ -166,6 +166,8 @@ def _failure(scheduled: Event) -> tuple[str, str]:
     """Return a sentence about the failed attempt, and its error message."""
     payload = payload_of(scheduled)
     number, of = whole_number(payload.get("attempt")), whole_number(payload.get("max_attempts"))
-    which = f"Attempt {number}{f' of {of}' if of else ''}" if number else "The last attempt"
+    attempt_text = f"Attempt {number}{f' of {of}' if of else ''}" if number else "The last attempt"
     kind = label_of(str(payload.get("error_type") or ""))
-    return f"{which} of the model call failed{f': {kind}' if kind else ''}.", clean(str(payload.get("error") or ""))
+    return f"{attempt_text} of the model call failed{f': {kind}' if kind else ''}.", clean(
+        str(payload.get("error") or "")
+    )

@@ -26,10 +26,10 @@ from runs.models import AgentRun
 from runs.pages.forms import fields
 from runs.pages.runs.list_query import Filters, InvalidListQuery
 from runs.statuses import LIVE, RunStatus
-from timeline.shown import clean
+from timeline.display import clean
 
 #: Maximum runs of a bulk resume, as in the API.
-MOST = 200
+MAX_RUNS = 200
 MAX_CHOICES = 200
 #: The reason for a run that was skipped in the preview and could be resumed later.
 CHANGED = "it could not be resumed when the preview was shown"
@@ -107,10 +107,10 @@ def _parse_request(request: HttpRequest, principal: Principal, project: Project)
     if form.get("every"):
         project_for(principal, project.pk, Action.KILL)
         matching = _matching(project, Filters.parse(form), kill=kill)
-        return BulkRequest(matching[:MOST], [], message, kill, has_more=len(matching) > MOST)
+        return BulkRequest(matching[:MAX_RUNS], [], message, kill, has_more=len(matching) > MAX_RUNS)
     ids, skipped_ids = _ids(form.getlist("id")), _ids(form.getlist("skipped"))
-    if len(ids) + len(skipped_ids) > MOST:
-        raise InvalidListQuery(f"a bulk resume takes at most {MOST} runs, not {len(ids) + len(skipped_ids)}")
+    if len(ids) + len(skipped_ids) > MAX_RUNS:
+        raise InvalidListQuery(f"a bulk resume takes at most {MAX_RUNS} runs, not {len(ids) + len(skipped_ids)}")
     return BulkRequest(ids, skipped_ids, message, kill)
 
 
@@ -120,9 +120,9 @@ def _matching(project: Project, filters: Filters, *, kill: bool) -> list[UUID]:
     At most MOST + 1.
     """
     unended = filters.apply(AgentRun.objects.filter(project=project)).unended().order_by("pk")
-    ids = list(unended.filter(status=RunStatus.PAUSED).values_list("pk", flat=True)[: MOST + 1])
-    if kill and len(ids) <= MOST:
-        ids += unended.filter(status__in=LIVE).values_list("pk", flat=True)[: MOST + 1 - len(ids)]
+    ids = list(unended.filter(status=RunStatus.PAUSED).values_list("pk", flat=True)[: MAX_RUNS + 1])
+    if kill and len(ids) <= MAX_RUNS:
+        ids += unended.filter(status__in=LIVE).values_list("pk", flat=True)[: MAX_RUNS + 1 - len(ids)]
     return ids
 
 
@@ -165,7 +165,7 @@ def _render(
         "selected_count": len({*bulk.ids, *bulk.skipped_ids}),
         "missing_count": len({*bulk.ids, *bulk.skipped_ids}) - len(rows),
         "done": done,
-        "most": MOST,
+        "most": MAX_RUNS,
         **extra,
     }
     if HtmxDetails(request):

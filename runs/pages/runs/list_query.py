@@ -18,10 +18,10 @@ from agentops.projects.names import SLUG_PATTERN
 from runs.errors import RunRefusal
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
-from runs.queries.durations import with_times
+from runs.pages.runs.listed_run import ListedRun, listed_runs, read
 from runs.statuses import RunStatus
+from timeline.display import clean, make_legible
 from timeline.redaction.redact import BARE
-from timeline.shown import clean, legible
 
 PAGE_SIZE = 50
 MAX_TEXT = 200
@@ -29,7 +29,7 @@ MAX_TEXT = 200
 MAX_NEW = 99
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 17 digits of microseconds: until the year 5138.
-PLACE = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
+POSITION = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
@@ -41,26 +41,26 @@ class InvalidListQuery(RunRefusal):
 
 
 @dataclass(frozen=True)
-class ListPlace:
+class ListPosition:
     """A position in the list: creation time in microseconds, then run ID."""
 
     created_at: datetime
     run_id: UUID
 
     @classmethod
-    def of(cls, run: AgentRun) -> ListPlace:
+    def of(cls, run: ListedRun) -> ListPosition:
         """Return the position of `run`."""
         return cls(run.created_at, run.pk)
 
     @classmethod
-    def now(cls) -> ListPlace:
+    def now(cls) -> ListPosition:
         """Return the position before all existing runs."""
         return cls(timezone.now(), UUID(int=2**128 - 1))
 
     @classmethod
-    def parse(cls, text: str, name: str) -> ListPlace:
+    def parse(cls, text: str, name: str) -> ListPosition:
         """Return the position in the query parameter `name`. Raise InvalidListQuery for any other text."""
-        match = PLACE.fullmatch(text)
+        match = POSITION.fullmatch(text)
         if match is None:
             raise InvalidListQuery(f"{name} is not a position in the list: {text[:64]!r}")
         return cls(EPOCH + timedelta(microseconds=int(match[1])), UUID(match[2]))
@@ -112,7 +112,7 @@ class Filters:
         """Return whether the text is in the redacted title. A stored title may contain a secret, which must not be
         searchable.
         """
-        if not self.text or (cleaned := clean(title)) == legible(title):
+        if not self.text or (cleaned := clean(title)) == make_legible(title):
             return True
         return self.text.casefold() in cleaned.casefold()
 
@@ -129,12 +129,12 @@ class Filters:
 class Page:
     """A page of the list, newest runs first."""
 
-    runs: list[AgentRun]
+    runs: list[ListedRun]
     #: Query strings of the adjacent pages; None if there is none.
     older: str | None
     newer: str | None
     #: On the first page: runs newer than this position are new to the user.
-    since: ListPlace | None
+    since: ListPosition | None
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class ListQuery:
     """The filters and the page position of a request: before or after a run, or the first page."""
 
     filters: Filters
-    before: ListPlace | None = None
-    after: ListPlace | None = None
+    before: ListPosition | None = None
+    after: ListPosition | None = None
 
     @classmethod
     def parse(cls, query: QueryDict) -> ListQuery:
@@ -153,32 +153,34 @@ class ListQuery:
             raise InvalidListQuery("use either before or after, not both")
         return cls(
             Filters.parse(query),
-            before=ListPlace.parse(before, "before") if before else None,
-            after=ListPlace.parse(after, "after") if after else None,
+            before=ListPosition.parse(before, "before") if before else None,
+            after=ListPosition.parse(after, "after") if after else None,
         )
 
-    def query_string(self, **place: ListPlace | None) -> str:
+    def query_string(self, **position: ListPosition | None) -> str:
         """Return the query string of a link to the list with the same filters."""
-        pairs = self.filters.pairs() + [(name, str(value)) for name, value in place.items() if value]
+        pairs = self.filters.pairs() + [(name, str(value)) for name, value in position.items() if value]
         return f"?{urlencode(pairs)}" if pairs else ""
 
     def page(self, project: Project) -> Page:
         """Return a page of the project's runs. Reads one more run than a page has, to know whether there is another."""
-        runs = with_times(self.filters.apply(AgentRun.objects.filter(project=project)).for_list()).newest_first()
-        now = ListPlace.now()
+        runs = self.filters.apply(listed_runs().filter(project=project))
+        now = ListPosition.now()
         if self.after:
             matching = self._matching(
-                lambda place: runs.newer_than(place.created_at, place.run_id).reverse() if place else runs, self.after
+                lambda position: runs.newer_than(position.created_at, position.run_id).reverse() if position else runs,
+                self.after,
             )
             page = matching[:PAGE_SIZE][::-1]
             more_newer, more_older = len(matching) > PAGE_SIZE, True
         else:
             matching = self._matching(
-                lambda place: runs.older_than(place.created_at, place.run_id) if place else runs, self.before
+                lambda position: runs.older_than(position.created_at, position.run_id) if position else runs,
+                self.before,
             )
             page = matching[:PAGE_SIZE]
             more_newer, more_older = self.before is not None, len(matching) > PAGE_SIZE
-        first, last = (ListPlace.of(page[0]), ListPlace.of(page[-1])) if page else (None, None)
+        first, last = (ListPosition.of(page[0]), ListPosition.of(page[-1])) if page else (None, None)
         is_first_page = not self.before and not self.after
         return Page(
             page,
@@ -187,17 +189,19 @@ class ListQuery:
             since=(first or now) if is_first_page else None,
         )
 
-    def _matching(self, beyond: Callable[[ListPlace | None], RunQuerySet], place: ListPlace | None) -> list[AgentRun]:
+    def _matching(
+        self, beyond: Callable[[ListPosition | None], RunQuerySet], position: ListPosition | None
+    ) -> list[ListedRun]:
         """Return the runs beyond a position that match: at most PAGE_SIZE + 1."""
-        matching: list[AgentRun] = []
+        matching: list[ListedRun] = []
         while True:
-            batch = list(beyond(place)[: PAGE_SIZE + 1])
+            batch = read(beyond(position)[: PAGE_SIZE + 1])
             matching += [run for run in batch if self.filters.matches_title(run.title)]
             if len(matching) > PAGE_SIZE or len(batch) <= PAGE_SIZE:
                 return matching[: PAGE_SIZE + 1]
-            place = ListPlace.of(batch[-1])
+            position = ListPosition.of(batch[-1])
 
-    def new_since(self, project: Project, since: ListPlace) -> int:
+    def new_since(self, project: Project, since: ListPosition) -> int:
         """Return the number of matching runs newer than `since`, at most MAX_NEW + 1."""
         runs = self.filters.apply(AgentRun.objects.filter(project=project))
         newer = runs.newer_than(since.created_at, since.run_id)

@@ -14,29 +14,19 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from agentops.projects.management.base import printable
-from runs.models import AgentRun
-from runs.queries.durations import times_of
+from runs.pages.runs.listed_run import ListedRun
+from runs.queries.durations import times_between
 from runs.statuses import RunStatus
-from timeline.shown import clean, lasting
+from timeline.display import clean, format_duration
+from timeline.reasons import reason_label
 
 NOTHING = "–"
 UNTITLED = "(untitled)"
 _PLACEHOLDER_ID = UUID(int=0)
 
 
-class Moment(TypedDict):
-    """A time in ISO 8601 and as a relative time, in the format of static/js/time.js."""
-
-    at: str
-    ago: str
-
-
 class RunRow(TypedDict):
-    """The formatted texts of a row.
-
-    Formatting here is faster than in the template, which has 50 rows; so is a dict, which templates look up first.
-    Most texts are escaped already.
-    """
+    """The formatted texts of a row. Times are in ISO 8601 and relative."""
 
     id: str
     href: str
@@ -45,8 +35,10 @@ class RunRow(TypedDict):
     agent: str
     title: str
     summary: str
-    started: Moment | None
-    last_event: Moment | None
+    started_at: str
+    started_ago: str
+    last_event_at: str
+    last_event_ago: str
     #: Time with a worker, without waits.
     duration: str
     #: Start of the duration of a running run, in ISO 8601; empty for other runs.
@@ -65,36 +57,38 @@ class RunRow(TypedDict):
     has_ended: bool
 
 
-def rows_of(runs: Iterable[AgentRun], now: datetime) -> list[RunRow]:
-    """Return the rows of runs that were read with RunQuerySet.for_list and `with_times`."""
+def rows_of(runs: Iterable[ListedRun], now: datetime) -> list[RunRow]:
+    """Return the rows of runs."""
     # Resolve the URL once: only the ID differs.
-    page = escape(reverse("runs:detail", args=[_PLACEHOLDER_ID]))
+    page = reverse("runs:detail", args=[_PLACEHOLDER_ID])
     return [_row(run, page.replace(str(_PLACEHOLDER_ID), str(run.pk)), now) for run in runs]
 
 
-def _row(run: AgentRun, href: str, now: datetime) -> RunRow:
-    times = times_of(run, now)
+def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
+    times = times_between(run, run.last_event_at, (run.worked_time, run.open_since), now)
     tokens = f"{run.input_tokens:,} in, {run.output_tokens:,} out" if run.input_tokens or run.output_tokens else ""
     return RunRow(
-        id=escape(run.pk),
+        id=str(run.pk),
         href=href,
-        status=_escaped(run.status),
-        reason=_escaped(run.status_reason.replace("_", " ")),
-        agent=_agent_name(getattr(run, "agent_name", None) or ""),
-        title=escape(_line(run.title) or UNTITLED),
-        summary=escape(_line(getattr(run, "summary_start", ""))),
-        started=_moment(run.started_at, now),
-        last_event=_moment(run.log.last_event_at, now),
-        duration=_escaped(lasting(times.worked_s) if times else NOTHING),
-        counts_from=times.counts_from.isoformat() if times and run.state is RunStatus.RUNNING else "",
-        steps=_escaped(str(run.step_count)),
-        step_limit=_escaped(str(run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS))),
-        tokens_in=_escaped(rounded(run.input_tokens)),
-        tokens_out=_escaped(rounded(run.output_tokens)),
-        tokens=tokens,
-        cost=_escaped(dollars(run.cost_usd)),
-        cost_source=_escaped(run.cost_source),
-        source=_escaped(run.source),
+        status=_escape(run.status),
+        reason=_escape(reason_label(run.status_reason)),
+        agent=_line(run.agent_name or "") or NOTHING,
+        title=_line(run.title) or UNTITLED,
+        summary=_line(run.summary_start),
+        started_at=_iso(run.started_at),
+        started_ago=_ago(run.started_at, now),
+        last_event_at=_iso(run.last_event_at),
+        last_event_ago=_ago(run.last_event_at, now),
+        duration=_escape(format_duration(times.worked_s) if times else NOTHING),
+        counts_from=_iso(times.counts_from) if times and run.state is RunStatus.RUNNING else "",
+        steps=_escape(str(run.step_count)),
+        step_limit=_escape(str(min(run.step_base + run.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))),
+        tokens_in=_escape(short_number(run.input_tokens)),
+        tokens_out=_escape(short_number(run.output_tokens)),
+        tokens=_escape(tokens),
+        cost=_escape(dollars(run.cost_usd)),
+        cost_source=_escape(run.cost_source),
+        source=_escape(run.source),
         is_continuation=run.resumed_from_id is not None,
         is_child=run.parent_run_id is not None,
         has_ended=run.state.terminal,
@@ -102,18 +96,21 @@ def _row(run: AgentRun, href: str, now: datetime) -> RunRow:
 
 
 @lru_cache(maxsize=4096)
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return `text` escaped. Cached, because many rows have the same statuses and numbers."""
     return escape(text)
 
 
-@lru_cache(maxsize=1024)
-def _agent_name(agent: str) -> str:
-    return escape(_line(agent) or NOTHING)
+def _iso(at: datetime | None) -> str:
+    return at.isoformat() if at else ""
+
+
+def _ago(at: datetime | None, now: datetime) -> str:
+    return _escape(ago((now - at).total_seconds())) if at else ""
 
 
 def ago(seconds: float) -> str:
-    """Return a relative time such as "3 min ago"."""
+    """Return a relative time such as "3 min ago", in the format of static/js/time.js."""
     if seconds < 5:
         return "just now"
     if seconds < 60:
@@ -123,7 +120,7 @@ def ago(seconds: float) -> str:
     return f"{seconds // 3600:.0f} h ago" if seconds < 86_400 else f"{seconds // 86_400:.0f} d ago"
 
 
-def rounded(number: int) -> str:
+def short_number(number: int) -> str:
     """Return a number with at most three digits and a unit prefix, such as "1.5k"."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if number >= size:
@@ -138,9 +135,7 @@ def dollars(cost: Decimal | None) -> str:
     return f"${cost:.2f}" if cost >= 1 or not cost else f"${cost:.4f}"
 
 
-def _moment(at: datetime | None, now: datetime) -> Moment | None:
-    return Moment(at=at.isoformat(), ago=_escaped(ago((now - at).total_seconds()))) if at else None
-
-
-def _line(text: object) -> str:
-    return printable(clean(str(text or ""))).strip()
+@lru_cache(maxsize=1024)
+def _line(text: str) -> str:
+    """Return `text` as a line, redacted and escaped. Cached, because open pages show the same runs again and again."""
+    return escape(printable(clean(text)).strip())

@@ -12,14 +12,15 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from agentops.http.methods import require_GET, require_safe
-from agentops.projects.access import Action, may, project_for, projects_for
+from agentops.projects.access import Action, enter, project_for
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.models import Agent, AgentRun
 from runs.pages import commands
-from runs.pages.runs.list_query import MAX_NEW, Filters, ListPlace, ListQuery, Page, ids_of
+from runs.pages.runs.list_query import MAX_NEW, Filters, ListPosition, ListQuery, Page, ids_of
+from runs.pages.runs.listed_run import listed_runs, read
+from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import RunRow, rows_of
-from runs.queries.durations import with_times
 from runs.statuses import RunStatus
 from timeline.access import Permit
 from timeline.live.response import ProjectStream, refuse_foreign
@@ -31,15 +32,15 @@ MAX_CHOICES = 200
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show a page of the project's runs that match the filters."""
-    principal = principal_of(request)
-    owner = project_for(principal, project, Action.READ)
+    entry = enter(principal_of(request), project, Action.READ)
+    owner, may_operate = entry.project, Action.OPERATE in entry.actions
     query = ListQuery.parse(request.GET)
-    page, may_operate = query.page(owner), may(principal, Action.OPERATE, owner.pk)
+    page = query.page(owner)
     page_rows = rows_of(page.runs, timezone.now())
     context = {
         "project": owner,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "rows": page_rows,
+        "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
+        "rows": markup_of(page_rows, boxes=may_operate),
         "rows_url": _rows_url(owner, query, page, page_rows, boxes=may_operate),
         "pairs": query.filters.pairs(),
         "page": page,
@@ -48,7 +49,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "clear_url": _first_page_url(owner, Filters()),
         "filters": query.filters,
         "may_operate": may_operate,
-        "may_kill": may_operate and may(principal, Action.KILL, owner.pk),
+        "may_kill": Action.KILL in entry.actions,
         "commands": commands.first_run(owner),
         **_choices(owner, query.filters),
     }
@@ -62,15 +63,14 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
     query = ListQuery.parse(request.GET)
     ids = ids_of(request.GET.get("ids", ""))
     since = request.GET.get("since")
-    runs = with_times(AgentRun.objects.filter(project=owner, pk__in=ids).for_list()) if ids else []
-    new = query.new_since(owner, ListPlace.parse(since, "since")) if since else 0
+    runs = read(listed_runs().filter(project=owner, pk__in=ids))
+    new = query.new_since(owner, ListPosition.parse(since, "since")) if since else 0
     context = {
         "project": owner,
-        "rows": rows_of(runs, timezone.now()),
+        # With checkboxes as on the page; the action checks the permission.
+        "rows": markup_of(rows_of(runs, timezone.now()), boxes=bool(request.GET.get("boxes")), swap=True),
         "new": f"{MAX_NEW}+" if new > MAX_NEW else new,
         "first_page_url": _first_page_url(owner, query.filters),
-        # As on the page; the action checks the permission.
-        "boxes": bool(request.GET.get("boxes")),
     }
     return render(request, "runs/_list_changes.html", context)
 

@@ -23,8 +23,8 @@ from runs.pages.timeline.cards import (
     external_call_card_id,
 )
 from runs.pages.timeline.event_texts import CallRow, EventTexts, MessageRow
+from timeline.display import Clip, clean, clip, format_json
 from timeline.models import Event
-from timeline.shown import Clip, clean, clip, pretty
 
 Payload = Mapping[str, Any]
 NAME_BYTES = 200
@@ -143,7 +143,7 @@ def resolution_text(status: str, by: str) -> str:
 def _set_arguments(tool: ToolCard, arguments: Any) -> None:
     if arguments in (None, {}, ""):
         return
-    tool.arguments = clip(pretty(arguments), OTHER_BYTES)
+    tool.arguments = clip(format_json(arguments), OTHER_BYTES)
     tool.summary = one_line(arguments)
 
 
@@ -184,7 +184,7 @@ def _payload_text(payload: Payload, limit: int) -> Clip:
 
 
 def _clip(value: Any, limit: int) -> Clip:
-    return Clip() if value is None else clip(value if isinstance(value, str) else pretty(value), limit)
+    return Clip() if value is None else clip(value if isinstance(value, str) else format_json(value), limit)
 
 
 def _name(text: str) -> str:

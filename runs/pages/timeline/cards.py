@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from runs.pages.runs.run_row import dollars
 from runs.statuses import ToolStatus
+from timeline.display import Clip
 from timeline.event_rows import BAD_STATUSES, EventRow, errors_if
-from timeline.shown import Clip
 
 TEXT_BYTES = 8192
 OTHER_BYTES = 2048

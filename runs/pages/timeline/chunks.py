@@ -66,7 +66,7 @@ def missing(events: Sequence[Event], *, upto: int | None = None) -> list[EventSp
     return spans if upto is None else spans + [EventSpan(since, upto + 1) for since in open_at.values()]
 
 
-def still_open(events: Sequence[Event]) -> set[Key]:
+def open_keys(events: Sequence[Event]) -> set[Key]:
     """Return the keys of turns and calls that start but do not end in `events`."""
     keys: set[Key] = set()
     for event in events:
@@ -77,7 +77,7 @@ def still_open(events: Sequence[Event]) -> set[Key]:
     return keys
 
 
-def unopened(batch: Sequence[Event]) -> list[Event]:
+def closers(batch: Sequence[Event]) -> list[Event]:
     """Return the events that end or change a turn or call that starts before the batch."""
     opened: set[Key] = set()
     events: list[Event] = []
@@ -113,7 +113,7 @@ def read(log_id: UUID, spans: Sequence[EventSpan]) -> list[Event]:
     return list(log.events_of(log_id).filter(within, type__in=CHUNKS).order_by("-seq")[:MOST])[::-1]
 
 
-def merged(events: Sequence[Event], chunks: Sequence[Event]) -> list[Event]:
+def merge(events: Sequence[Event], chunks: Sequence[Event]) -> list[Event]:
     """Return events and chunks in the order of the log."""
     return sorted([*events, *chunks], key=lambda event: event.seq) if chunks else list(events)
 

@@ -19,10 +19,10 @@ from django.urls import reverse
 
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
+from timeline.display import Clip, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.shown import Clip, clip
 
 Role = AgentRunMessage.Role
 #: Characters of a text that are read. Stored requests and outputs are redacted as a whole already.

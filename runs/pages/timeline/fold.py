@@ -17,10 +17,11 @@ from runs.pages.timeline.card_contents import Payload, whole_number
 from runs.pages.timeline.cards import Card, Item, MessageCard, Step, ToolCard, TurnCard, external_call_card_id
 from runs.pages.timeline.event_texts import EventTexts, positions_of
 from runs.statuses import WaitReason
+from timeline.display import clean
 from timeline.event_rows import payload_of, row_of
 from timeline.events import EventType
 from timeline.models import Event, Source
-from timeline.shown import clean
+from timeline.reasons import reason_label
 
 C = TypeVar("C", bound=Card)
 
@@ -180,7 +181,7 @@ def _abandoned(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
     if turn is None or (turn.end and not turn.streaming):
         return None
     at, turn.streaming = turn.id, False
-    turn.abandoned = clean(str(payload.get("reason") or "")) or "unknown reason"
+    turn.abandoned = clean(reason_label(str(payload.get("reason") or ""))) or "unknown reason"
     turn.attempt = whole_number(payload.get("attempt"))
     card_contents.use_streamed_text(turn)
     fold.rename(turn, f"abandoned-{event.seq}")
@@ -209,11 +210,11 @@ def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
         if message is None:
             continue
         at = f"turn-{message.step}"
-        known = fold.find(at, TurnCard)
+        turn_card = fold.find(at, TurnCard)
         new_id = f"rolled-back-{position}"
-        if known is not None:
-            fold.rename(known, new_id)
-        turn = known or TurnCard(**fold.card_fields(event, new_id), step=message.step)
+        if turn_card is not None:
+            fold.rename(turn_card, new_id)
+        turn = turn_card or TurnCard(**fold.card_fields(event, new_id), step=message.step)
         turn.rolled_back, turn.streaming, turn.model, turn.end = True, False, "", {}
         card_contents.fill_answer(turn, fold.texts, message)
         changes.append(Change(CardChange.STRIKE, turn, at=at))
@@ -227,10 +228,10 @@ def _tool_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
     card_id = _card_id(event, payload)
     if card_id is None or event.late:
         return None
-    known, tool = fold.find(card_id, ToolCard) is not None, fold.tool(event, card_id)
+    is_known, tool = fold.find(card_id, ToolCard) is not None, fold.tool(event, card_id)
     card_contents.fill_from_tool_start(tool, fold.texts, event, payload)
     # A call that was started before, by any worker, already has a card.
-    again = known or tool.attempt > 0 or (fold.starts(event) or 0) > 1
+    again = is_known or tool.attempt > 0 or (fold.starts(event) or 0) > 1
     return [Change(CardChange.PUT if again else CardChange.ADD, tool)]
 
 

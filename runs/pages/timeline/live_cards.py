@@ -48,7 +48,7 @@ def render(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
 
 
 #: The rendering of a run's stream (see timeline.live).
-HTML = Rendering("html", render, merged=True, max_behind=MAX_BEHIND)
+HTML = Rendering("html", render, is_merged=True, max_behind=MAX_BEHIND)
 
 
 def _piece(event: Event, rows: str, status: str) -> Piece:
@@ -92,7 +92,7 @@ def _html(change: Change) -> str:
 def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
     """Return the earlier events that start what the batch ends, with the chunks of texts not stored in full."""
     rollbacks = [event for event in batch if event.type == EventType.RUN_ROLLED_BACK]
-    unopened = chunks.unopened(batch)
+    unopened = chunks.closers(batch)
     if not unopened and not rollbacks:
         return []
     earlier = log.events_of(log_id).filter(seq__lt=batch[0].seq).order_by("-seq")
@@ -105,4 +105,4 @@ def _context(log_id: UUID, batch: Sequence[Event]) -> list[Event]:
     spans = [
         chunks.EventSpan(s.after, min(s.before, first)) for s in chunks.missing([*context, *batch]) if s.before >= first
     ]
-    return chunks.merged(context, chunks.read(log_id, spans))
+    return chunks.merge(context, chunks.read(log_id, spans))

@@ -66,8 +66,8 @@ class WindowEvent(NamedTuple):
 def newest(log_id: UUID, last_seq: int, show: Show = Show.ALL) -> Window:
     """Return the last rows up to event `last_seq`."""
     begin, older = _begin(log_id, last_seq, show, ROWS)
-    items, _ = _folded(log_id, (begin, last_seq), show)
-    return Window(_filtered(items, show), last_seq, older)
+    items, _ = _fold(log_id, (begin, last_seq), show)
+    return Window(_filter(items, show), last_seq, older)
 
 
 def before(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, joins: bool = False) -> Window:
@@ -77,18 +77,18 @@ def before(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, join
     """
     end = min(seq - 1, last_seq)
     begin, older = _begin(log_id, end, show, ROWS)
-    items, crossing = _folded(log_id, (begin, end), show, ahead=True)
+    items, crossing = _fold(log_id, (begin, end), show, ahead=True)
     if joins:
         items = [item for item in items if item.id not in crossing]
-    return Window(_filtered(items, show), end, older, at_end=False)
+    return Window(_filter(items, show), end, older, at_end=False)
 
 
 def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Window:
     """Return the rows around event `seq`, whose row has `is_target` set."""
     begin, older = _begin(log_id, seq, show, AROUND)
     end = _end(log_id, seq, last_seq, show)
-    items, _ = _folded(log_id, (begin, end), show, ahead=end < last_seq, target=seq)
-    return Window(_filtered(items, show), end, older, at_end=end == last_seq)
+    items, _ = _fold(log_id, (begin, end), show, ahead=end < last_seq, target=seq)
+    return Window(_filter(items, show), end, older, at_end=end == last_seq)
 
 
 def first_error(log_id: UUID) -> int | None:
@@ -133,16 +133,16 @@ def _begin(log_id: UUID, end: int, show: Show, rows: int) -> tuple[int, int | No
     role = Case(When(type=EventType.MESSAGE_ADDED, then=KeyTransform("role", "payload")), output_field=JSONField())
     newest_first = _events(log_id, show).filter(seq__lte=end).order_by("-seq").annotate(role=role)
     lines = [WindowEvent(*values) for values in newest_first.values_list("seq", "type", "step", "role")[: SCAN + EXTRA]]
-    cut, counted = len(lines) - 1, 0
+    index, row_count = len(lines) - 1, 0
     answered: set[int | None] = set()
-    for place, line in enumerate(lines[:SCAN]):
-        counted += _rows_of(line, answered)
-        if counted >= rows:
-            cut = _start_of_step(lines, place)
+    for position, line in enumerate(lines[:SCAN]):
+        row_count += _rows_of(line, answered)
+        if row_count >= rows:
+            index = _start_of_step(lines, position)
             break
-    if cut >= len(lines) - 1 and len(lines) < SCAN + EXTRA:
+    if index >= len(lines) - 1 and len(lines) < SCAN + EXTRA:
         return 1, None
-    return lines[cut].seq, lines[cut].seq
+    return lines[index].seq, lines[index].seq
 
 
 def _rows_of(line: WindowEvent, answered: set[int | None]) -> int:
@@ -152,16 +152,16 @@ def _rows_of(line: WindowEvent, answered: set[int | None]) -> int:
         answered.discard(line.step)
         return 1 + card
     if line.type == EventType.LLM_TURN_END or line.role == "assistant":
-        known = line.step in answered
+        is_known = line.step in answered
         answered.add(line.step)
-        return 0 if known and line.step is not None else 1
+        return 0 if is_known and line.step is not None else 1
     return line.role != "tool_result" and line.type != EventType.TOOL_END
 
 
-def _start_of_step(lines: Sequence[WindowEvent], place: int) -> int:
-    """Return the index of the first model call of the step of `lines[place]`, or `place`."""
-    start, step = place, None
-    for at in range(place, min(place + EXTRA, len(lines))):
+def _start_of_step(lines: Sequence[WindowEvent], position: int) -> int:
+    """Return the index of the first model call of the step of `lines[place]`, or `position`."""
+    start, step = position, None
+    for at in range(position, min(position + EXTRA, len(lines))):
         line = lines[at]
         if line.type == EventType.LLM_TURN_START:
             if step is not None and line.step != step:
@@ -180,16 +180,16 @@ def _end(log_id: UUID, seq: int, last_seq: int, show: Show) -> int:
 # --- The rows of a window ---------------------------------------------------------------------------------------------
 
 
-def _folded(
+def _fold(
     log_id: UUID, span: tuple[int, int], show: Show, *, ahead: bool = False, target: int | None = None
 ) -> tuple[list[Item], set[str]]:
     """Return the items of the events in `span`, and the IDs of those completed after it."""
     begin, end = span
     events = list(_events(log_id, show).filter(seq__gte=begin, seq__lte=end).order_by("seq"))
     pieces = chunks.read(log_id, chunks.missing(events, upto=end))
-    closers = _closers_after(log_id, end, chunks.still_open(events)) if ahead else []
+    closers = _closers_after(log_id, end, chunks.open_keys(events)) if ahead else []
     fold = Fold(texts_of(log_id, [*events, *closers]))
-    for event in chunks.merged(events, pieces):
+    for event in chunks.merge(events, pieces):
         fold.take(event)
     crossing = {change.item.id for event in closers for change in fold.take(event) if change.item is not None}
     if target is not None:
@@ -212,5 +212,5 @@ def _set_target(fold: Fold, seq: int) -> None:
         item.is_target = True
 
 
-def _filtered(items: Sequence[Item], show: Show) -> list[Item]:
+def _filter(items: Sequence[Item], show: Show) -> list[Item]:
     return [item for item in items if show is Show.ALL or show in item.shows]

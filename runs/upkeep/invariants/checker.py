@@ -41,17 +41,17 @@ def check(run_id: UUID | None = None) -> list[Violation]:
 def check_within(run_id: UUID | None = None, *, within_s: float | None = None) -> Report:
     """Check the invariants within a time limit in seconds. None: unlimited."""
     clock = Clock(within_s)
-    left = [invariant.name for invariant in INVARIANTS]
+    unchecked = [invariant.name for invariant in INVARIANTS]
     violations = []
     with snapshot():
         try:
             for invariant, ids in _answers(run_id, clock):
-                left.remove(invariant.name)
+                unchecked.remove(invariant.name)
                 if ids:
                     violations.append(_violation(invariant, ids))
         except CheckTimedOut:
             pass
-    return Report(violations, left)
+    return Report(violations, unchecked)
 
 
 def _answers(run_id: UUID | None, clock: Clock) -> Iterator[tuple[Invariant, list[str]]]:

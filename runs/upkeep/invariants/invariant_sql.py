@@ -82,10 +82,10 @@ class Clock:
 
     def left_s(self) -> float:
         """Return the remaining seconds. Raises `CheckTimedOut` if there are none."""
-        left = float("inf") if self._until is None else self._until - time.monotonic()
-        if left <= 0:
+        seconds = float("inf") if self._until is None else self._until - time.monotonic()
+        if seconds <= 0:
             raise CheckTimedOut
-        return left
+        return seconds
 
 
 def find_violations(sql: str, run_id: UUID | None, clock: Clock) -> list[str]:

@@ -1,4 +1,4 @@
-"""`agentops agent outcome`: what came of a tool call whose outcome is unknown."""
+"""`agentops agent outcome`: resolve the unknown outcome of a tool call."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from uuid import UUID
 from django.db.models import Q
 
 from runs.actions import run_actions
-from runs.actions.unknown_calls import OutcomeChoice, Resolved
+from runs.actions.unknown_calls import OutcomeChoice, Resolution
 from runs.errors import ToolCallNotFound
 from runs.management.agent.references import operator
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import ToolStatus
 
 
-def resolve(run: AgentRun, options: dict[str, Any]) -> Resolved:
+def resolve(run: AgentRun, options: dict[str, Any]) -> Resolution:
     call = _find_call(run, options["call"])
     if options["retry"]:
         return run_actions.resolve_call(operator(), run, call.pk, OutcomeChoice.RETRY)
@@ -26,11 +26,11 @@ def resolve(run: AgentRun, options: dict[str, Any]) -> Resolved:
 
 
 def _find_call(run: AgentRun, reference: str) -> AgentRunToolCall:
-    """By the row's id, or by the model's name for it: that of a call that is unknown first, then the newest."""
-    named = Q(call_id=reference)
+    """Return a call by its own ID or by the model's. Of several, an unknown one, otherwise the newest."""
+    condition = Q(call_id=reference)
     with suppress(ValueError):
-        named |= Q(pk=UUID(reference))
-    found = list(AgentRunToolCall.objects.filter(named, run=run).order_by("step_number", "id"))
-    if not found:
+        condition |= Q(pk=UUID(reference))
+    calls = list(AgentRunToolCall.objects.filter(condition, run=run).order_by("step_number", "id"))
+    if not calls:
         raise ToolCallNotFound(f"tool call not found in run {run.pk}: {reference[:64]!r}")
-    return next((call for call in found if call.status == ToolStatus.UNKNOWN), found[-1])
+    return next((call for call in calls if call.status == ToolStatus.UNKNOWN), calls[-1])

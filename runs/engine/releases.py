@@ -10,7 +10,7 @@ from django.db import transaction
 
 from runs.engine.leases import Lease
 from runs.engine.results import Progress
-from runs.engine.safe_commit import durably, nothing
+from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.lifecycle import inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRun, RunCommand
@@ -19,7 +19,7 @@ from timeline.events import Payload
 from timeline.models import Source
 
 
-class Held(Protocol):
+class HeldRun(Protocol):
     """A run that a worker holds, loaded or not."""
 
     @property
@@ -31,7 +31,7 @@ class Held(Protocol):
 
 
 @dataclass(frozen=True)
-class Unopened:
+class UnloadedRun:
     """A held run that cannot be loaded."""
 
     run: AgentRun
@@ -46,8 +46,8 @@ class DecideAgain(Exception):
     """A command arrived between the decision and its commit. Nothing was written."""
 
 
-def leave(
-    held: Held,
+def release_run(
+    held_run: HeldRun,
     to: RunStatus,
     payload: Payload,
     *,
@@ -65,24 +65,24 @@ def leave(
     move locks the run's row, as posting a command does, so no command is missed. `applied` are the commands that
     the move carries out. `also` and `then` are called before and after it, in its transaction.
     """
-    run, believed = held.run, (held.run.status, held.run.status_reason)
+    run, status_before = held_run.run, (held_run.run.status, held_run.run.status_reason)
 
     def write() -> None:
-        run.status, run.status_reason = believed
+        run.status, run.status_reason = status_before
         with transaction.atomic():
             # NO KEY, as for a command: see runs.lifecycle.inbox.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).only("pk").get(pk=run.pk)
-            if unless and unless & inbox.waiting(run.pk):
+            if unless and unless & inbox.pending_types(run.pk):
                 raise DecideAgain
             if also is not None:
                 also()
             mark_applied(applied or [])
-            transitions.move(run, to, payload, source=source, reason=reason, epoch=held.epoch, **changes)
+            transitions.move(run, to, payload, source=source, reason=reason, epoch=held_run.epoch, **changes)
             if then is not None:
                 then()
 
-    def landed() -> bool:
-        return AgentRun.objects.filter(pk=run.pk, status=to, lease_epoch=held.epoch).exists()
+    def is_committed() -> bool:
+        return AgentRun.objects.filter(pk=run.pk, status=to, lease_epoch=held_run.epoch).exists()
 
-    durably(write, landed=landed, found=nothing, lease=held.lease)
+    commit_safely(write, is_committed=is_committed, read_result=do_nothing, lease=held_run.lease)
     return Progress.RELEASED
