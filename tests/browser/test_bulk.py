@@ -107,6 +107,25 @@ def test_an_admin_takes_live_ones_too(tabs: Tabs, web: WebThread, project: Proje
     assert AgentRun.objects.get(pk=runs[3].pk).state is RunStatus.RESUMED
 
 
+#: Presses the last button of what comes into the dialog, before the browser does anything else.
+PRESS_AT_ONCE = """
+() => new MutationObserver((changes, observer) => {
+  observer.disconnect();
+  [...document.querySelectorAll("#bulk-body button")].at(-1).click();
+}).observe(document.getElementById("bulk-body"), { childList: true })
+"""
+
+
+def test_a_form_that_has_just_come_stays_in_the_dialog(
+    tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]
+) -> None:
+    page = open_list(tabs, web, project)
+    pick(page, runs[0])
+    page.evaluate(PRESS_AT_ONCE)
+    page.get_by_role("button", name="Resume 1 selected…").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Resumed 1 run")
+
+
 def test_it_works_without_scripts(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project, Role.ADMIN, javascript=False)
     page.get_by_role("button", name="Resume all matching paused runs…").click()
