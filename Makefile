@@ -31,14 +31,18 @@ export REQUIRE_SERVICES
 
 # More arguments for pytest: make test PYTEST_ARGS="-k lease -x"
 PYTEST_ARGS ?=
-# Three workers for each of two cores: the tests with real processes mostly wait.
-PYTEST := $(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/browser
-# Browsers by themselves and a few at a time: beside everything else they are too slow for what people would see.
+# The paths among them: each may be of any directory, also of one that has a target of its own.
+NAMED := $(filter tests/%,$(PYTEST_ARGS))
+# More workers than that spend more time on collecting the tests than they save.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser $(if $(NAMED),,--ignore=tests/processes)
+# Three workers for each of two cores: these tests mostly wait.
+PROCESSES := $(BIN)/python -m pytest -n 6 --dist worksteal tests/processes
+# Browsers by themselves: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
-BROWSERS := $(BIN)/python -m pytest -n 2 --dist loadfile $(if $(filter tests/%,$(PYTEST_ARGS)),,tests/browser)
+BROWSERS := $(BIN)/python -m pytest -n 3 --dist worksteal $(if $(NAMED),,tests/browser)
 # What has SQLite whatever the database of the suite is, or is about the provider and takes half a minute, is run by the
 # first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
-ONCE := $(addprefix --ignore=,tests/embedded tests/outage tests/test_documented_examples.py)
+ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py)
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')
 
@@ -46,7 +50,8 @@ TEMPLATES = $(shell git ls-files 'templates/*.html')
 help:
 	@echo 'make up      the whole site on 127.0.0.1, until Ctrl-C; PORT (8000) and AGENTOPS_HOME (.agentops) are honoured'
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
-	@echo 'make test    the whole suite: on SQLite, then on PostgreSQL and Redis if they answer'
+	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser'
+	@echo 'make processes   whole programs: workers that are killed, sites that are stopped and upgraded, commands'
 	@echo 'make scale   hundreds of stream clients, on PostgreSQL and Redis'
 	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
@@ -146,6 +151,25 @@ REDIS_ANSWERS = $(BIN)/python -c \
 
 # What has a target of its own is left out.
 EVERYDAY := not scale and not browser and not bench and not chaos
+ON_SQLITE := env -u DATABASE_URL -u REDIS_URL
+
+# Say what is left out for want of a server, of the tests that $(1) names: that is a failure if nothing may be left out,
+# and the end without PostgreSQL. Otherwise, name the servers in the environment.
+define ENTER_SERVICES
+	skipped=''; redis='$(TEST_REDIS_URL)'; \
+	if ! $(REDIS_ANSWERS) >/dev/null 2>&1; then \
+		echo '== SKIPPED: what needs Redis: no answer at TEST_REDIS_URL =='; skipped=redis; redis=''; \
+	fi; \
+	if ! $(POSTGRES_ANSWERS) >/dev/null 2>&1; then \
+		echo '== SKIPPED: $(1) on PostgreSQL: no answer at TEST_POSTGRES_URL =='; skipped=postgres; \
+	fi; \
+	if [ -n "$$skipped" ] && [ "$(REQUIRE_SERVICES)" = 1 ]; then \
+		echo 'REQUIRE_SERVICES=1 forbids skipping.' >&2; exit 1; \
+	fi; \
+	if [ "$$skipped" = postgres ]; then exit 0; fi; \
+	echo "== $(1) on PostgreSQL $${redis:+and Redis }=="; \
+	export AFTER_SQLITE=1 DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"
+endef
 
 .PHONY: test
 test: test-sqlite test-services
@@ -153,27 +177,22 @@ test: test-sqlite test-services
 .PHONY: test-sqlite
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
-	env -u DATABASE_URL -u REDIS_URL $(PYTEST) -m '$(EVERYDAY)' $(PYTEST_ARGS)
-	env -u DATABASE_URL -u REDIS_URL $(BROWSERS) -m 'browser and smoke' $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(ON_SQLITE) $(PYTEST) -m '$(EVERYDAY)' $(PYTEST_ARGS)
+	$(ON_SQLITE) $(BROWSERS) -m 'browser and smoke' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 .PHONY: test-services
 test-services: $(ENV_STAMP)
-	@skipped=''; redis='$(TEST_REDIS_URL)'; \
-	if ! $(REDIS_ANSWERS) >/dev/null 2>&1; then \
-		echo '== SKIPPED: what needs Redis: no answer at TEST_REDIS_URL =='; skipped=1; redis=''; \
-	fi; \
-	if ! $(POSTGRES_ANSWERS) >/dev/null 2>&1; then \
-		echo '== SKIPPED: the suite on PostgreSQL: no answer at TEST_POSTGRES_URL =='; skipped=2; \
-	fi; \
-	if [ -n "$$skipped" ] && [ "$(REQUIRE_SERVICES)" = 1 ]; then \
-		echo 'REQUIRE_SERVICES=1 forbids skipping.' >&2; exit 1; \
-	fi; \
-	if [ "$$skipped" != 2 ]; then \
-		echo "== Suite on PostgreSQL $${redis:+and Redis }=="; \
-		export DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"; \
-		AFTER_SQLITE=1 $(PYTEST) $(ONCE) -m '$(EVERYDAY)' $(PYTEST_ARGS); \
-		$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]; \
-	fi
+	@$(call ENTER_SERVICES,Suite); \
+	$(PYTEST) $(ONCE) -m '$(EVERYDAY)' $(PYTEST_ARGS); \
+	$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]
+
+# Whole programs: workers that are killed, sites that are started, stopped and upgraded, commands.
+.PHONY: processes
+processes: $(ENV_STAMP)
+	@echo '== Processes on SQLite =='
+	$(ON_SQLITE) $(PROCESSES) $(PYTEST_ARGS)
+	@$(call ENTER_SERVICES,Processes); \
+	$(PROCESSES) $(ONCE) $(PYTEST_ARGS)
 
 # Hundreds of clients; it has both cores for itself.
 .PHONY: scale

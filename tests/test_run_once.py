@@ -31,7 +31,9 @@ def test_pages_the_api_and_the_admin_are_doors(name: str) -> None:
     assert is_of_a_door(ROOT / "tests" / name)
 
 
-@pytest.mark.parametrize("name", ["runs/engine/control/test_kill.py", "timeline/test_log.py", "crash/test_kill.py"])
+@pytest.mark.parametrize(
+    "name", ["runs/engine/control/test_kill.py", "timeline/test_log.py", "processes/crash/test_kill.py"]
+)
 def test_the_engine_and_the_log_are_no_doors(name: str) -> None:
     assert not is_of_a_door(ROOT / "tests" / name)
 

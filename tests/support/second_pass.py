@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 #: The tests of what people and programs meet: pages, API, admin, commands, projects and their members.
-DOORS = ("admin", "deployment", "projects", "runs/api", "runs/commands", "runs/pages")
+DOORS = ("admin", "deployment", "processes/commands", "processes/deployment", "projects", "runs/api", "runs/commands",
+         "runs/pages")  # fmt: skip
 
 
 def runs_after_sqlite() -> bool:

@@ -1,9 +1,8 @@
-"""A project with an agent that plays a recording, and the command line from Python and as a process."""
+"""A project with an agent that plays a recording, and the command line from Python."""
 
 from __future__ import annotations
 
 import io
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from runs.actions import agent_definitions
 from runs.lifecycle import creation, transitions
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
-from tests.support.command_line import DEFINITION, MANAGE, Command, Process
+from tests.support.command_line import DEFINITION, Command
 from timeline.events import Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunStopped
 from timeline.models import Source
@@ -77,16 +76,5 @@ def refused(command: Command) -> Callable[..., tuple[int, str]]:
         with pytest.raises(CommandError) as refusal:
             command(*words)
         return refusal.value.returncode, str(refusal.value)
-
-    return run
-
-
-@pytest.fixture
-def process() -> Process:
-    """Exit code, standard output and standard error of a process of its own."""
-
-    def run(words: list[str], env: dict[str, str]) -> tuple[int, str, str]:
-        done = subprocess.run([*MANAGE, *words], env=env, capture_output=True, text=True, timeout=120, check=False)
-        return done.returncode, done.stdout, done.stderr
 
     return run

@@ -23,7 +23,7 @@ OF_TIME = {"L4", "O1"}
 DATABASES = ("stage", "transactional_db", "db")
 TESTS = ROOT / "tests"
 #: Where runs are driven, steered, read and removed; elsewhere rows are made by hand.
-DIRECTORIES = ("browser", "chaos", "crash", "embedded", "live", "restore", "retention", "runs/api", "runs/commands",
+DIRECTORIES = ("browser", "chaos", "live", "processes", "restore", "retention", "runs/api", "runs/commands",
                "runs/engine", "runs/pages", "runs/providers")  # fmt: skip
 
 

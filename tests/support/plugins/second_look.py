@@ -11,10 +11,7 @@ import pytest
 from tests.support.paths import ROOT
 
 #: Where servers, workers and browsers are processes of their own.
-PROCESSES = {
-    ROOT / "tests" / name
-    for name in ("browser", "chaos", "crash", "deployment", "embedded", "live", "restore", "scale")
-}
+PROCESSES = {ROOT / "tests" / name for name in ("browser", "chaos", "live", "processes", "restore", "scale")}
 MOST = 3
 
 

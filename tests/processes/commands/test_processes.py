@@ -17,13 +17,12 @@ from uuid import UUID
 
 import pytest
 
+from agentops.projects.access import SYSTEM
+from agentops.projects.memberships import create_project
 from runs.actions import agent_definitions
-from runs.lifecycle import creation
+from runs.lifecycle import creation, inbox
 from runs.models import Agent, AgentRun, Attempt
-from runs.statuses import RunStatus
-from tests.support.command_line import DEFINITION, MANAGE
-
-MakeRun = Callable[..., AgentRun]
+from tests.support.command_line import DEFINITION, MANAGE, Process
 
 
 @contextmanager
@@ -52,13 +51,33 @@ def ended(running: subprocess.Popen[bytes], sig: int = signal.SIGTERM) -> int:
 
 
 @pytest.fixture
+def agent(transactional_db: None) -> Agent:
+    """An agent that plays a recording."""
+    project = create_project("alpha", "Alpha", actor=SYSTEM)
+    return agent_definitions.apply(project, DEFINITION, by="system")[0]
+
+
+@pytest.fixture
+def process() -> Process:
+    """Exit code, standard output and standard error of a process of its own."""
+
+    def run(words: list[str], env: dict[str, str]) -> tuple[int, str, str]:
+        done = subprocess.run([*MANAGE, *words], env=env, capture_output=True, text=True, timeout=120, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
 def no_broker(process_env: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in process_env.items() if name != "REDIS_URL"} | {"AGENTOPS_SWEEP_S": "0.3"}
 
 
 # --- Exit codes and streams -------------------------------------------------------------------------------------
-def test_exit_codes_and_streams(process_env: dict[str, str], make_run: MakeRun, process: Any, tmp_path: Path) -> None:
-    run, done = make_run(RunStatus.PAUSED), make_run(RunStatus.STOPPED)
+def test_exit_codes_and_streams(process_env: dict[str, str], agent: Agent, process: Process, tmp_path: Path) -> None:
+    run, done = (creation.create(agent.project, agent, "Hi", by="test") for _ in range(2))
+    inbox.pause(run.pk, by="test")
+    inbox.stop(done.pk, by="test")
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps({**DEFINITION, "tools": ["rm"]}))
     lines = [
@@ -90,7 +109,7 @@ def test_exit_codes_and_streams(process_env: dict[str, str], make_run: MakeRun, 
     assert "usage: " in usage[2]
 
 
-def test_without_a_broker_nothing_is_said_about_it(no_broker: dict[str, str], agent: Agent, process: Any) -> None:
+def test_without_a_broker_nothing_is_said_about_it(no_broker: dict[str, str], agent: Agent, process: Process) -> None:
     code, out, err = process(["agent", "run", "player", "--project", "alpha"], no_broker)
 
     assert (code, err) == (0, "")
@@ -98,7 +117,7 @@ def test_without_a_broker_nothing_is_said_about_it(no_broker: dict[str, str], ag
 
 
 # --- The worker -------------------------------------------------------------------------------------------------
-def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, process: Any, tmp_path: Path) -> None:
+def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, process: Process, tmp_path: Path) -> None:
     """`agent run` writes the run, the worker's sweep finds it; SIGTERM ends the worker in order."""
     log = tmp_path / "log"
     with worker(no_broker, log, "--concurrency", "3", "--beat") as running:
@@ -149,7 +168,7 @@ def test_sigterm_hands_back_what_is_not_done(no_broker: dict[str, str], slow: li
 
 @pytest.mark.redis
 def test_a_worker_with_a_broker_and_a_clock(
-    process_env: dict[str, str], redis_url: str, agent: Agent, process: Any, tmp_path: Path
+    process_env: dict[str, str], redis_url: str, agent: Agent, process: Process, tmp_path: Path
 ) -> None:
     """The hint alone brings the run to the worker: its own sweep and the clock look once in ten minutes."""
     home = tmp_path / "home"
@@ -164,7 +183,7 @@ def test_a_worker_with_a_broker_and_a_clock(
 
 
 @pytest.mark.postgres
-def test_the_worker_refuses_more_runs_than_connections(no_broker: dict[str, str], process: Any) -> None:
+def test_the_worker_refuses_more_runs_than_connections(no_broker: dict[str, str], process: Process) -> None:
     """It would run out of connections, and take its own queue for a broken database."""
     code, _, said = process(["worker", "--concurrency", "40"], no_broker)
     assert (code, "needs AGENTOPS_DB_POOL=44" in said) == (2, True)
