@@ -14,6 +14,7 @@ from agentops.projects.names import UUID_PATTERN
 from timeline import events
 from timeline.display import Clip, clip, format_json
 from timeline.events import EventType
+from timeline.failures import is_failure
 from timeline.models import Event
 
 TEXT_BYTES = 2048
@@ -23,13 +24,10 @@ JSON_BYTES = 4096
 #: Chunks of streamed texts. They have no row, and are read only if the full text is not stored.
 CHUNKS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA, EventType.TOOL_OUTPUT})
 
-_ERRORS = frozenset({EventType.ERROR, EventType.RUN_FAILED, EventType.NODE_FAILED, EventType.RETRY_SCHEDULED})
 _WARNINGS = frozenset(
     {EventType.RUN_PAUSED, EventType.RUN_WAITING, EventType.RUN_RECOVERED, EventType.BUDGET_WARNING}
     | {EventType.RUN_STOPPED, EventType.RUN_ROLLED_BACK, EventType.SAFETY_BLOCK, EventType.CONTEXT_TRIMMED}
 )
-#: Statuses that count as errors.
-BAD_STATUSES = frozenset({"error", "failed", "denied", "unknown"})
 
 _FAMILIES = {
     "run": ("run.",),
@@ -160,7 +158,7 @@ def row_of(event: Event, base: str) -> EventRow:
         text=clip(events.describe(event.type, _without_until(event)), TEXT_BYTES).text,
         facts=EventFields() if custom else EventFields((name, _fact(value)) for name, value in payload.items()),
         json=clip(format_json(event.payload), JSON_BYTES) if custom else Clip(),
-        is_error=is_error(event.type, payload),
+        is_error=is_failure(event.type, payload),
         is_warning=event.type in _WARNINGS,
         late=event.late,
         base=base,
@@ -178,15 +176,6 @@ def family_of(type_: str) -> str:
             if type_.startswith(prefixes):
                 return family
     return "custom"
-
-
-def is_error(type_: str, payload: Mapping[str, Any]) -> bool:
-    """Return whether the event reports a failure."""
-    if type_ in _ERRORS or type_ == EventType.SAFETY_BLOCK:
-        return True
-    if type_ in (EventType.TOOL_END, EventType.DEPLOY_STATUS, EventType.CHILD_RUN_COMPLETED):
-        return bool(payload.get("error")) or str(payload.get("status")) in BAD_STATUSES
-    return type_ == EventType.HOOK_DECIDED and payload.get("verdict") == "deny"
 
 
 def _icon_of(type_: str, family: str, payload: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The ways in which a worker releases a run: completed, failed, stopped, paused, waiting, or back to the queue.
 
-Each function makes one guarded move and returns RELEASED, or raises `DecideAgain`; see runs.engine.leaving.
+Each function makes one guarded move and returns RELEASED, or raises `DecideAgain`; see runs.engine.releases.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.template.loader import get_template
 
-from timeline.event_rows import TEXT_BYTES, family_of, is_error, row_of
+from timeline.event_rows import TEXT_BYTES, family_of, row_of
 from timeline.events import EVENT_TYPES
 from timeline.models import Event
 
@@ -58,26 +58,6 @@ def test_facts_are_short_clean_texts() -> None:
     assert row.facts["attempt"] == 2
     assert len(row.facts["error_type"]) == TEXT_BYTES
     assert secret not in row.text
-
-
-@pytest.mark.parametrize(
-    ("type_", "payload", "bad"),
-    [
-        ("error", {}, True),
-        ("run.failed", {}, True),
-        ("run.completed", {}, False),
-        ("retry.scheduled", {}, True),
-        ("tool.end", {"status": "completed"}, False),
-        ("tool.end", {"status": "unknown"}, True),
-        ("tool.end", {"error": "no"}, True),
-        ("tool.end", {"status": []}, False),
-        ("hook.decided", {"verdict": "deny"}, True),
-        ("hook.decided", {"verdict": "allow"}, False),
-        ("child_run.completed", {"status": "failed"}, True),
-    ],
-)
-def test_what_is_an_error(type_: str, payload: dict[str, Any], bad: bool) -> None:
-    assert is_error(type_, payload) is bad
 
 
 def test_it_says_when_what_it_announces_comes() -> None:

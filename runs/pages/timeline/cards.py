@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from runs.pages.runs.run_row import dollars
 from runs.statuses import ToolStatus
 from timeline.display import Clip
-from timeline.event_rows import BAD_STATUSES, EventRow, errors_if
+from timeline.event_rows import EventRow, errors_if
+from timeline.failures import FAILED_STATUSES
 
 TEXT_BYTES = 8192
 OTHER_BYTES = 2048
@@ -198,7 +199,7 @@ class ToolCard(Card):
     @property
     def is_error(self) -> bool:
         """Return whether the call failed, was denied or has an unknown outcome."""
-        return self.status in BAD_STATUSES
+        return self.status in FAILED_STATUSES
 
     @property
     def shows(self) -> frozenset[str]:

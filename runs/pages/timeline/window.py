@@ -20,8 +20,8 @@ from runs.pages.timeline.cards import Item
 from runs.pages.timeline.event_texts import texts_of
 from runs.pages.timeline.fold import Fold
 from timeline import log
-from timeline.event_rows import BAD_STATUSES
 from timeline.events import EventType
+from timeline.failures import FAILURES
 from timeline.models import Event
 
 #: Rows of the first page and of each page of older rows.
@@ -93,21 +93,11 @@ def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Wind
 
 def first_error(log_id: UUID) -> int | None:
     """Return the seq of the first event with an error, or None. Scans the log, so call it only on request."""
-    return log.events_of(log_id).filter(_ERRORS).values_list("seq", flat=True).first()
+    return log.events_of(log_id).filter(FAILURES).values_list("seq", flat=True).first()
 
 
 # --- The bounds of a window -----------------------------------------------------------------------------------------
 
-_ERRORS = Q(type__in=[EventType.ERROR, EventType.RUN_FAILED, EventType.NODE_FAILED, EventType.SAFETY_BLOCK]) | Q(
-    Q(payload__has_key="error") | Q(payload__status__in=sorted(BAD_STATUSES)) | Q(payload__verdict="deny"),
-    type__in=[
-        EventType.TOOL_END,
-        EventType.RETRY_SCHEDULED,
-        EventType.CHILD_RUN_COMPLETED,
-        EventType.DEPLOY_STATUS,
-        EventType.HOOK_DECIDED,
-    ],
-)
 _FILTERS = {
     Show.ALL: Q(),
     Show.MESSAGES: Q(type__startswith="llm.") | Q(type=EventType.MESSAGE_ADDED),
@@ -116,7 +106,7 @@ _FILTERS = {
     | Q(type__in=[EventType.SAFETY_BLOCK, EventType.HOOK_DECIDED])
     # A wait for the outcome of a call: its card displays it.
     | Q(type=EventType.RUN_WAITING, ref_id__isnull=False),
-    Show.ERRORS: _ERRORS,
+    Show.ERRORS: FAILURES,
 }
 _CLOSERS = [EventType.MESSAGE_ADDED, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED, EventType.TOOL_END]
 
@@ -159,7 +149,7 @@ def _rows_of(line: WindowEvent, answered: set[int | None]) -> int:
 
 
 def _start_of_step(lines: Sequence[WindowEvent], position: int) -> int:
-    """Return the index of the first model call of the step of `lines[place]`, or `position`."""
+    """Return the index of the first model call of the step of `lines[position]`, or `position`."""
     start, step = position, None
     for at in range(position, min(position + EXTRA, len(lines))):
         line = lines[at]
