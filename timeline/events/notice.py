@@ -25,7 +25,8 @@ class Error(Payload):
 
     def describe(self) -> str:
         kind = reason_label(self.error_type) if self.error_type else None
-        return ": ".join(fact for fact in (kind, self.error) if fact) or "Error without details"
+        text = ": ".join(fact for fact in (kind, self.error) if fact) or "Error without details"
+        return text[:1].upper() + text[1:]
 
 
 @register(EventType.BUDGET_WARNING)
