@@ -36,13 +36,14 @@ NAMED := $(filter tests/%,$(PYTEST_ARGS))
 # More workers than that spend more time on collecting the tests than they save.
 PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser $(if $(NAMED),,--ignore=tests/processes)
 # Three workers for each of two cores: these tests mostly wait.
-PROCESSES := $(BIN)/python -m pytest -n 6 --dist worksteal tests/processes
+PROCESSES := $(BIN)/python -m pytest -n 6 --dist worksteal $(if $(NAMED),,tests/processes tests/browser/processes)
 # Browsers by themselves: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
-BROWSERS := $(BIN)/python -m pytest -n 3 --dist worksteal $(if $(NAMED),,tests/browser)
+BROWSERS := $(BIN)/python -m pytest -n 3 --dist worksteal $(if $(NAMED),,tests/browser --ignore=tests/browser/processes)
 # What has SQLite whatever the database of the suite is, or is about the provider and takes half a minute, is run by the
 # first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
-ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py)
+ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py) \
+	--ignore=tests/browser/processes/test_up.py
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')
 

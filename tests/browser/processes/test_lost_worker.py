@@ -11,9 +11,11 @@ from tests.support.accounts import make_person
 from tests.support.browser.run_page import assert_each_once, live, open_run, status
 from tests.support.browser.tabs import Tabs
 from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes import scripted_model
 from tests.support.processes.stage import Stage
 from tests.support.waiting import eventually
 
+assert scripted_model.ScriptedProvider is not None
 pytestmark = [pytest.mark.browser]
 #: Three steps, each of some seconds: there is time for a worker to be lost in them.
 CALLS = [["ledger_read"], ["ledger_read"], ["ledger_read"]]
