@@ -61,6 +61,11 @@ class WebThread:
         assert self.alive, "uvicorn did not start: see the log"
 
     @property
+    def open_requests(self) -> int:
+        """How many requests the server still works on; those whose clients have left are among them."""
+        return len(self._server.server_state.tasks) if self._server else 0
+
+    @property
     def alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
