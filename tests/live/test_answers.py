@@ -99,7 +99,7 @@ def test_parameters_of_the_library_below_choose_nothing(streamed: StreamedRun) -
 @pytest.mark.parametrize("address", ["url", "page_url"])
 def test_the_headers_keep_proxies_from_holding_it_back(streamed: StreamedRun, address: str) -> None:
     reader = streamed.listeners.open(getattr(streamed, address), streamed.cookie)
-    eventually(lambda: reader.messages, within_s=5, why="the stream begins")
+    eventually(lambda: reader.messages, why="the stream begins")
 
     [answer] = reader.answers
     assert answer.headers["content-type"].partition(";")[0] == "text/event-stream"
@@ -115,7 +115,7 @@ def test_the_headers_keep_proxies_from_holding_it_back(streamed: StreamedRun, ad
 
 def test_the_pause_before_a_return_is_spread(streamed: StreamedRun) -> None:
     readers = [streamed.open() for _ in range(12)]
-    eventually(lambda: all(reader.messages for reader in readers), within_s=5, why="the streams begin")
+    eventually(lambda: all(reader.messages for reader in readers), why="the streams begin")
 
     pauses = {reader.messages[0].retry_ms or 0 for reader in readers}
     assert len(pauses) > 6

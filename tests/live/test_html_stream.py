@@ -32,12 +32,14 @@ def names(reader: Follower) -> list[str]:
 def follow(streamed: StreamedRun, after: int = 0, run: AgentRun | None = None, **options: object) -> Follower:
     url = streamed.page_url if run is None else streamed.page_url.replace(str(streamed.run.pk), str(run.pk))
     reader = streamed.listeners.open(f"{url}?afterSeq={after}", streamed.cookie, **options)
-    eventually(lambda: reader.messages, within_s=5, why="the stream begins")
+    eventually(lambda: reader.messages, why="the stream begins")
     return reader
 
 
 def caught_up(reader: Follower, last: int) -> None:
-    eventually(lambda: reader.last_id == str(last) or reader.error, within_s=10, why=f"{last} after {reader.last_id}")
+    eventually(
+        lambda: reader.last_id == str(last) or reader.error, within_s=10, why=lambda: f"{last} after {reader.last_id}"
+    )
     assert reader.error is None
 
 
@@ -55,7 +57,7 @@ def test_rows_come_in_batches_and_once(streamed: StreamedRun) -> None:
 def test_a_move_is_told_beside_its_row(streamed: StreamedRun) -> None:
     reader = follow(streamed, last_seq(streamed.run))
     transitions.move(streamed.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
-    eventually(lambda: reader.events("status"), within_s=5, why="the status is told")
+    eventually(lambda: reader.events("status"), why="the status is told")
 
     assert reader.events("status")[0].data == "paused"
     caught_up(reader, last_seq(streamed.run))
@@ -66,7 +68,7 @@ def test_a_page_hears_of_the_end_and_no_204(streamed: StreamedRun) -> None:
     """After any answer but 200 htmx would ask again and again; `end` is what it stops at."""
     reader = follow(streamed, last_seq(streamed.run), stop_at_end=True)
     last = finish(streamed.run)
-    eventually(lambda: "end" in names(reader), within_s=5, why="the end is told")
+    eventually(lambda: "end" in names(reader), why="the end is told")
     assert names(reader)[-1] == "end"
     assert reader.events("end")[0].id == str(last)
 

@@ -38,9 +38,7 @@ def test_the_twenty_first_stream_of_a_person_is_refused(streamed: StreamedRun) -
     opened(streamed, 1, with_key(streamed.project))
     # A place that was left is given again.
     streamed.listeners.call(streams[0].close)
-    eventually(
-        lambda: streamed.listeners.ask(streamed.url, streamed.cookie).status == 200, within_s=5, why="a free place"
-    )
+    eventually(lambda: streamed.listeners.ask(streamed.url, streamed.cookie).status == 200, why="a free place")
 
 
 def test_a_full_process_sends_readers_elsewhere(streamed: StreamedRun, settings: object) -> None:
@@ -61,16 +59,14 @@ def test_places_come_back_when_readers_leave(streamed: StreamedRun, settings: ob
     for _ in range(5):
         for stream in opened(streamed, 3):
             streamed.listeners.call(stream.close)
-        eventually(
-            lambda: streamed.listeners.ask(streamed.url, streamed.cookie).status == 200, within_s=5, why="a free place"
-        )
+        eventually(lambda: streamed.listeners.ask(streamed.url, streamed.cookie).status == 200, why="a free place")
 
 
 def test_a_quiet_stream_shows_that_it_lives(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.HEARTBEAT_S == 15
     monkeypatch.setattr(client, "HEARTBEAT_S", 0.5)
     stream = streamed.open()
-    eventually(lambda: len(stream.comments) >= 2, within_s=6, why="two heartbeats")
+    eventually(lambda: len(stream.comments) >= 2, why="two heartbeats")
 
     # They are nobody's events: a cursor never moves by them.
     assert {(m.event, m.data, m.id) for m in stream.comments} == {("message", None, None)}
@@ -92,7 +88,7 @@ def test_a_stream_grows_old_and_goes_on_elsewhere(streamed: StreamedRun, monkeyp
     assert client.MAX_AGE_S == 600
     monkeypatch.setattr(client, "MAX_AGE_S", 1)
     stream = streamed.open(pause_s=0.05)
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while len(stream.answers) < 3 and time.monotonic() < until:
         last = grow(streamed.run)
         time.sleep(0.1)

@@ -23,7 +23,7 @@ from timeline.models import Source
 def follow(streamed: StreamedRun, headers: dict[str, str] | None = None) -> Follower:
     url = f"{streamed.web.url}/p/{streamed.project.slug}/runs/stream"
     reader = streamed.listeners.open(url, headers or streamed.cookie, pause_s=0.1)
-    eventually(lambda: reader.messages or reader.statuses[-1:] not in ([], [200]), within_s=5, why="an answer")
+    eventually(lambda: reader.messages or reader.statuses[-1:] not in ([], [200]), why="an answer")
     return reader
 
 
@@ -41,14 +41,14 @@ def test_it_names_runs_that_come_and_move(streamed: StreamedRun) -> None:
     reader = follow(streamed)
     assert reader.statuses == [200]
     new = make_run(make_agent(streamed.project))
-    eventually(lambda: told(reader) == [str(new.pk)], within_s=2, why="a new run is named")
+    eventually(lambda: told(reader) == [str(new.pk)], why="a new run is named")
     pause(streamed.run)
-    eventually(lambda: told(reader)[1:] == [str(streamed.run.pk)], within_s=2, why="a paused run is named")
+    eventually(lambda: told(reader)[1:] == [str(streamed.run.pk)], why="a paused run is named")
 
     # Its events are nothing to a list, and what is said there is no place to come back to.
     grow(streamed.run, 5)
     last = make_run(make_agent(streamed.project))
-    eventually(lambda: str(last.pk) in told(reader), within_s=2, why="the next run is named")
+    eventually(lambda: str(last.pk) in told(reader), why="the next run is named")
     assert told(reader) == [str(new.pk), str(streamed.run.pk), str(last.pk)]
     assert {message.id for message in reader.messages} == {None}
 
@@ -58,7 +58,7 @@ def test_it_says_nothing_of_other_projects(streamed: StreamedRun) -> None:
     foreign = make_run(make_agent())
     pause(foreign)
     own = make_run(make_agent(streamed.project))
-    eventually(lambda: told(reader), within_s=2, why="the own run is named")
+    eventually(lambda: told(reader), why="the own run is named")
 
     assert told(reader) == [str(own.pk)]
 
@@ -68,7 +68,7 @@ def test_many_runs_at_once_are_all_told_of(streamed: StreamedRun) -> None:
     reader = follow(streamed)
     agent = make_agent(streamed.project)
     made = {str(make_run(agent).pk) for _ in range(40)}
-    eventually(lambda: "" in told(reader) or set(told(reader)) == made, within_s=5, why="all are told of")
+    eventually(lambda: "" in told(reader) or set(told(reader)) == made, why="all are told of")
 
 
 def test_who_may_not_read_hears_nothing(streamed: StreamedRun) -> None:
@@ -90,7 +90,7 @@ def test_other_processes_are_heard_by_redis(bell: OwnRedis, web_process: MakeWeb
     streamed = StreamedRun(web_process(), listeners)
     reader = follow(streamed)
     run = make_run(make_agent(streamed.project))
-    eventually(lambda: told(reader) == [str(run.pk)], within_s=2, why="a run of another process is named")
+    eventually(lambda: told(reader) == [str(run.pk)], why="a run of another process is named")
     bell.kill()
     bell.start()
     # What moved meanwhile is not known: the list is told to look, or hears the next run.

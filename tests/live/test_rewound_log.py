@@ -31,9 +31,9 @@ def test_a_rewound_log_begins_again_for_who_listens(streamed: StreamedRun) -> No
     reader = streamed.open()
     heard(reader, [*range(1, last + 1)])
     rewind(streamed, 5)
-    eventually(lambda: resets(reader), within_s=5, why="the reader is told")
+    eventually(lambda: resets(reader), why="the reader is told")
     new = grow(streamed.run, 2)
-    eventually(lambda: reader.ids[-1:] == [new], within_s=5, why="what is true comes again")
+    eventually(lambda: reader.ids[-1:] == [new], why="what is true comes again")
 
     assert resets(reader) == [5]
     before = [*range(1, last + 1)]
@@ -44,7 +44,7 @@ def test_a_rewound_log_begins_again_for_who_comes_back(streamed: StreamedRun) ->
     last = grow(streamed.run, 20)
     rewind(streamed, 5)
     reader = streamed.open(headers={"Last-Event-ID": str(last)})
-    eventually(lambda: reader.ids[-1:] == [5], within_s=5, why="what is true comes")
+    eventually(lambda: reader.ids[-1:] == [5], why="what is true comes")
 
     assert resets(reader) == [5]
     assert [int(m.id or 0) for m in reader.events("message")] == [1, 2, 3, 4, 5]
@@ -53,10 +53,10 @@ def test_a_rewound_log_begins_again_for_who_comes_back(streamed: StreamedRun) ->
 def test_a_page_is_told_to_load_anew(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
     page = streamed.listeners.open(f"{streamed.page_url}?afterSeq={last}", streamed.cookie, pause_s=60)
-    eventually(lambda: page.messages, within_s=5, why="the stream begins")
+    eventually(lambda: page.messages, why="the stream begins")
     rewind(streamed, 5)
 
-    eventually(lambda: resets(page), within_s=5, why="the page is told")
+    eventually(lambda: resets(page), why="the page is told")
 
 
 @pytest.mark.breaks_invariants("events are taken out of the log")
@@ -65,7 +65,7 @@ def test_what_is_gone_after_the_cursor_is_not_passed_over(streamed: StreamedRun)
     with allow_changes("test: a part of the log is gone"):
         Event.objects.filter(log=streamed.run.pk, seq__in=[4, 5]).delete()
     reader = streamed.open("?afterSeq=3", pause_s=60)
-    eventually(lambda: resets(reader), within_s=5, why="the reader is told")
+    eventually(lambda: resets(reader), why="the reader is told")
 
     assert resets(reader) == [last]
     assert reader.events("message") == []

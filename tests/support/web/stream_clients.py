@@ -97,12 +97,12 @@ class Listeners:
                 raise follower.error
 
 
-def heard(follower: Follower, ids: list[int], *, within_s: float = 5) -> None:
+def heard(follower: Follower, ids: list[int], *, within_s: float = 20) -> None:
     """Waits for the last of `ids`; what came is exactly that, once and in order."""
     eventually(
         lambda: follower.error or follower.ids[-1:] == ids[-1:],
         within_s=within_s,
-        why=f"seq {ids[-1]} arrives: {follower.statuses} {follower.ids[-5:]}",
+        why=lambda: f"seq {ids[-1]} arrives: {follower.statuses} {follower.ids[-5:]}",
     )
     assert follower.error is None, follower.error
     assert follower.ids == ids
