@@ -11,6 +11,8 @@ from playwright.sync_api import Page, Route, expect
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
+from tests.support.browser.copying import CLIPBOARD, copy
+from tests.support.browser.held_request import until
 from tests.support.browser.run_page import assert_each_once, live, open_run, row_ids, seqs, status, texts
 from tests.support.browser.scripted_runs import driven, make_scripted
 from tests.support.browser.tabs import GONE, Tabs
@@ -19,6 +21,15 @@ from tests.support.live.growing_logs import finish, grow, last_seq
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
+
+#: Writes down each text that the card shows while it grows: a busy machine may look only when it is finished.
+RECORD_STREAMED_TEXT = """() => {
+  window.grown = [];
+  new MutationObserver(() => {
+    const text = document.querySelector(".card-assistant.is-streaming .text")?.innerText;
+    if (text && text !== grown.at(-1)) grown.push(text);
+  }).observe(document.getElementById("timeline"), { childList: true, characterData: true, subtree: true });
+}"""
 
 
 def visit(tabs: Tabs, web: WebThread, run: AgentRun, query: str = "", **options: object) -> Page:
@@ -63,15 +74,13 @@ def test_streamed_text_grows_and_the_finished_card_replaces_it(tabs: Tabs, web: 
     run = make_scripted(calls=[], chunks=12, pause_s=0.2)
     page = visit(tabs, web, run)
     live(page)
+    page.evaluate(RECORD_STREAMED_TEXT)
     with driven(run):
-        text = page.locator(".card-assistant.is-streaming .text")
-        expect(text).to_contain_text("All done.")
-        seen = set()
-        while (shown := text.all_inner_texts()) != []:
-            seen.add(len(shown[0]))
-            page.wait_for_timeout(50)
-    assert len(seen) >= 3, "it did not grow piece by piece"
-    status(page, "completed")
+        status(page, "completed")
+    grown = page.evaluate("grown")
+    assert "All done." in grown[0]
+    assert len(grown) >= 3, "it did not grow piece by piece"
+    assert [len(text) for text in grown] == sorted({len(text) for text in grown})
     card = page.locator(".card-assistant")
     expect(card).to_have_count(1)
     expect(card).to_contain_text("11: The model thinks aloud")
@@ -139,9 +148,10 @@ def test_following_stops_when_the_reader_scrolls_up(tabs: Tabs, web: WebThread) 
     grow(run, 5)
     expect(page.locator(f"#e{last_seq(run)}")).to_be_in_viewport()
     # Away from the end: nothing moves any more.
+    end = page.evaluate("scrollY")
     page.mouse.move(400, 300)
     page.mouse.wheel(0, -1500)
-    page.wait_for_timeout(300)
+    until(page, lambda: page.evaluate("scrollY") == end - 1500, why="the page has scrolled")
     before = page.evaluate("scrollY")
     grow(run, 7)
     pill = page.locator("#new-events")
@@ -168,9 +178,8 @@ def test_a_link_leads_to_an_event(tabs: Tabs, web: WebThread) -> None:
 
 def test_what_is_copied_and_toggled(tabs: Tabs, web: WebThread) -> None:
     run = make_run()
-    page = visit(tabs, web, run, "", permissions=["clipboard-read", "clipboard-write"], timezone_id="Asia/Tokyo")
-    page.locator("#head .run-facts button.copy").first.click()
-    assert page.evaluate("navigator.clipboard.readText()") == str(run.pk)
+    page = visit(tabs, web, run, timezone_id="Asia/Tokyo", **CLIPBOARD)
+    assert copy(page.locator("#head .run-facts button.copy").first) == str(run.pk)
     time = page.locator("#timeline time").first
     local = time.inner_text()
     page.keyboard.press("t")

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
+from tests.support.browser.held_request import HeldRequest, until
 from tests.support.browser.run_page import assert_each_once, live, open_run, seqs
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_run
@@ -154,15 +155,16 @@ def test_the_stream_is_asked_for_once_and_loses_nothing_of_the_time_before_the_s
     run = make_run()
     page = tabs.open(web.url, make_person(run.project))
     asked: list[str] = []
-    held: list[Route] = []
     page.on("request", lambda request: asked.append(request.url))
     # The library without which no row can be placed.
-    page.route("**/vendor/htmx-2.0.11.min.js", lambda route: held.append(route))  # noqa: PLW0108 - Playwright looks into it
+    library = HeldRequest(page, "**/vendor/htmx-2.0.11.min.js")
     page.goto(f"/runs/{run.pk}", wait_until="commit")
+    library.wait()
+    until(page, lambda: [url for url in asked if "/stream" in url], why="the stream is asked for")
     page.wait_for_timeout(300)
     grow(run, 5)
     page.wait_for_timeout(300)
-    held[0].continue_()
+    library.release()
     live(page)
 
     expect(page.locator("#timeline")).to_have_attribute("data-last", re.compile(rf"^{last_seq(run)}([.]0)?$"))
