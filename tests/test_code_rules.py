@@ -21,6 +21,7 @@ MAX_POSITIONAL = 5
 MAX_FILES_IN_A_ROOM = 18
 FORBIDDEN_NAMES = {"utils", "helpers"}
 NEED_NO_DOCSTRING = {"apps", "urls"}
+CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 BARE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[)")
 #: Modules that may share a name: each package has its own, and it is the same idea in all of them.
 SHARED_NAMES = {"__init__", "access", "apps", "base", "errors", "models", "urls"}
@@ -92,9 +93,9 @@ def test_no_two_modules_share_a_name() -> None:
 def test_no_two_classes_share_a_name() -> None:
     paths_of = defaultdict(list)
     for path in modules():
-        for node in ast.parse((ROOT / path).read_text()).body:
-            if isinstance(node, ast.ClassDef) and node.name not in SHARED_CLASSES and "migrations" not in path.parts:
-                paths_of[node.name].append(path.as_posix())
+        for name in CLASS.findall((ROOT / path).read_text()):
+            if name not in SHARED_CLASSES and "migrations" not in path.parts:
+                paths_of[name].append(path.as_posix())
 
     assert {name: paths for name, paths in paths_of.items() if len(paths) > 1} == {}
 
@@ -150,10 +151,10 @@ def imported_modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, name) for name in names)
 
 
-def faults_of_test_module(path: str, source: str) -> Iterator[str]:
+def faults_of_test_module(path: str, tree: ast.Module) -> Iterator[str]:
     """What a module of tests does against the rules of tests/support."""
     allowed = {SHARED_BY_TESTS} | ({CHAOS} if path.startswith("tests/chaos/") else set())
-    for line, module in imported_modules(ast.parse(source)):
+    for line, module in imported_modules(tree):
         package = ".".join(module.split(".")[:2])
         if module.startswith(".") or (module.split(".")[0] == "tests" and package not in allowed):
             yield f"{path}:{line} imports {module}: what tests share belongs into tests/support"
@@ -162,15 +163,6 @@ def faults_of_test_module(path: str, source: str) -> Iterator[str]:
     name = Path(path).name
     if not name.startswith("test_") and name != "conftest.py":
         yield f"{path} is neither a test module nor a conftest.py: move it into tests/support"
-
-
-def test_tests_share_code_only_through_tests_support() -> None:
-    paths = sorted((ROOT / "tests").rglob("*.py"))
-    faults = [
-        fault for path in paths for fault in faults_of_test_module(path.relative_to(ROOT).as_posix(), path.read_text())
-    ]
-
-    assert not faults, "\n" + "\n".join(faults)
 
 
 @pytest.mark.parametrize(
@@ -188,17 +180,21 @@ def test_tests_share_code_only_through_tests_support() -> None:
     ],
 )
 def test_a_test_module_that_shares_code_another_way_is_reported(path: str, source: str, fault: str) -> None:
-    [reported] = faults_of_test_module(path, source)
+    [reported] = faults_of_test_module(path, ast.parse(source))
 
     assert fault in reported
 
 
 def test_support_and_the_chaos_rig_may_be_imported() -> None:
-    source = "from tests.support.factories import make_run\nfrom tests import support\nimport tests.support.paths"
+    sources = {
+        "tests/web/test_pages.py": "from tests.support.factories import make_run\nfrom tests import support",
+        "tests/web/test_forms.py": "import tests.support.paths",
+        "tests/chaos/test_plans.py": "from tests.chaos import player",
+        "tests/chaos/player.py": "from tests.chaos.verdict import checks",
+    }
 
-    assert list(faults_of_test_module("tests/web/test_pages.py", source)) == []
-    assert list(faults_of_test_module("tests/chaos/test_plans.py", "from tests.chaos import player")) == []
-    assert list(faults_of_test_module("tests/chaos/player.py", "from tests.chaos.verdict import checks")) == []
+    for path, source in sources.items():
+        assert list(faults_of_test_module(path, ast.parse(source))) == []
 
 
 PRODUCT_NAME = re.compile(rf"(?:{'|'.join(PACKAGES)})\.[\w.]*\b_(?!_)\w+")
@@ -216,6 +212,11 @@ def is_private(name: object) -> bool:
     return isinstance(name, str) and name.startswith("_") and not name.startswith("__") and name not in OF_LIBRARIES
 
 
+def called_name(call: ast.Call) -> str:
+    """Return "setattr" for `setattr(…)` and for `monkeypatch.setattr(…)`."""
+    return getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+
+
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Names with an underscore that a test takes from what is not its own."""
     for node in ast.walk(tree):
@@ -226,19 +227,20 @@ def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.attr
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and PRODUCT_NAME.fullmatch(node.value):
             yield node.lineno, node.value
-        elif isinstance(node, ast.Call) and "attr" in ast.unparse(node.func):
+        elif isinstance(node, ast.Call) and "attr" in called_name(node):
             # monkeypatch.setattr(module, "_name", …), getattr(module, "_name")
             names = [each.value for each in node.args[1:2] if isinstance(each, ast.Constant)]
             yield from ((node.lineno, name) for name in names if is_private(name))
 
 
-def test_tests_use_no_private_names() -> None:
-    faults = [
-        f"{path.relative_to(ROOT)}:{line} uses {name}"
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        if path.relative_to(ROOT).as_posix() not in REPLACES_FUNCTIONS
-        for line, name in private_names(ast.parse(path.read_text()))
-    ]
+def test_tests_share_code_only_through_tests_support_and_use_no_private_names() -> None:
+    """Each file is parsed once for both rules: there are hundreds of them."""
+    faults = []
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        path, tree = file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())
+        faults += faults_of_test_module(path, tree)
+        if path not in REPLACES_FUNCTIONS:
+            faults += [f"{path}:{line} uses {name}" for line, name in private_names(tree)]
 
     assert not faults, "\n" + "\n".join(faults)
 
