@@ -80,28 +80,27 @@ def test_the_page_says_when_and_why(removed: AgentRun, member: Client) -> None:
     assert 'href="/p/alpha/runs"' in answer.content.decode()
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_every_part_of_it_is_gone(removed: AgentRun, member: Client, part: str) -> None:
-    answer = member.get(f"/runs/{removed.pk}{part}")
-
-    assert answer.status_code == 410
-    assert re.search("deleted|removed", answer.content.decode())
-
-
-@pytest.mark.parametrize("act", ["resume", "pause", "stop", "send"])
-def test_nothing_can_be_done_with_it(removed: AgentRun, member: Client, act: str) -> None:
-    assert member.post(f"/runs/{removed.pk}/{act}", {"message": "x"}).status_code == 410
+def test_every_part_of_it_is_gone(removed: AgentRun, member: Client) -> None:
+    for part in PARTS:
+        answer = member.get(f"/runs/{removed.pk}{part}")
+        assert answer.status_code == 410, part
+        assert re.search("deleted|removed", answer.content.decode()), part
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_strangers_cannot_tell_it_from_none(removed: AgentRun, stranger: Client, part: str) -> None:
+def test_nothing_can_be_done_with_it(removed: AgentRun, member: Client) -> None:
+    for act in ("resume", "pause", "stop", "send"):
+        assert member.post(f"/runs/{removed.pk}/{act}", {"message": "x"}).status_code == 410, act
+
+
+def test_strangers_cannot_tell_it_from_none(removed: AgentRun, stranger: Client) -> None:
     """Byte for byte, but for the id of the request."""
-    with time_machine.travel(1_795_000_000, tick=False):
-        theirs, nobodys = (stranger.get(f"/runs/{run_id}{part}") for run_id in (removed.pk, uuid4()))
+    for part in PARTS:
+        with time_machine.travel(1_795_000_000, tick=False):
+            theirs, nobodys = (stranger.get(f"/runs/{run_id}{part}") for run_id in (removed.pk, uuid4()))
 
-    assert (theirs.status_code, nobodys.status_code) == (404, 404)
-    bodies = {each.content.decode().replace(each["X-Request-ID"], "") for each in (theirs, nobodys)}
-    assert len(bodies) == 1
+        assert (theirs.status_code, nobodys.status_code) == (404, 404), part
+        bodies = {each.content.decode().replace(each["X-Request-ID"], "") for each in (theirs, nobodys)}
+        assert len(bodies) == 1, part
 
 
 def test_the_anonymous_are_sent_to_the_login(removed: AgentRun) -> None:
@@ -243,14 +242,14 @@ def test_who_comes_back_with_a_cursor_is_told(scene: StreamedRun) -> None:
 COMMANDS = ["agent show", "agent tail", "agent resume", "agent stop", "check_invariants --run", "retention hold"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_say_it_was_removed(removed: AgentRun, command: str) -> None:
+def test_commands_say_it_was_removed(removed: AgentRun) -> None:
     """Exit code 3, as for a run that never was, but with what is known."""
-    with pytest.raises(CommandError) as refusal:
-        call_command(*command.split(), str(removed.pk)[:13], *(["--reason=x"] if "hold" in command else []))
+    for command in COMMANDS:
+        with pytest.raises(CommandError) as refusal:
+            call_command(*command.split(), str(removed.pk)[:13], *(["--reason=x"] if "hold" in command else []))
 
-    assert refusal.value.returncode == 3
-    assert f"run {removed.pk} was deleted by retention on" in str(refusal.value)
+        assert refusal.value.returncode == 3, command
+        assert f"run {removed.pk} was deleted by retention on" in str(refusal.value), command
 
 
 def test_the_list_does_not_show_it(removed: AgentRun, member: Client) -> None:

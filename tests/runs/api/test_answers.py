@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from datetime import datetime
@@ -44,6 +45,7 @@ def client(db: None) -> Client:
     return client
 
 
+@functools.cache
 def reads() -> dict[str, Any]:
     """Every address of the API that can be read, by its name."""
     names = get_resolver("runs.api.urls").reverse_dict

@@ -173,12 +173,11 @@ def test_what_agents_say_is_escaped_and_cleaned(viewer: Client, run: AgentRun) -
     parse(html)
 
 
-@pytest.mark.parametrize("query", ["?a=x", "?a=%00", "?a=1&b=2", "?b=" + "f" * 5000])
-def test_what_is_no_id_is_said(viewer: Client, query: str) -> None:
-    answer = viewer.get(f"/compare{query}")
-
-    assert answer.status_code == 400
-    assert "is not a valid run ID" in answer.content.decode()
+def test_what_is_no_id_is_said(viewer: Client) -> None:
+    for query in ("?a=x", "?a=%00", "?a=1&b=2", "?b=" + "f" * 5000):
+        answer = viewer.get(f"/compare{query}")
+        assert answer.status_code == 400, query
+        assert "is not a valid run ID" in answer.content.decode(), query
 
 
 def test_without_a_run_it_asks_which(viewer: Client, run: AgentRun) -> None:
@@ -195,21 +194,16 @@ def test_both_runs_must_be_ones_that_the_reader_may_see(viewer: Client, run: Age
     assert Client().get(f"/compare?a={run.pk}&b={run.pk}").status_code == 302
 
 
-@pytest.mark.parametrize("page", ["-1", "x", "99", "1"])
-def test_pages_of_steps(viewer: Client, project: Project, run: AgentRun, page: str) -> None:
+def test_pages_of_steps(viewer: Client, project: Project, run: AgentRun) -> None:
     """Bounded: as many pairs and queries, however long the runs."""
-    long = [drive(make_run(make_agent(project, **run_fields(run)), f"Go {n}.")) for n in range(2)]
+    a, b = [drive(make_run(make_agent(project, **run_fields(run)), f"Go {n}.")) for n in range(2)]
 
-    answer = viewer.get(f"/compare?a={long[0].pk}&b={long[1].pk}&page={page}")
-
-    shown = pairs_of(parse(answer.content.decode()))
-    assert len(shown) == (5 if page in ("99", "1") else PAGE)
-    with CaptureQueriesContext(
-        connection,
-    ) as few:
-        viewer.get(f"/compare?a={run.pk}&b={long[0].pk}")
+    for page, count in (("-1", PAGE), ("x", PAGE), ("99", 5), ("1", 5)):
+        assert len(pairs_of(page_of(viewer, f"?a={a.pk}&b={b.pk}&page={page}"))) == count, page
+    with CaptureQueriesContext(connection) as few:
+        viewer.get(f"/compare?a={run.pk}&b={a.pk}")
     with CaptureQueriesContext(connection) as many:
-        viewer.get(f"/compare?a={long[0].pk}&b={long[1].pk}")
+        viewer.get(f"/compare?a={a.pk}&b={b.pk}")
     assert len(many) <= len(few) + 4
 
 

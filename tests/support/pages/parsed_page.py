@@ -31,9 +31,12 @@ class Element:
         return [child for child in self.children if isinstance(child, Element)]
 
     def walk(self) -> Iterator[Element]:
-        yield self
-        for child in self.elements:
-            yield from child.walk()
+        """This element and all below it, in the order of the page."""
+        waiting = [self]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting += reversed(element.elements)
 
     def find(self, id_: str) -> Element | None:
         return next((element for element in self.walk() if element.id == id_), None)
@@ -44,9 +47,15 @@ class Element:
     @property
     def text(self) -> str:
         """What can be read, but for what counts on by itself."""
-        if "tick" in self.classes:
-            return ""
-        return "".join(child if isinstance(child, str) else child.text for child in self.children)
+        pieces: list[str] = []
+        waiting: list[Element | str] = [self]
+        while waiting:
+            piece = waiting.pop()
+            if isinstance(piece, str):
+                pieces.append(piece)
+            elif "tick" not in piece.classes:
+                waiting += reversed(piece.children)
+        return "".join(pieces)
 
     @property
     def words(self) -> str:

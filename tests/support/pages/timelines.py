@@ -19,7 +19,7 @@ from tests.support.pages.parsed_page import Page
 from tests.support.processes.scripted_model import PLAYS, Play
 from timeline import log
 from timeline.log import Entry
-from timeline.models import Event, Source
+from timeline.models import Event, Log, Source
 
 RECORDINGS = ["claude-code-5c", "claude-code-7e", "claude-code-b6"]
 _numbers = itertools.count(1)
@@ -48,16 +48,11 @@ def told(run: AgentRun, type_: str, payload: Mapping[str, Any] | None = None, **
 
 def stored(run: AgentRun, type_: str, payload: Any, **columns: Any) -> int:
     """An event as no rule of today would let it in."""
-    told(run, "x.placeholder")
-    last = Event.objects.filter(log=run.pk).order_by("-seq")[0]
-    event = Event(log_id=run.pk, seq=last.seq + 1, type=type_, payload=payload, phase="running", ts=last.ts)
-    event.source, event.created_at = columns.pop("source", Source.INGEST), last.created_at
-    for name, value in columns.items():
-        setattr(event, name, value)
-    event.save(force_insert=True)
-    event.log.last_seq = event.seq
-    event.log.save()
-    return event.seq
+    known = {"source": Source.INGEST, "phase": "running", "ts": run.created_at, "created_at": run.created_at}
+    seq = Log.objects.values_list("last_seq", flat=True).get(pk=run.pk) + 1
+    Event(log_id=run.pk, seq=seq, type=type_, payload=payload, **(known | columns)).save(force_insert=True)
+    Log.objects.filter(pk=run.pk).update(last_seq=seq)
+    return seq
 
 
 def painted(run: AgentRun, upto: int | None = None, **query: Any) -> Page:
