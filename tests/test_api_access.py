@@ -116,9 +116,7 @@ def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
 
 
 def expected(address: str, method: str, who: str) -> set[int]:
-    served = API[address].get(method)
-    if served is None:
-        return {405}
+    served = API[address][method]
     if who == "anonymous":
         return {401}
     if served == ANYONE:
@@ -137,34 +135,48 @@ def test_every_address_is_in_the_table() -> None:
     assert known - PAGES == set(API)
 
 
-@pytest.mark.parametrize("who", CALLERS)
+def wrong_answers(who: str, client: Client, parts: Parts) -> dict[tuple[str, str], int]:
+    """The statuses that the caller should not have got, of every method that an address serves."""
+    statuses = {
+        (address, method): ask(client, method, address, parts).status_code for address in API for method in API[address]
+    }
+    return {key: status for key, status in statuses.items() if status not in expected(*key, who)}
+
+
+@pytest.mark.parametrize("who", sorted(OPERATORS))
 def test_who_gets_what(who: str, project: Project, foreign: Project) -> None:
     client, parts = caller(who, project, foreign), parts_of(ended_run(project))
-    answers = {
-        (address, method): ask(client, method, address, parts).status_code for address in API for method in METHODS
-    }
 
-    wrong = {key: status for key, status in answers.items() if status not in expected(*key, who)}
-    assert not wrong
-    made = AgentRun.objects.exclude(pk=parts["run_id"])
-    assert made.count() == (2 if who in OPERATORS else 0)
+    assert not wrong_answers(who, client, parts)
+    assert AgentRun.objects.exclude(pk=parts["run_id"]).count() == 2
 
 
-@pytest.mark.parametrize("who", sorted(READERS))
-@pytest.mark.parametrize("wish", [("resume", {"kill": True}), ("all", {"all": True})], ids=["kill", "all"])
-def test_who_may_kill_and_who_may_resume_everything(
-    who: str, wish: tuple[str, dict[str, bool]], project: Project, foreign: Project
-) -> None:
+def test_who_may_not_act_changes_nothing(project: Project, foreign: Project) -> None:
+    parts = parts_of(ended_run(project))
+
+    wrong = {who: wrong_answers(who, caller(who, project, foreign), parts) for who in CALLERS if who not in OPERATORS}
+    assert not any(wrong.values()), wrong
+    assert AgentRun.objects.count() == 1
+
+
+@pytest.mark.parametrize("who", ["anonymous", "outsider's key", "key:ingest", "superuser"])
+def test_another_method_is_refused_to_everyone(who: str, project: Project, foreign: Project) -> None:
+    """Before the credential is read: test_another_method_is_told_which_there_are."""
+    client, parts = caller(who, project, foreign), parts_of(ended_run(project))
+    others = [(address, method) for address, served in API.items() for method in METHODS if method not in served]
+
+    statuses = {other: ask(client, other[1], other[0], parts).status_code for other in others}
+    assert statuses == dict.fromkeys(others, 405)
+
+
+def test_who_may_kill_and_who_may_resume_everything(project: Project, foreign: Project) -> None:
     run = ended_run(project)
-    where, body = wish
-    base = (
-        f"/api/projects/alpha/agent-runs/{run.pk}/resume"
-        if where == "resume"
-        else "/api/projects/alpha/agent-runs/resume"
-    )
-    answer = caller(who, project, foreign).post(base, body, content_type="application/json")
-
-    assert answer.status_code in ({200, 409} if who in ADMINS else {403})
+    base = "/api/projects/alpha/agent-runs"
+    for who in sorted(READERS):
+        client = caller(who, project, foreign)
+        for url, body in ((f"{base}/{run.pk}/resume", {"kill": True}), (f"{base}/resume", {"all": True})):
+            answer = client.post(url, body, content_type="application/json")
+            assert answer.status_code in ({200, 409} if who in ADMINS else {403}), (who, body)
 
 
 @pytest.mark.parametrize("who", sorted(READERS - {"superuser"}))

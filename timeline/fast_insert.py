@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from django.db import connection, models
+from django.db import DEFAULT_DB_ALIAS, connection, connections, models
 from django.db.backends.utils import CursorWrapper
 
 
@@ -15,7 +15,13 @@ def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
     if not rows:
         return
     sql, group, fields = _statement(type(rows[0]))
-    values = [f.get_db_prep_save(getattr(row, f.attname), connection) for row in rows for f in fields]
+    # Not the proxy: fields ask it for several attributes per value. NULL needs no conversion.
+    database = connections[DEFAULT_DB_ALIAS]
+    values = [
+        value if (value := getattr(row, f.attname)) is None else f.get_db_prep_save(value, database)
+        for row in rows
+        for f in fields
+    ]
     cursor.execute(sql + ",".join([group] * len(rows)), values)
 
 
