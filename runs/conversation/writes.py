@@ -145,14 +145,22 @@ def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> Turn
     )  # fmt: skip
 
 
-def _count(usage: TurnUsage, epoch: int, **changes: Any) -> None:
+def _count(usage: TurnUsage, epoch: int, *, step_count: int | None = None) -> None:
     """Add usage to the run. Without effect if the run was taken over: the append that follows rolls back."""
-    totals: dict[str, Any] = {name: models.F(name) + getattr(usage, name) for name in TOKENS}
+    changes: dict[str, Any] = {f"{name} = {name} + %s": getattr(usage, name) for name in TOKENS}
     if usage.cost_usd is not None:
-        priced = models.functions.Coalesce("cost_usd", Decimal(0), output_field=models.DecimalField())
-        totals |= {"cost_usd": priced + usage.cost_usd, "cost_source": AgentRun.CostSource.COMPUTED}
-    held_run = AgentRun.objects.filter(pk=usage.run_id, lease_epoch=epoch, status="running")
-    held_run.update(**totals, **changes)
+        changes["cost_usd = COALESCE(cost_usd, 0) + %s"] = usage.cost_usd
+        changes["cost_source = %s"] = AgentRun.CostSource.COMPUTED.value
+    if step_count is not None:
+        changes["step_count = %s"] = step_count
+    # The ORM compiles these expressions anew for every turn, which takes longer than the statement.
+    sets = ", ".join(changes)
+    key = AgentRun._meta.pk.get_db_prep_value(usage.run_id, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE agent_runs SET {sets} WHERE id = %s AND lease_epoch = %s AND status = 'running'",  # noqa: S608 - our column names
+            [*changes.values(), key, epoch],
+        )
 
 
 def _finish(call: AgentRunToolCall, expected_status: str) -> None:

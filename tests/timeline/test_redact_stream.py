@@ -90,9 +90,9 @@ def test_the_pieces_joined_are_the_cleaned_text_however_it_was_split(text: str, 
 
 
 def test_every_sample_leaves_a_stream_as_it_leaves_at_once() -> None:
-    filler = "The agent reads the next file and thinks about it, step by step. " * 10
+    filler = "The agent reads the next file and thinks about it, step by step. " * 10  # longer than CONTEXT
     for text in RNG.sample(TEXTS, 60) + RNG.sample(FALSE, 60):
-        whole = f"{filler[: RNG.randrange(len(filler))]} {text} {filler}"
+        whole = f"{filler[: RNG.randrange(len(filler))]} {text} {filler[:130]}"
         assert streamed(whole, [RNG.choice([3, 20, 100])]) == DEFAULT.clean_text(whole)
 
 
