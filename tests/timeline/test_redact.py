@@ -255,7 +255,7 @@ ATTACKS = [
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_it_takes_linear_time(attack: str) -> None:
     for before, after in (("", ""), ("", "!"), ("password=", ""), ("-----BEGIN PRIVATE KEY-----", "")):
-        assert_linear(lambda text: DEFAULT.clean_text(before + text + after), attack, 24_000)  # noqa: B023
+        assert_linear(lambda text: DEFAULT.clean_text(before + text + after), attack, 50_000)  # noqa: B023
 
 
 def test_one_redactor_serves_many_threads() -> None:

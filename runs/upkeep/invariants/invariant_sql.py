@@ -91,20 +91,25 @@ class Clock:
 def find_violations(sql: str, run_id: UUID | None, clock: Clock) -> list[str]:
     """Return the IDs of the rows that violate an invariant, at most LISTED + 1."""
     params: dict[str, Any] = {"cap": settings.AGENTOPS_MAX_TOTAL_STEPS}
-    condition = " WHERE {column} NOT IN (SELECT id FROM removing)"
     if run_id is not None:
         params["run"] = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
-        condition += " AND {column} = %(run)s"
-    columns = {name: condition.format(column=column) for name, column in _COLUMNS.items()}
-    columns |= {name: _PAYLOAD_TEXT[connection.vendor].format(name) for name in _PAYLOAD_FIELDS}
-    names = _names_for(sql).format(half_minute_ago=_HALF_MINUTE_AGO[connection.vendor], **columns)
-    query = _QUERY.format(names=names, statement=sql, limit=LISTED + 1)
+    query = _query_for(sql, connection.vendor, of_one_run=run_id is not None)
     with _time_limit(clock), connection.cursor() as cursor:
         cursor.execute(query, params)
         return ["/".join(_column_text(value) for value in row) for row in cursor.fetchall()]
 
 
 @cache
+def _query_for(sql: str, vendor: str, *, of_one_run: bool) -> str:
+    condition = " WHERE {column} NOT IN (SELECT id FROM removing)"
+    if of_one_run:
+        condition += " AND {column} = %(run)s"
+    columns = {name: condition.format(column=column) for name, column in _COLUMNS.items()}
+    columns |= {name: _PAYLOAD_TEXT[vendor].format(name) for name in _PAYLOAD_FIELDS}
+    names = _names_for(sql).format(half_minute_ago=_HALF_MINUTE_AGO[vendor], **columns)
+    return _QUERY.format(names=names, statement=sql, limit=LISTED + 1)
+
+
 def _names_for(sql: str) -> str:
     """The names that a statement speaks of, and those that they speak of; to plan the others would cost the most."""
     needed, new = set(), {"removing", *_IDENTIFIER.findall(sql)} & _NAMES.keys()
