@@ -27,6 +27,7 @@ from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunC
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.second_pass import cases
 from tests.support.secret_canaries import CANARIES, TEXT, answer_of, seen_in, store_raw
 from tests.support.web.addresses import PAGES, addresses, filled, parts_of
 from timeline import log
@@ -287,7 +288,7 @@ def test_no_refusal_repeats_a_secret(run: AgentRun) -> None:
     program, client = Client(headers=headers), Client()
     client.force_login(make_person(run.project, Role.OPERATOR))
     agent_id = run.agent.slug if run.agent else ""
-    for shown in (CANARIES[kind][1] for kind in KINDS):
+    for shown in (CANARIES[kind][1] for kind in cases(KINDS)):
         answers = [program.get(url, {name: shown}) for name in ("limit", "status", "source", shown)]
         answers += [
             program.post(url, body, "application/json")

@@ -20,6 +20,7 @@ from agentops.projects.models import Project, Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.second_pass import cases
 from tests.support.web.addresses import NOWHERE, OPERATE, PAGES, UNKNOWN, addresses, bare, filled, headers_of, parts_of
 
 #: Belong to no project: tests/projects/test_login.py and tests/test_security_headers.py have them.
@@ -223,5 +224,5 @@ HOSTILE += [f"/runs/{UNKNOWN}/events/9999999999999999999999"]
 def test_hostile_addresses_lead_nowhere(project: Project, foreign: Project) -> None:
     client = enter("superuser", project, foreign)
 
-    for url in HOSTILE:
+    for url in cases(HOSTILE):
         assert client.get(url).status_code == 404, url

@@ -19,7 +19,7 @@ def test_stuck_readers_are_let_go_and_lose_nothing(streamed: StreamedRun, monkey
     monkeypatch.setattr(client, "SLOW_S", 1)
     quick = streamed.open()
     heard(quick, [*range(1, last_seq(streamed.run) + 1)])
-    stuck = [streamed.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05) for _ in range(10)]
+    stuck = [streamed.open(receive_buffer=TINY, slow_s=3600, pause_s=0.05) for _ in range(4)]
     eventually(lambda: all(reader.messages for reader in stuck), why="the streams begin")
     # More than the sockets and the server's buffer hold.
     for _ in range(40):

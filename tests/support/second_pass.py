@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tests.support.paths import ROOT
 
+Case = TypeVar("Case")
 #: The tests of what people and programs meet: pages, API, admin, commands, projects and their members.
 DOORS = ("admin", "deployment", "processes/commands", "processes/deployment", "projects", "runs/api", "runs/commands",
          "runs/pages")  # fmt: skip
@@ -21,3 +24,8 @@ def is_of_a_door(path: Path) -> bool:
     """Whether the file tests a door, as do those directly in tests/, which go through all doors."""
     tests = ROOT / "tests"
     return path.parent == tests or any(path.is_relative_to(tests / door) for door in DOORS)
+
+
+def cases(values: Sequence[Case]) -> Sequence[Case]:
+    """The cases of a test that goes through them in a loop: after the run on SQLite the first, as of parameters."""
+    return values[:1] if runs_after_sqlite() else values

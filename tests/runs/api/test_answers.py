@@ -20,6 +20,7 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from tests.support.accounts import make_person, signed_in, with_key
 from tests.support.api.many_rows import add_events, make_logless_run, unknown_id
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.second_pass import cases
 from timeline import log
 from timeline.models import Event, Log
 
@@ -83,7 +84,7 @@ def headers_of(who: str, project: Project) -> dict[str, str]:
 def test_who_reads_what(run: AgentRun) -> None:
     """Every address that can be read, in one's own project."""
     urls = {name: url_of(name, run) for name in NAMES}
-    for who in EVERYONE:
+    for who in cases(EVERYONE):
         headers = headers_of(who, run.project)
         answers = {name: Client().get(url, headers=headers) for name, url in urls.items()}
 
@@ -270,7 +271,7 @@ def test_another_method_is_told_which_there_are(run: AgentRun, client: Client) -
     """Before anything else is looked at, also the credential."""
     urls = [url_of(name, run) for name in NAMES]
     stranger = Client(enforce_csrf_checks=True)
-    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"):
+    for method in cases(["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"]):
         for url, asking in itertools.product(urls, (client, stranger)):
             answer = asking.generic(method, url, headers={"X-HTTP-Method-Override": "GET"})
             assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed"), (method, url)
@@ -288,10 +289,10 @@ SERVED_FORMS += ["application/json;q=bogus", "text/html;q=0.1,application/json;q
 
 
 def test_the_answer_is_json_or_nothing(run: AgentRun, client: Client) -> None:
-    for accept in SERVED_FORMS:
+    for accept in cases(SERVED_FORMS):
         answer = client.get(RUN, headers={"Accept": accept})
         assert (answer.status_code, answer["Content-Type"]) == (200, "application/json"), accept
-    for accept in REFUSED_FORMS:
+    for accept in cases(REFUSED_FORMS):
         answer = client.get(RUN, headers={"Accept": accept})
         assert (answer.status_code, answer["Content-Type"]) == (406, "application/problem+json"), accept
         assert answer.json()["code"] == "not_acceptable"
@@ -304,7 +305,7 @@ HOSTILE_PATHS += ["projects/alpha/agents/%00", "projects/alpha/agents/A B", "pro
 
 
 def test_a_hostile_address_leads_nowhere(project: Project, client: Client) -> None:
-    for path in HOSTILE_PATHS:
+    for path in cases(HOSTILE_PATHS):
         answer = client.get(f"/api/{path}")
         assert answer.status_code == 404, path
         assert answer["Content-Type"] == "application/problem+json", path

@@ -21,6 +21,7 @@ from tests.support.accounts import make_person, signed_in
 from tests.support.api.write_requests import Program, counts, endless_run, pointers, program, refused
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.run_checks import check, events
+from tests.support.second_pass import cases
 from timeline.events.run import RunCompleted, RunFailed, RunWaiting
 from timeline.models import Source
 
@@ -113,7 +114,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
 
 def test_it_refuses_what_it_cannot_use(alpha: Program, paused: AgentRun) -> None:
     before = counts()
-    for body, code in UNUSABLE:
+    for body, code in cases(UNUSABLE):
         answer = alpha.post(f"/{paused.pk}/resume", body)
         assert (refused(answer), pointers(answer)) == ((422, code), {f"/{next(iter(body))}": code}), body
         assert counts() == before, body
@@ -412,7 +413,7 @@ MEANINGLESS: list[tuple[dict[str, Any], str]] = [
 
 
 def test_many_refuse(alpha: Program) -> None:
-    for body, code in MEANINGLESS:
+    for body, code in cases(MEANINGLESS):
         assert refused(alpha.post("/resume", body)) == (422, code), body
 
 

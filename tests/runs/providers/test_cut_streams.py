@@ -22,7 +22,7 @@ from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.providers.recorded_vendor import MODELS, Answer, FixtureResult, Framing, Vendor, has_ended, streams
 from tests.support.run_checks import check, events
-from tests.support.second_pass import runs_after_sqlite
+from tests.support.second_pass import cases
 from tests.support.services import shared_directory
 
 STREAMS = streams()
@@ -112,7 +112,7 @@ def test_a_model_in_this_process_needs_no_finish_reason(monkeypatch: pytest.Monk
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("protocol", list(MODELS)[:1] if runs_after_sqlite() else list(MODELS))
+@pytest.mark.parametrize("protocol", cases(list(MODELS)))
 def test_a_run_asks_again_after_an_answer_that_was_cut(protocol: str, vendor: Vendor, worker: Worker) -> None:
     """What a run stores of it does not depend on the protocol: after a pass on SQLite, one is enough."""
     shared_directory()
