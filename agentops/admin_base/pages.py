@@ -145,10 +145,7 @@ class ScopedAdmin(_ModelAdmin):
     # --- Permissions ---------------------------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
-        if not super().has_add_permission(request):
-            return False
-        scope = scope_of(request)
-        return scope.sees_all or scope.where(self.change_action).exists()
+        return super().has_add_permission(request) and scope_of(request).may_anywhere(self.change_action)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return super().has_change_permission(request, obj) and self._has_role(request, obj)

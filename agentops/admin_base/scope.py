@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
-from agentops.projects.access import RULES, Action, Principal, may, projects_for, visible_rows
+from agentops.projects.access import RULES, Action, Principal, actions_of, projects_for, visible_rows
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 
@@ -26,22 +26,34 @@ class AdminScope:
     """The scope of one request. Permissions are read once per request."""
 
     principal: Principal
+    _actions: dict[UUID | None, frozenset[Action]] = field(default_factory=dict)
 
     @cached_property
     def sees_all(self) -> bool:
         """Return whether the user is a superuser. Other users see rows of their projects only."""
-        return may(self.principal, Action.SUPER, None)
+        return self.may(Action.SUPER, None)
+
+    @cached_property
+    def _visible(self) -> QuerySet[Project]:
+        """Return the visible projects, ordered by slug."""
+        visible = Project.objects.all() if self.sees_all else projects_for(self.principal)
+        return visible.order_by("slug")
+
+    @cached_property
+    def _roles(self) -> frozenset[str]:
+        """Return the roles that the user has in any project."""
+        own = self._visible.filter(memberships__user=self.principal.user_id).order_by()
+        return frozenset(own.values_list("memberships__role", flat=True).distinct())
 
     @cached_property
     def projects(self) -> list[tuple[UUID, str]]:
         """Return IDs and slugs of the projects in a menu, ordered by slug."""
-        visible = projects_for(self.principal).order_by("slug")
-        return list(visible.values_list("pk", "slug")[:MAX_PROJECTS])
+        return list(self._visible.values_list("pk", "slug")[:MAX_PROJECTS])
 
     def has_project(self, project_id: UUID) -> bool:
         """Return whether the user may see the project."""
         is_visible = any(project_id == pk for pk, _ in self.projects)
-        return is_visible or projects_for(self.principal).filter(pk=project_id).exists()
+        return is_visible or self._visible.filter(pk=project_id).exists()
 
     def within(self, rows: QuerySet[M], path: str) -> QuerySet[M]:
         """Return the visible rows. `path` is the lookup from a row to its project; "pk" for projects."""
@@ -49,20 +61,25 @@ class AdminScope:
             return rows
         if path == "project":
             return visible_rows(rows, self.principal)
-        condition: dict[str, Any] = {f"{path}__in": projects_for(self.principal).values("pk")}
+        condition: dict[str, Any] = {f"{path}__in": self._visible.order_by().values("pk")}
         return rows.filter(Q(**condition))
 
     def may(self, action: Action, project_id: UUID | None) -> bool:
         """Return whether the user may perform the action in the project."""
-        return may(self.principal, action, project_id)
+        if project_id not in self._actions:
+            self._actions[project_id] = actions_of(self.principal, project_id)
+        return action in self._actions[project_id]
+
+    def may_anywhere(self, action: Action) -> bool:
+        """Return whether the user may perform the action in any project."""
+        return self.sees_all or not RULES[action].roles.isdisjoint(self._roles)
 
     def where(self, action: Action) -> QuerySet[Project]:
         """Return the projects in which the user has a role for `action`, for the choices of a form."""
-        visible = projects_for(self.principal).order_by("slug")
         if self.sees_all:
-            return visible
+            return self._visible
         roles = list(RULES[action].roles)
-        return visible.filter(memberships__user=self.principal.user_id, memberships__role__in=roles)
+        return self._visible.filter(memberships__user=self.principal.user_id, memberships__role__in=roles)
 
 
 _SCOPES: WeakKeyDictionary[HttpRequest, AdminScope] = WeakKeyDictionary()

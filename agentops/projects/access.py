@@ -255,6 +255,8 @@ def _actions(principal: Principal, project_id: UUID | None, *, is_superuser: boo
         key = _active_keys(principal).filter(project=project_id).first()
         scopes = key.scopes if key else []
         return frozenset(action for action, rule in RULES.items() if not rule.scopes.isdisjoint(scopes))
+    if project_id is None:
+        return frozenset()
     role = next(iter(_memberships(principal).filter(project=project_id).values_list("role", flat=True)), None)
     return frozenset(action for action, rule in RULES.items() if role in rule.roles)
 
