@@ -299,6 +299,8 @@ if REDIS_URL:
         "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1},
     }
 LANGUAGE_CODE = "en-us"
+# Everything is in English. Otherwise Django looks for a translation of each text and for a language of each URL.
+USE_I18N = False
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
