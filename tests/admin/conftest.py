@@ -1,15 +1,17 @@
-"""Who looks at the administration: a superuser, and a member of staff who sees one project."""
+"""Who looks at the administration: a superuser, and a member of staff who sees one project; and rows to look at."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from agentops.projects.models import Project
+from tests.support.admin.kept_rows import Filled, make_filled, rolled_back
 from tests.support.factories import make_project
-
-OURS = ("projects", "timeline", "runs")
 
 
 @pytest.fixture
@@ -32,3 +34,15 @@ def project(db: None) -> Project:
 @pytest.fixture
 def other(db: None) -> Project:
     return make_project("beta")
+
+
+@pytest.fixture(scope="module")
+def kept_rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Filled]:
+    with rolled_back(django_db_blocker):
+        yield make_filled()
+
+
+@pytest.fixture
+def filled(kept_rows: Filled, db: None) -> Filled:
+    """Rows in every table, written once for a module; so all its tests see them. What a test changes is undone."""
+    return kept_rows

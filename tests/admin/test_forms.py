@@ -19,6 +19,8 @@ from tests.support.admin.every_table import add_url, list_url, page_url
 from tests.support.admin.staff import client_of, make_staff
 from tests.support.factories import make_agent
 
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
+
 
 @pytest.fixture(autouse=True)
 def no_tries_yet() -> None:
@@ -78,8 +80,9 @@ def test_others_change_nothing(project: Project, role: Role) -> None:
     membership = Membership.objects.get(project=project)
 
     for row, form in ((project, {"name": "X"}), (agent, {"model": "x"}), (membership, {"role": "admin"})):
-        assert client.get(page_url(row)).status_code == 200
-        assert b'name="_save"' not in client.get(page_url(row)).content
+        page = client.get(page_url(row))
+        assert page.status_code == 200
+        assert b'name="_save"' not in page.content
         assert client.post(page_url(row), form).status_code == 403
     for model in (Project, Agent, Membership, ApiKey):
         assert client.get(add_url(model)).status_code == 403

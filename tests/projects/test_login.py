@@ -21,18 +21,12 @@ from agentops.projects.models import AuditEntry, Project, Role
 from tests.support.waiting import eventually
 
 PASSWORD = "correct horse battery staple"
+pytestmark = pytest.mark.usefixtures("cheap_passwords")
 
 
 @pytest.fixture(autouse=True)
 def no_failures_yet() -> None:
     cache.clear()
-
-
-@pytest.fixture(autouse=True)
-def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The product's hasher, at a cost for tests."""
-    for name, cost in [("time_cost", 1), ("memory_cost", 64), ("parallelism", 1)]:
-        monkeypatch.setattr(Argon2PasswordHasher, name, cost)
 
 
 @pytest.fixture

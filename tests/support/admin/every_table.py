@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from django.contrib import admin
 from django.db import transaction
@@ -145,12 +146,24 @@ OF_RUNS: tuple[type[Model], ...] = (
 )
 assert {Agent, Membership} <= set(registered())
 
-FILTER_LINK = re.compile(r'<li[^>]*><a href="(\?[^"]*)"')
+FILTER_LINK = re.compile(r'<li[^>]*>\s*<a href="(\?[^"]*)"')
 
 
 def filter_urls(model: type[Model], page: str) -> list[str]:
-    """Where the filters of a list's page lead to: of each the first value and the last."""
+    """Two addresses from a list's page: every filter but the project's at its first value, and every one at its last.
+
+    Filters narrow one after the other, so that each has its part in the query whatever the others are.
+    """
     _, _, filters = page.partition('id="changelist-filter"')
-    links = [FILTER_LINK.findall(each) for each in filters.split("<details")]
-    ends = {found for each in links if each for found in (each[0], each[min(1, len(each) - 1)], each[-1])}
-    return [list_url(model) + found.replace("&amp;", "&") for found in sorted(ends)]
+    links = [found for each in filters.split("<details") if (found := FILTER_LINK.findall(each))]
+    first: dict[str, str] = {}
+    last: dict[str, str] = {}
+    for found in links:
+        first |= _query_of(found[min(1, len(found) - 1)])
+        last |= _query_of(found[-1])
+    first.pop("project", None)
+    return [f"{list_url(model)}?{urlencode(chosen)}" for chosen in (first, last) if chosen]
+
+
+def _query_of(link: str) -> dict[str, str]:
+    return dict(parse_qsl(link.removeprefix("?").replace("&amp;", "&")))

@@ -1,12 +1,19 @@
-"""Members of staff, and clients that are signed in."""
+"""Members of staff, clients that are signed in, and what these see."""
 
 from __future__ import annotations
+
+import re
 
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from agentops.projects.models import Project, Role
 from tests.support.accounts import make_person
+
+#: Made anew for every answer.
+FRESH = re.compile(
+    r'csrfmiddlewaretoken" value="[^"]+"|<code>[0-9a-f]{32}</code>|data-copy="[0-9a-f]{32}"|data-now="[^"]+"'
+)
 
 
 def make_staff(project: Project, role: Role = Role.ADMIN, *, password: str | None = None) -> User:
@@ -22,3 +29,9 @@ def client_of(person: User) -> Client:
     client = Client()
     client.force_login(person)
     return client
+
+
+def seen(client: Client, url: str) -> tuple[int, str]:
+    """The status and the text of a page, without what is made anew for every answer."""
+    answer = client.get(url)
+    return answer.status_code, FRESH.sub("", answer.content.decode())

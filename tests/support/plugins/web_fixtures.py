@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
+from django.contrib.auth.hashers import Argon2PasswordHasher
 
 from tests.support.processes.stage import Stage
 from tests.support.waiting import eventually
@@ -16,6 +17,13 @@ from tests.support.web.server import WebProcess, WebThread, connections_in_use
 from tests.support.web.stream_clients import Listeners
 
 MakeWeb = Callable[..., WebProcess]
+
+
+@pytest.fixture
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product's hasher, at a cost for tests."""
+    for name, cost in [("time_cost", 1), ("memory_cost", 64), ("parallelism", 1)]:
+        monkeypatch.setattr(Argon2PasswordHasher, name, cost)
 
 
 @pytest.fixture
