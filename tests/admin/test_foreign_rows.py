@@ -46,7 +46,7 @@ def neighbours(kept_neighbours: Neighbours, db: None) -> Neighbours:
 def test_a_foreign_row_is_one_that_is_not_there(neighbours: Neighbours, model: Any) -> None:
     client = neighbours.client
     row = model._default_manager.all()[0] if model in GLOBAL else rows_of(model, neighbours.other)[0]
-    for page in ("change", "delete"):
+    for page in ("change", "delete", "history"):
         url = page_url(row, page)
         unknown = url.replace(str(row.pk), str(uuid4()) if "-" in str(row.pk) else "987654321")
         answer = seen(client, url)
