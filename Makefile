@@ -33,8 +33,8 @@ export REQUIRE_SERVICES
 PYTEST_ARGS ?=
 # The paths among them: each may be of any directory, also of one that has a target of its own.
 NAMED := $(filter tests/%,$(PYTEST_ARGS))
-# More workers than that spend more time on collecting the tests than they save.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal --ignore=tests/browser $(if $(NAMED),,--ignore=tests/processes)
+# Two workers for each of two cores: some tests wait, and each worker spends seconds on collecting them.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal --ignore=tests/browser $(if $(NAMED),,--ignore=tests/processes)
 # Three workers for each of two cores: these tests mostly wait.
 PROCESSES := $(BIN)/python -m pytest -n 6 --dist worksteal $(if $(NAMED),,tests/processes tests/browser/processes)
 # Browsers by themselves: beside everything else they are too slow for what people would see.

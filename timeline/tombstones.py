@@ -9,8 +9,8 @@ from uuid import UUID
 
 from django.db import connection, models
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
+from timeline.database_clock import Now
 from timeline.maintenance import allow_changes
 from timeline.models import Event, Log, Tombstone
 
@@ -58,15 +58,17 @@ def unfinished_tombstones() -> QuerySet[Tombstone]:
     return Tombstone.objects.filter(finished_at=None)
 
 
-def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> Counter[str]:
-    """Delete up to `BATCH` rows of a log in one transaction. Return the number of rows by table; empty if none is left.
+def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> tuple[bool, Counter[str]]:
+    """Delete up to `BATCH` rows of a log in one transaction. Return whether to go on, and the number of rows by table.
 
-    `parts` are processed in order.
+    `parts` are processed in order. A batch that is not full is the last, even if somebody adds rows all the time:
+    `finish` locks the log and deletes those.
     """
     with allow_changes("retention"):
         # Locked, so that two processes do not delete and count the same rows.
         stone = unfinished_tombstones().select_for_update().filter(pk=log_id).first()
-        return Counter() if stone is None else _remove(stone, parts, BATCH)
+        removed = Counter[str]() if stone is None else _remove(stone, parts, BATCH)
+    return removed.total() >= BATCH, removed
 
 
 def finish(family: UUID, parts: Sequence[OwnedTable], heads: OwnedTable) -> tuple[bool, Counter[str]]:

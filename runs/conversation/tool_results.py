@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
@@ -26,6 +25,7 @@ from runs.providers import messages
 from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
 from runs.tools.output import Output, shorten_for_model
+from timeline.database_clock import Now
 from timeline.events.tool import ToolEnd
 from timeline.log import Entry
 from timeline.models import Source

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from runs import chaos
 from runs.agents import policies
@@ -23,6 +22,7 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Ch
 from runs.providers import messages
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log
+from timeline.database_clock import Now
 from timeline.errors import LeaseLost
 from timeline.events.run import RunRolledBack
 from timeline.log import Entry

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from django.db.models import Case, Value, When
-from django.db.models.functions import Now
 
 from runs.models import RunCommand
 from runs.statuses import RunStatus
+from timeline.database_clock import Now
 
 Outcome = RunCommand.Outcome
 CONTROL_TYPES = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)

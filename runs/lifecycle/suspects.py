@@ -19,13 +19,14 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, F, OuterRef, Subquery
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce
 
 from runs.lifecycle import transitions
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun, Attempt
 from runs.statuses import DEATHS, DIED_ALONE, RunStatus, WaitReason
 from timeline import log
+from timeline.database_clock import Now
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunPhase, RunWaiting
 from timeline.log import Entry

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
-from django.db.models.functions import Coalesce, Greatest, Now
+from django.db.models.functions import Coalesce, Greatest
 
 from runs import chaos
 from runs.conversation import tool_results, writes
@@ -34,6 +34,7 @@ from runs.statuses import (
     WaitReason,
 )
 from timeline import log
+from timeline.database_clock import Now
 from timeline.errors import LeaseLost
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import models
-from django.db.models.functions import Now
+
+from timeline.database_clock import Now
 
 
 class ChoreQuerySet(models.QuerySet["Chore"]):

@@ -9,9 +9,10 @@ from uuid import UUID
 from django.db import models
 from django.db.models import Q
 from django.db.models.fields.json import KT
-from django.db.models.functions import Coalesce, Left, Now
+from django.db.models.functions import Coalesce, Left
 
 from runs.statuses import LIVE, RunStatus
+from timeline.database_clock import Now
 
 if TYPE_CHECKING:
     from runs.models import AgentRun  # noqa: F401 - the name in the class's bases

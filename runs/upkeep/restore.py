@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Max
-from django.db.models.functions import Now
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Incarnation
@@ -22,6 +21,7 @@ from runs.lifecycle.wake import wake
 from runs.models import AgentRun, Attempt
 from runs.statuses import TERMINAL, RunStatus
 from timeline import log
+from timeline.database_clock import Now
 from timeline.events.run import RunPhase
 from timeline.models import Log, Source
 

@@ -19,7 +19,6 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models.fields.json import KT
-from django.db.models.functions import Now
 from django.utils import timezone
 
 from agentops.projects import notifications
@@ -41,6 +40,7 @@ from runs.models import (
 )
 from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
 from timeline import log, tombstones
+from timeline.database_clock import Now
 from timeline.models import Tombstone
 from timeline.tombstones import EVENTS, OwnedTable
 
@@ -183,10 +183,8 @@ def _cutoff(days: int) -> datetime:
 def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
     """Yield the groups of the project to remove, oldest first, and count the ones that are kept."""
     root_ids: set[UUID] = set()
-    last: tuple[datetime, UUID] | None = None
-    while page := _old(report.project, before, last):
-        last = page[-1]
-        for group in run_groups_of(run_id for _, run_id in page if run_id not in root_ids):
+    for page in _pages_of_old(report.project, before):
+        for group in run_groups_of(run_id for run_id in page if run_id not in root_ids):
             reason = group.reason_to_keep(report.project, before)
             # The runs of a group can be on several pages; it is counted once.
             root_ids.update(group.run_ids if len(group.members) > 1 else ())
@@ -196,13 +194,17 @@ def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
                 report.kept_groups[reason] += 1
 
 
-def _old(project: Project, before: datetime, last: tuple[datetime, UUID] | None) -> list[tuple[datetime, UUID]]:
-    """Return the next page of runs that ended before a time, using the index `run_retention`."""
-    runs = AgentRun.objects.filter(project=project, completed_at__lt=before)
-    if last is not None:
-        runs = runs.filter(completed_at__gte=last[0]).exclude(completed_at=last[0], pk__lte=last[1])
-    rows = runs.order_by("completed_at", "pk").values_list("completed_at", "pk")[:PAGE]
-    return [(completed_at, run_id) for completed_at, run_id in rows if completed_at is not None]
+def _pages_of_old(project: Project, before: datetime) -> Iterator[list[UUID]]:
+    """Yield pages of runs that ended before a time, oldest first, using the index `run_retention`."""
+    runs = AgentRun.objects.filter(project=project, completed_at__lt=before).order_by("completed_at", "pk")
+    page = list(runs.values_list("completed_at", "pk")[:PAGE])
+    while page:
+        yield [run_id for _, run_id in page]
+        if len(page) < PAGE:
+            return
+        time, run_id = page[-1]
+        rest = runs.filter(completed_at__gte=time).exclude(completed_at=time, pk__lte=run_id)
+        page = list(rest.values_list("completed_at", "pk")[:PAGE])
 
 
 # --- The removal ----------------------------------------------------------------------------------------------------
@@ -262,9 +264,12 @@ def _remove(group: UUID, report: RemovalReport) -> Removal:
     for run_id in list(
         tombstones.unfinished_tombstones().filter(family=group).order_by("pk").values_list("pk", flat=True)
     ):
-        while removed := tombstones.remove_batch(run_id, PARTS):
+        has_more = True
+        while has_more:
+            has_more, removed = tombstones.remove_batch(run_id, PARTS)
             report.rows += removed
-            yield
+            if removed:
+                yield
     finished = False
     while not finished:
         finished, removed = tombstones.finish(group, PARTS, RUNS)

@@ -244,6 +244,7 @@ def together(*acts: Callable[[], Any]) -> list[Any]:
         thread.start()
     for thread in threads:
         thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "one of them does not end"
     return found
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models.functions import Now
 
 from agentops.projects import notifications
 from runs import chaos
@@ -35,6 +34,7 @@ from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus, WaitReason
 from runs.tools.conversation_tools import Question
 from timeline import log
+from timeline.database_clock import Now
 from timeline.events.command import PolicyApplied
 from timeline.events.run import RunPaused, RunWaiting
 from timeline.log import Entry
