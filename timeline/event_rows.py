@@ -14,7 +14,7 @@ from agentops.projects.names import UUID_PATTERN
 from timeline import events
 from timeline.display import Clip, clip, format_json
 from timeline.events import EventType
-from timeline.failures import is_failure
+from timeline.events.failures import is_failure
 from timeline.models import Event
 
 TEXT_BYTES = 2048

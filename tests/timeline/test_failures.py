@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from tests.support.factories import make_log
 from timeline.events import EVENT_TYPES
-from timeline.failures import FAILURES, is_failure
+from timeline.events.failures import FAILURES, is_failure
 from timeline.models import Event, Source
 
 PAYLOADS: list[Mapping[str, Any]] = [

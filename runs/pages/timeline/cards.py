@@ -12,7 +12,7 @@ from runs.pages.runs.run_row import dollars
 from runs.statuses import ToolStatus
 from timeline.display import Clip
 from timeline.event_rows import EventRow, errors_if
-from timeline.failures import FAILED_STATUSES
+from timeline.events.failures import FAILED_STATUSES
 
 TEXT_BYTES = 8192
 OTHER_BYTES = 2048

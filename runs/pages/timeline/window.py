@@ -21,7 +21,7 @@ from runs.pages.timeline.event_texts import texts_of
 from runs.pages.timeline.fold import Fold
 from timeline import log
 from timeline.events import EventType
-from timeline.failures import FAILURES
+from timeline.events.failures import FAILURES
 from timeline.models import Event
 
 #: Rows of the first page and of each page of older rows.

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from timeline.events import EventType
+from timeline.events.vocabulary import EventType
 
 #: Statuses of a tool call, a deployment or a child run that count as failures.
 FAILED_STATUSES = frozenset({"error", "failed", "denied", "unknown"})
