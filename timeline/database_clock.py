@@ -9,7 +9,7 @@ from django.db.models import functions
 from django.db.models.sql.compiler import SQLCompiler
 
 #: Django writes a time without a fraction as "12:00:05", and others with six digits.
-_SQLITE_FORM = "REPLACE(STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'now') || '000', '.000000', '')"
+_SQLITE_FORM = "REPLACE(STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'now') || '000', '.000000', '')"
 
 
 class Now(functions.Now):
