@@ -31,7 +31,7 @@ export REQUIRE_SERVICES
 
 # More arguments for pytest: make test PYTEST_ARGS="-k lease -x"
 PYTEST_ARGS ?=
-# The paths among them: each may be of any directory, also of one that has a target of its own.
+# The paths among them. A path that is named is run, even if its directory has a target of its own.
 NAMED := $(filter tests/%,$(PYTEST_ARGS))
 # Two workers for each of two cores: some tests wait, and each worker spends seconds on collecting them.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal --ignore=tests/browser $(if $(NAMED),,--ignore=tests/processes)
@@ -154,8 +154,8 @@ REDIS_ANSWERS = $(BIN)/python -c \
 EVERYDAY := not scale and not browser and not bench and not chaos
 ON_SQLITE := env -u DATABASE_URL -u REDIS_URL
 
-# Say what is left out for want of a server, of the tests that $(1) names: that is a failure if nothing may be left out,
-# and the end without PostgreSQL. Otherwise, name the servers in the environment.
+# $(call ENTER_SERVICES,NAME): put the addresses of the servers into the environment of the commands that follow. Without
+# PostgreSQL there are none: the recipe ends. With REQUIRE_SERVICES=1, a server that does not answer is an error.
 define ENTER_SERVICES
 	skipped=''; redis='$(TEST_REDIS_URL)'; \
 	if ! $(REDIS_ANSWERS) >/dev/null 2>&1; then \

@@ -12,7 +12,7 @@ FAULTS = {
     "a worker is killed": f"{CRASH}/test_kill.py::test_it_survives_a_kill",
     "a child of a forking worker is killed": f"{CRASH}/test_processes.py::test_a_child_that_is_killed_is_replaced",
     "a tool takes all memory": "runs/engine/turns/test_rows_of_steps.py::test_a_tool_that_takes_all_memory_fails",
-    "its parent is killed": f"{CRASH}/test_processes.py::test_children_do_not_outlive_their_parent_as_workers",
+    "a parent is killed": f"{CRASH}/test_processes.py::test_children_do_not_outlive_their_parent_as_workers",
     "SIGTERM": f"{CRASH}/test_term.py::test_it_finishes_the_model_call_and_hands_over",
     "SIGTERM twice": f"{CRASH}/test_processes.py::test_more_than_one_sigterm_is_no_harm",
     "a worker is suspended": f"{CRASH}/test_zombie.py::test_it_writes_nothing_after_it_was_taken_over",

@@ -339,11 +339,11 @@ def test_other_processes_hear_of_it_by_redis(bell: OwnRedis, stage: Stage, liste
     begun(*streams)
     person, here, command = streams
     leave(streamed.project, streamed.reader)
-    eventually(lambda: revoked(person), within_s=AT_ONCE_S, why="the person is told")
+    eventually(lambda: revoked(person), within_s=AT_ONCE_S, why="the person's stream ends")
     revoke_key(mine)
-    eventually(lambda: revoked(here), within_s=AT_ONCE_S, why="the key's stream is told")
+    eventually(lambda: revoked(here), within_s=AT_ONCE_S, why="the key's stream ends")
 
     environment = stage.databases.env(stage.name, stage.home) | {"REDIS_URL": bell.url, "PATH": os.environ["PATH"]}
     words = [sys.executable, "manage.py", "key", "revoke", key_prefix(other)]
     subprocess.run(words, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    eventually(lambda: revoked(command), within_s=AT_ONCE_S, why="the other key's stream is told")
+    eventually(lambda: revoked(command), within_s=AT_ONCE_S, why="the other key's stream ends")

@@ -57,7 +57,7 @@ def test_rows_come_in_batches_and_once(streamed: StreamedRun) -> None:
 def test_a_move_is_told_beside_its_row(streamed: StreamedRun) -> None:
     reader = follow(streamed, last_seq(streamed.run))
     transitions.move(streamed.run, RunStatus.PAUSED, RunPaused(reason="operator"), source=Source.WEB, reason="operator")
-    eventually(lambda: reader.events("status"), why="the status is told")
+    eventually(lambda: reader.events("status"), why="the status arrives")
 
     assert reader.events("status")[0].data == "paused"
     caught_up(reader, last_seq(streamed.run))
@@ -68,7 +68,7 @@ def test_a_page_hears_of_the_end_and_no_204(streamed: StreamedRun) -> None:
     """After any answer but 200 htmx would ask again and again; `end` is what it stops at."""
     reader = follow(streamed, last_seq(streamed.run), stop_at_end=True)
     last = finish(streamed.run)
-    eventually(lambda: "end" in names(reader), why="the end is told")
+    eventually(lambda: "end" in names(reader), why="the end arrives")
     assert names(reader)[-1] == "end"
     assert reader.events("end")[0].id == str(last)
 

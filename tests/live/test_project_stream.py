@@ -68,7 +68,7 @@ def test_many_runs_at_once_are_all_told_of(streamed: StreamedRun) -> None:
     reader = follow(streamed)
     agent = make_agent(streamed.project)
     made = {str(make_run(agent).pk) for _ in range(40)}
-    eventually(lambda: "" in told(reader) or set(told(reader)) == made, why="all are told of")
+    eventually(lambda: "" in told(reader) or set(told(reader)) == made, why="all runs are announced")
 
 
 def test_who_may_not_read_hears_nothing(streamed: StreamedRun) -> None:

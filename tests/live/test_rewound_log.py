@@ -31,7 +31,7 @@ def test_a_rewound_log_begins_again_for_who_listens(streamed: StreamedRun) -> No
     reader = streamed.open()
     heard(reader, [*range(1, last + 1)])
     rewind(streamed, 5)
-    eventually(lambda: resets(reader), why="the reader is told")
+    eventually(lambda: resets(reader), why="the reader gets a reset")
     new = grow(streamed.run, 2)
     eventually(lambda: reader.ids[-1:] == [new], why="what is true comes again")
 
@@ -56,7 +56,7 @@ def test_a_page_is_told_to_load_anew(streamed: StreamedRun) -> None:
     eventually(lambda: page.messages, why="the stream begins")
     rewind(streamed, 5)
 
-    eventually(lambda: resets(page), why="the page is told")
+    eventually(lambda: resets(page), why="the page gets a reset")
 
 
 @pytest.mark.breaks_invariants("events are taken out of the log")
@@ -65,7 +65,7 @@ def test_what_is_gone_after_the_cursor_is_not_passed_over(streamed: StreamedRun)
     with allow_changes("test: a part of the log is gone"):
         Event.objects.filter(log=streamed.run.pk, seq__in=[4, 5]).delete()
     reader = streamed.open("?afterSeq=3", pause_s=60)
-    eventually(lambda: resets(reader), why="the reader is told")
+    eventually(lambda: resets(reader), why="the reader gets a reset")
 
     assert resets(reader) == [last]
     assert reader.events("message") == []

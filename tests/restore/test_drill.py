@@ -94,7 +94,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
         assert not transitions.renew(run.pk, handed_out[run.pk])
 
     again = listeners.open(url, reader | {"Last-Event-ID": last_id}, pause_s=60)
-    eventually(lambda: again.events("stream-reset"), within_s=10, why="a reader with an old cursor is told")
+    eventually(lambda: again.events("stream-reset"), within_s=10, why="a reader with an old cursor gets a reset")
     for run in live:
         stage.reaches(run, RunStatus.COMPLETED, within_s=30)
         check(run)

@@ -112,10 +112,10 @@ def test_a_page_carries_its_incarnation_and_one_of_before_loads_anew(scene: Stre
     after = cursor()
 
     assert after == f"{last_seq(scene.run)}.{number}"
-    eventually(lambda: resets(open_page), within_s=5, why="the open page is told")
+    eventually(lambda: resets(open_page), within_s=5, why="the open page gets a reset")
     again = scene.listeners.open(f"{scene.page_url}?afterSeq={before}", scene.cookie, pause_s=60)
     fresh = scene.listeners.open(f"{scene.page_url}?afterSeq={after}", scene.cookie, pause_s=60)
-    eventually(lambda: resets(again), within_s=5, why="a page that comes back is told")
+    eventually(lambda: resets(again), within_s=5, why="a page that comes back gets a reset")
     new = grow(scene.run)
     eventually(lambda: fresh.events("rows"), within_s=5, why="a fresh page gets what comes")
     assert fresh.events("rows")[-1].id == f"{new}.{number}"

@@ -52,8 +52,11 @@ def make_run(agent: Agent | None = None, prompt: Any = None, **options: Any) -> 
 def drive(run: AgentRun, worker: Worker | None = None) -> AgentRun:
     """Drive `run` in this process until nobody has to drive it any more; gives it as it is then."""
     own = worker or Worker(concurrency=1)
+    epoch = -1
     try:
         while RunStatus((fresh := AgentRun.objects.get(pk=run.pk)).status) in LIVE - {RunStatus.WAITING}:
+            assert fresh.lease_epoch > epoch, f"run {run.pk} was not claimed: the log says why"
+            epoch = fresh.lease_epoch
             assert own.drive(run.pk), f"run {run.pk} is {fresh.status} and cannot be driven"
     finally:
         if worker is None:
