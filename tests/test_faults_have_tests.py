@@ -26,7 +26,7 @@ FAULTS = {
     "a clock jumps": f"{CRASH}/test_processes.py::test_a_worker_whose_clock_is_wrong_takes_nothing_too_early",
     "a tool never answers": "runs/engine/turns/test_late_outputs.py::test_of_a_call_that_nobody_knows_the_outcome_of",
     "a step kills its workers": "runs/engine/test_deaths_and_slices.py::test_a_step_that_kills_three_workers_is_poison",
-    "a backup is restored": "restore/test_drill.py::",
+    "a backup is restored": "processes/restore/test_drill.py::",
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.support.live.streamed_run import StreamedRun
-from tests.support.processes.redis_server import OwnRedis
 from tests.support.web.server import WebThread
 from tests.support.web.stream_clients import Listeners
 
@@ -14,10 +13,3 @@ from tests.support.web.stream_clients import Listeners
 def streamed(web: WebThread, listeners: Listeners) -> StreamedRun:
     """On a server in this process."""
     return StreamedRun(web, listeners)
-
-
-@pytest.fixture
-def bell(own_redis: OwnRedis, settings: object) -> OwnRedis:
-    """This process rings at the Redis of the stage, which a test may kill."""
-    settings.REDIS_URL = own_redis.url  # type: ignore[attr-defined]
-    return own_redis

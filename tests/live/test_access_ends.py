@@ -330,7 +330,7 @@ def test_a_change_just_before_a_stream_is_opened_is_not_missed(no_looks: None, t
 # --- Between processes ------------------------------------------------------------------------------------------
 
 
-def test_other_processes_hear_of_it_by_redis(bell: OwnRedis, stage: Stage, listeners: Listeners) -> None:
+def test_other_processes_hear_of_it_by_redis(shared_redis: OwnRedis, stage: Stage, listeners: Listeners) -> None:
     """The server of the streams never looks by itself; the right ends here, and in a command that then ends too."""
     web = WebProcess(stage, "agentops-web", settings_module="tests.support.live.unwatched_settings").start()
     streamed = StreamedRun(web, listeners)
@@ -343,7 +343,10 @@ def test_other_processes_hear_of_it_by_redis(bell: OwnRedis, stage: Stage, liste
     revoke_key(mine)
     eventually(lambda: revoked(here), within_s=AT_ONCE_S, why="the key's stream ends")
 
-    environment = stage.databases.env(stage.name, stage.home) | {"REDIS_URL": bell.url, "PATH": os.environ["PATH"]}
+    environment = stage.databases.env(stage.name, stage.home) | {
+        "REDIS_URL": shared_redis.url,
+        "PATH": os.environ["PATH"],
+    }
     words = [sys.executable, "manage.py", "key", "revoke", key_prefix(other)]
     subprocess.run(words, env=environment, cwd=ROOT, check=True, capture_output=True, timeout=60)
     eventually(lambda: revoked(command), within_s=AT_ONCE_S, why="the other key's stream ends")

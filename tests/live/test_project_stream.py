@@ -86,13 +86,13 @@ def test_who_may_not_read_hears_nothing(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.postgres
-def test_other_processes_are_heard_by_redis(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+def test_other_processes_are_heard_by_redis(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
     streamed = StreamedRun(web_process(), listeners)
     reader = follow(streamed)
     run = make_run(make_agent(streamed.project))
     eventually(lambda: told(reader) == [str(run.pk)], why="a run of another process is named")
-    bell.kill()
-    bell.start()
+    shared_redis.kill()
+    shared_redis.start()
     # What moved meanwhile is not known: the list is told to look, or hears the next run.
     eventually(lambda: _moves(reader, streamed), within_s=10, why="heard again after a restart of Redis")
 

@@ -117,7 +117,10 @@ def handler_of(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            length = int(self.headers["Content-Length"])
+            body = self.rfile.read(length)
+            if len(body) < length:
+                return  # the client was killed while it sent this
             answer = json.dumps(handlers[self.path](json.loads(body))).encode()
             try:
                 self.send_response(200)

@@ -10,11 +10,8 @@ import pytest
 
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.support.processes import scripted_model
 from tests.support.processes.stage import CALLS, Stage
 from tests.support.run_checks import transcript
-
-assert scripted_model.ScriptedProvider is not None
 
 Undisturbed = Callable[..., Any]
 

@@ -31,7 +31,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def one_slot(transactional_db: None) -> Iterator[Worker]:
     worker = Worker(concurrency=1)
     yield worker
-    worker.close(0.5)  # some tests leave the slot taken, by a run that nobody drives
+    worker.close(0.5)  # some tests leave slots taken by runs that nobody drives
+
+
+@pytest.fixture
+def worker(transactional_db: None) -> Iterator[Worker]:
+    worker = Worker(concurrency=4)
+    yield worker
+    worker.close(0.5)
 
 
 @pytest.fixture

@@ -80,3 +80,10 @@ def own_redis(stage: Stage, tmp_path: Path) -> Iterator[OwnRedis]:
     yield server
     stage.close()
     server.kill()
+
+
+@pytest.fixture
+def shared_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> OwnRedis:
+    """The Redis of the stage, used by this process too. A test may kill it."""
+    monkeypatch.setattr(settings, "REDIS_URL", own_redis.url)
+    return own_redis

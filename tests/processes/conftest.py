@@ -1,4 +1,4 @@
-"""Registers the scripted model and its tools, which the drill's runs follow."""
+"""Registers the scripted model and its tools, which the runs of these tests follow."""
 
 from __future__ import annotations
 

@@ -113,34 +113,34 @@ def test_another_process_is_heard_without_redis(streamed: StreamedRun) -> None:
 
 
 @pytest.mark.postgres
-def test_redis_may_come_and_go(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+def test_redis_may_come_and_go(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
     streamed = StreamedRun(web_process(**MANY), listeners)
     [reader] = readers(streamed, 1)
     for _ in range(2):
         quick = [took(streamed, reader, within_s=3) for _ in range(5)]
-        bell.kill()
+        shared_redis.kill()
         time.sleep(0.3)
         slow = [took(streamed, reader, within_s=4) for _ in range(4)]
         print(f"with Redis {max(quick):.3f} s at most, without it {max(slow):.2f} s")
         assert min(quick) < 0.2
         assert max(slow) < 2
-        bell.start()
-        eventually(lambda: took(streamed, reader, within_s=3) < 0.2, within_s=10, why="the doorbell is heard again")
+        shared_redis.start()
+        eventually(lambda: took(streamed, reader, within_s=3) < 0.2, within_s=10, why="the next notification arrives")
     assert len(reader.answers) == 1
 
 
 @pytest.mark.postgres
-def test_redis_that_hangs_holds_nobody_up(bell: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
+def test_redis_that_hangs_holds_nobody_up(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> None:
     streamed = StreamedRun(web_process(**MANY), listeners)
     [reader] = readers(streamed, 1)
-    bell.suspend()
+    shared_redis.suspend()
     try:
         slow = [took(streamed, reader, within_s=5) for _ in range(4)]
     finally:
-        bell.go_on()
+        shared_redis.go_on()
     print(f"with a Redis that hangs: {max(slow):.2f} s at most")
     assert max(slow) < 2.5
-    eventually(lambda: took(streamed, reader, within_s=3) < 0.2, within_s=15, why="the doorbell is heard again")
+    eventually(lambda: took(streamed, reader, within_s=3) < 0.2, within_s=15, why="the next notification arrives")
 
 
 @pytest.mark.postgres
