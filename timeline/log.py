@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -124,6 +124,14 @@ def has_event(log_id: UUID, event_id: str | None) -> bool:
     return Event.objects.filter(log_id=log_id, event_id=event_id).exists()
 
 
+def stored_event_ids(log_id: UUID, event_ids: Sequence[str]) -> dict[str, tuple[int, bytes | None]]:
+    """Return the sequence number and the body's SHA-256 digest of each of these events that the log contains."""
+    if not event_ids:
+        return {}
+    rows = Event.objects.filter(log_id=log_id, event_id__in=event_ids).values_list("event_id", "seq", "body_sha256")
+    return {str(event_id): (seq, None if sha is None else bytes(sha)) for event_id, seq, sha in rows}
+
+
 def open_turn(log_id: UUID) -> Event | None:
     """Return the start event of an unfinished model call, or None."""
     last = events_of(log_id).filter(type__in=TURN_TYPES).order_by("-seq").first()
@@ -224,7 +232,7 @@ def _append_portable(
     last, log_epoch, node_id = _counter(log_id)
     if epoch is not None and epoch < log_epoch:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
-    stored_events = _stored_events(log_id, rows)
+    stored_events = stored_event_ids(log_id, [row["event_id"] for row in rows if row["event_id"] is not None])
     fresh: list[Event] = []
     results: list[AppendResult] = []
     now = timezone.now()
@@ -269,16 +277,6 @@ def _store(log_id: UUID, last: int, now: datetime, fresh: list[Event]) -> None:
 def _key(log_id: UUID) -> Any:
     """Return the ID of a log as a query parameter."""
     return Log._meta.pk.get_db_prep_value(log_id, connection)
-
-
-def _stored_events(log_id: UUID, rows: Iterable[dict[str, Any]]) -> dict[str, tuple[int, bytes | None]]:
-    ids = [row["event_id"] for row in rows if row["event_id"] is not None]
-    if not ids:
-        return {}
-    return {
-        str(event.event_id): (event.seq, bytes(event.body_sha256) if event.body_sha256 is not None else None)
-        for event in Event.objects.filter(log_id=log_id, event_id__in=ids).only("event_id", "seq", "body_sha256")
-    }
 
 
 def _append_result(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes | memoryview | None) -> AppendResult:

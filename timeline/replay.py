@@ -142,6 +142,16 @@ def _waiting(frame: Frame, event: FoldedEvent) -> None:
                 frame.calls[key] = replace(call, status="unknown")
 
 
+def _completed(frame: Frame, event: FoldedEvent) -> None:
+    """External runners may report the usage of the whole run, instead of or besides that of its turns."""
+    _set_status("completed", terminal=True)(frame, event)
+    usage = event.payload.get("usage") or {}
+    for name in TOKENS:
+        frame.tokens[name] += usage.get(name) or 0
+    cost = _money(event.payload.get("cost_usd"))
+    frame.cost_usd = frame.cost_usd if cost is None else cost
+
+
 def _rolled_back(frame: Frame, event: FoldedEvent) -> None:
     positions = set(event.payload.get("positions") or ())
     frame.messages = [replace(m, rolled_back=m.rolled_back or m.position in positions) for m in frame.messages]
@@ -224,7 +234,7 @@ _FOLDS: dict[str, Fold] = {
     EventType.RUN_WAITING: _waiting,
     EventType.RUN_PAUSED: _set_status("paused", why="reason"),
     EventType.RUN_RESUMED: _set_status("resumed", why="reason", terminal=True),
-    EventType.RUN_COMPLETED: _set_status("completed", terminal=True),
+    EventType.RUN_COMPLETED: _completed,
     EventType.RUN_FAILED: _set_status("failed", why="error_type", terminal=True),
     EventType.RUN_STOPPED: _set_status("stopped", why="reason", terminal=True),
     EventType.RUN_ROLLED_BACK: _rolled_back,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, cast
 from uuid import UUID
 
@@ -81,20 +82,30 @@ def _with_newest_instructions(rows: list[AgentRunMessage]) -> list[AgentRunMessa
 
 
 def new_row(
-    run_id: UUID, position: int, message: ModelMessage, *, role: str, step: int, epoch: int | None
+    run_id: UUID,
+    position: int,
+    message: ModelMessage,
+    *,
+    role: str,
+    step: int,
+    epoch: int | None,
+    redacts_answer: bool = False,
+    at: datetime | None = None,
 ) -> tuple[AgentRunMessage, ModelMessage]:
     """Return a row for `message`, and the message as the row has it, from which requests are built.
 
     Text for the model is redacted here, so what is stored is what is sent. The answer of the model is stored
-    unchanged, except for NUL and lone surrogates, which no jsonb column accepts.
+    unchanged, except for NUL and lone surrogates, which no jsonb column accepts. `redacts_answer` redacts it too, for
+    conversations that are not continued here. `at` is the time of the message; by default, now.
     """
     document = messages.dump(message)
     text = messages.canonical(document)
     content = messages.as_stored(document, text)
     text = text if content is document else messages.canonical(content)
     secrets: frozenset[str] = frozenset()
-    if role != Role.ASSISTANT or not messages.fits_a_column(text):
-        cleaned, secrets = (BARE if role == Role.ASSISTANT else REDACTOR).clean(content)
+    is_redacted = role != Role.ASSISTANT or redacts_answer
+    if is_redacted or not messages.fits_a_column(text):
+        cleaned, secrets = (REDACTOR if is_redacted else BARE).clean(content)
         content = cast("dict[str, Any]", cleaned)
         text = messages.canonical(content) if secrets else text
     row = AgentRunMessage(
@@ -107,7 +118,7 @@ def new_row(
         epoch=epoch,
         model=str(content.get("model_name") or "")[:200],
         sha256=messages.sha256_of(text),
-        created_at=timezone.now(),
+        created_at=at or timezone.now(),
     )
     return row, message if content is document else messages.load(content)
 

@@ -4,6 +4,7 @@ from runs.models.agent import Agent
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
 from runs.models.command import RunCommand
+from runs.models.external_run import ExternalRun
 from runs.models.message import AgentRunMessage
 from runs.models.run import AgentRun
 from runs.models.tool_call import AgentRunToolCall
@@ -16,6 +17,7 @@ __all__ = [
     "Attempt",
     "Checkpoint",
     "Chore",
+    "ExternalRun",
     "RunCommand",
     "RunError",
     "TurnUsage",

@@ -51,6 +51,8 @@ class AgentRunToolCall(models.Model):
         indexes = [
             # The tool calls of a run in the order of their steps: the API's list and transcript.load.
             models.Index(fields=["run", "step_number"], name="tool_call_list"),
+            # The call that an external runner names by its ID.
+            models.Index(fields=["run", "call_id"], name="tool_call_by_call_id"),
             # The call that started a child run, for the link from the child's page to its parent.
             models.Index(fields=["child_run"], name="tool_call_of_child", condition=Q(child_run__isnull=False)),
         ]

@@ -34,6 +34,7 @@ from runs.models import (
     Attempt,
     Checkpoint,
     Chore,
+    ExternalRun,
     RunCommand,
     RunError,
     TurnUsage,
@@ -54,6 +55,7 @@ PARTS = (
     OwnedTable(RunCommand, "run"),
     OwnedTable(AgentRunToolCall, "run"),
     OwnedTable(AgentRunMessage, "run"),
+    OwnedTable(ExternalRun, "run"),
 )
 RUNS = OwnedTable(AgentRun, "log")
 #: Notifications about runs are deleted when the runs are hidden, because they link to them and quote them.

@@ -27,6 +27,7 @@ __all__ = [
     "describe",
     "dump",
     "is_custom",
+    "parse",
     "validate",
 ]
 
@@ -86,7 +87,7 @@ def validate(type_: str, payload: Mapping[str, object]) -> dict[str, JSON]:
 
     Raise UnknownEventType or InvalidPayload.
     """
-    return _lean(_parse(type_, payload), type_)
+    return _lean(parse(type_, payload), type_)
 
 
 def dump(payload: Payload) -> tuple[str, dict[str, JSON]]:
@@ -100,7 +101,7 @@ def describe(type_: str, payload: Mapping[str, object]) -> str:
     Never raises, so that payloads stored under older rules remain readable.
     """
     try:
-        event_class = _parse(type_, payload)
+        event_class = parse(type_, payload)
     except (UnknownEventType, InvalidPayload):
         message = payload.get("message") if isinstance(payload, Mapping) else None
         return message if isinstance(message, str) and message else type_
@@ -109,7 +110,8 @@ def describe(type_: str, payload: Mapping[str, object]) -> str:
     return f"{event_class.describe()} {type_}" if isinstance(event_class, Custom) else event_class.describe()
 
 
-def _parse(type_: str, payload: Mapping[str, object]) -> Payload:
+def parse(type_: str, payload: Mapping[str, object]) -> Payload:
+    """Return the payload of a sender as an object. Raise UnknownEventType or InvalidPayload."""
     cls = REGISTRY.get(type_)
     if cls is None:
         if not is_custom(type_):

@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
-from runs.conversation import repeats, tool_starts, transcript, writes
+from runs.conversation import repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
 from runs.engine import spending
 from runs.engine.drive import Drive, FailedAttempts
@@ -219,7 +219,7 @@ def _abandoned_event(drive: Drive, attempt: int, reason: str, state: ModelCallSt
     if answer is None:
         unknown = LlmTurnAbandoned(attempt=attempt or None, reason=reason, usage="unknown", duration_ms=duration_ms)
         return Entry(unknown, step=step)
-    used = spending.usage_of(drive.run.pk, step, attempt, answer, duration_ms)
+    used = turn_usage.usage_of(drive.run.pk, step, attempt, answer, duration_ms)
     drive.spending.add(used)
     return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_usage_fields(used)), step=step, clean=True)
 
@@ -237,7 +237,7 @@ def _commit(
     # The message as stored, without characters that no column accepts.
     response = cast("ModelResponse", message)
     calls = _planned_calls(drive, row, response)
-    usage = spending.usage_of(run.pk, step, attempt, response, duration_ms)
+    usage = turn_usage.usage_of(run.pk, step, attempt, response, duration_ms)
     turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
     entries = [
         *blocks,

@@ -31,9 +31,9 @@ LOG_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("E8a", "each message has exactly one message.added event", """
         SELECT m.run_id, m.id FROM messages m LEFT JOIN event_counts e
             ON e.run_id = m.run_id AND e.ref_id = m.id AND e.type = 'message.added' WHERE COALESCE(e.n, 0) <> 1"""),
-    Invariant("E8b", "each message.added event refers to a message of its run", """
+    Invariant("E8b", "each message.added event, unless it came after the end, refers to a message of its run", """
         SELECT e.run_id, e.seq FROM events e LEFT JOIN messages m ON m.id = e.ref_id AND m.run_id = e.run_id
-        WHERE e.type = 'message.added' AND m.id IS NULL"""),
+        WHERE e.type = 'message.added' AND NOT e.late AND m.id IS NULL"""),
     *with_warning_for_external("E9a", "a tool call has one tool.end event if it has a result, and none otherwise", """
         SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
         LEFT JOIN event_counts e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.end'

@@ -26,7 +26,7 @@ TOOL_CALL_INVARIANTS: tuple[Invariant, ...] = (
             OR (starts > 0 AND started_at IS NULL)
             OR (status NOT IN ('planned', 'running') AND finished_at < started_at)"""),
     Invariant("T5", "a denied tool call was blocked, rejected, rolled back, or open when its run ended or paused", """
-        SELECT t.run_id, t.id FROM calls t JOIN runs r ON r.id = t.run_id
+        SELECT t.run_id, t.id FROM calls t JOIN native r ON r.id = t.run_id
         JOIN agent_run_messages m ON m.id = t.message_id AND m.rolled_back_at IS NULL
         LEFT JOIN event_counts e ON e.run_id = t.run_id AND e.ref_id = t.id
             AND e.type IN ('safety.block', 'approval.resolved')

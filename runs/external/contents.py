@@ -1,0 +1,133 @@
+"""The contents of messages that runners send, as parts of messages.
+
+A content is a text, or a list of texts and blocks as model providers write them: `text`, `thinking`, `tool_use` and
+`image` with `type`. Whatever has another form is kept as its JSON text, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserContent,
+)
+
+from runs.providers.messages import canonical
+
+#: Fields of a block that hold its call ID, by vocabulary.
+_CALL_ID = ("id", "call_id", "callId", "tool_use_id", "tool_call_id", "toolCallId")
+
+
+def response_parts(content: object) -> list[ModelResponsePart]:
+    """Return the parts of an answer."""
+    return [part for item in _items(content) for part in _response_part(item)]
+
+
+def user_content(content: object) -> str | list[UserContent]:
+    """Return the content of a user message, or of a tool result: a text, or texts and media."""
+    items = [_user_item(item) for item in _items(content)]
+    if all(isinstance(item, str) for item in items):
+        return "\n".join(str(item) for item in items)
+    return items
+
+
+def text_content(content: object) -> str:
+    """Return a content as one text, without media."""
+    value = user_content(content)
+    return value if isinstance(value, str) else "\n".join(item for item in value if isinstance(item, str))
+
+
+def call_part(call_id: str, name: str, arguments: object) -> ToolCallPart:
+    """Return a requested call. Arguments that are neither an object nor a text are kept as their JSON text."""
+    if arguments is None or isinstance(arguments, str):
+        return ToolCallPart(name, arguments, call_id)
+    return ToolCallPart(name, dict(arguments) if isinstance(arguments, Mapping) else canonical(arguments), call_id)
+
+
+def call_id_of(content: object) -> str:
+    """Return the call ID that a tool result names in its content; empty without one."""
+    blocks = content if isinstance(content, list) else [content]
+    named = (block.get(name) for block in blocks if isinstance(block, Mapping) for name in _CALL_ID)
+    return next((value for value in named if isinstance(value, str) and value), "")
+
+
+def _items(content: object) -> Iterable[object]:
+    if content is None:
+        return []
+    return content if isinstance(content, list) else [content]
+
+
+def _response_part(item: object) -> Sequence[ModelResponsePart]:
+    if isinstance(item, str):
+        return [TextPart(item)] if item else []
+    if isinstance(item, Mapping):
+        kind = item.get("type")
+        if kind in ("tool_use", "tool_call", "tool-call"):
+            arguments = next((item[name] for name in ("input", "arguments", "args") if name in item), None)
+            return [call_part(call_id_of(item), str(item.get("name") or item.get("tool_name") or "tool"), arguments)]
+        text = item.get("thinking" if kind == "thinking" else "text")
+        if kind == "thinking" and isinstance(text, str):
+            return [ThinkingPart(text, signature=_text_or_none(item.get("signature")))]
+        if kind == "text" and isinstance(text, str):
+            return [TextPart(text)] if text else []
+    return [TextPart(_as_text(item))]
+
+
+def _user_item(item: object) -> UserContent:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Mapping):
+        if item.get("type") in ("text", "input_text", "output_text") and isinstance(item.get("text"), str):
+            return str(item["text"])
+        if item.get("type") == "tool_result":
+            return text_content(item.get("content"))
+        media = _media(item)
+        if media is not None:
+            return media
+        for name in ("output", "content"):
+            if name in item and call_id_of(item):
+                return text_content(item[name])
+    return _as_text(item)
+
+
+def _media(block: Mapping[str, Any]) -> BinaryContent | ImageUrl | None:
+    """Return the image of a block in the forms of Anthropic and OpenAI; None if it holds none that can be read."""
+    source = block.get("source")
+    if block.get("type") in ("image", "document") and isinstance(source, Mapping):
+        if source.get("type") == "url" and isinstance(source.get("url"), str):
+            return ImageUrl(source["url"])
+        return _binary(source.get("data"), source.get("media_type"))
+    url = block.get("image_url")
+    url = url.get("url") if isinstance(url, Mapping) else url
+    if block.get("type") in ("image_url", "input_image") and isinstance(url, str):
+        if not url.startswith("data:"):
+            return ImageUrl(url)
+        header, _, data = url.removeprefix("data:").partition(",")
+        return _binary(data, header.partition(";")[0])
+    return None
+
+
+def _binary(data: object, media_type: object) -> BinaryContent | None:
+    if not isinstance(data, str) or not isinstance(media_type, str) or "/" not in media_type:
+        return None
+    try:
+        return BinaryContent(b64decode(data, validate=True), media_type=media_type)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None

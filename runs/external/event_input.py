@@ -1,0 +1,200 @@
+"""Reads the events that runners send: the envelope and the payload of each. Nothing is looked up or stored.
+
+An envelope has camel case or snake case names. `seq`, `phase` and `source` are accepted and dropped: the server sets
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage
+
+from runs.providers.messages import canonical
+from timeline import events
+from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
+from timeline.models import Phase, RunKind
+
+#: Names of the envelope, by the names that are accepted.
+_FIELDS = {
+    "event_id": "event_id",
+    "eventId": "event_id",
+    "runId": "runId",
+    "run_id": "runId",
+    "type": "type",
+    "ts": "ts",
+    "payload": "payload",
+    "runKind": "runKind",
+    "run_kind": "runKind",
+    "phase": "phase",
+    "step": "step",
+    "nodeId": "nodeId",
+    "node_id": "nodeId",
+    "seq": "seq",
+    "source": "source",
+}
+#: Fields that the server sets, so that they do not distinguish two events.
+_DROPPED = ("seq", "phase", "source")
+MAX_IDENTIFIER = 128
+MAX_RUN_REFERENCE = 200
+MAX_STEP = 2**31 - 1
+MAX_SEQ = 2**63 - 1
+MAX_ECHO = 64
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?")
+#: The first and last milliseconds that a datetime holds.
+_EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)
+
+
+class RejectedEvent(ValueError):
+    """An event that is not stored. `pointer` is a JSON pointer into the event."""
+
+    def __init__(self, code: str, detail: str, pointer: str = "", status: int = 422) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.pointer = pointer
+        #: The HTTP status if the event was sent alone.
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingEvent:
+    """An event of a runner, with a valid payload."""
+
+    #: Our run ID or the runner's own.
+    run_ref: str
+    type: str
+    #: A payload object, or a mapping for a custom type.
+    payload: events.Payload | Mapping[str, Any]
+    event_id: str | None = None
+    #: The time by the runner's clock, in UTC. None: the time of arrival.
+    ts: datetime | None = None
+    step: int | None = None
+    node_id: str = ""
+    run_kind: RunKind | None = None
+    #: Distinguishes a repeat from another event with the same ID.
+    body_sha256: bytes | None = None
+    #: The exact message of an imported `message.added`, `llm.turn.end` or `tool.end`, in place of the payload's texts.
+    message: ModelMessage | None = None
+
+
+def read_event(document: object) -> IncomingEvent:
+    """Return the event of a JSON value. Raises `RejectedEvent`."""
+    if not isinstance(document, Mapping):
+        raise RejectedEvent("event_object_expected", "an event must be a JSON object")
+    fields = _fields(document)
+    type_ = _identifier(fields, "type", MAX_IDENTIFIER, required=True)
+    if type_ in RESERVED_TYPES:
+        raise RejectedEvent("reserved_event_type", f"events of type {type_} are written by the server", "/type")
+    event_id = _identifier(fields, "event_id", MAX_IDENTIFIER)
+    _check_dropped(fields)
+    payload = fields.get("payload")
+    return IncomingEvent(
+        run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
+        type=type_,
+        payload=_payload(type_, {} if payload is None else payload),
+        event_id=event_id or None,
+        ts=read_time(fields.get("ts")),
+        step=_step(fields.get("step")),
+        node_id=_identifier(fields, "nodeId", MAX_IDENTIFIER),
+        run_kind=_run_kind(fields.get("runKind")),
+        body_sha256=_digest(fields) if event_id else None,
+    )
+
+
+def read_time(value: object) -> datetime | None:
+    """Return a time in UTC: of a text in ISO 8601, where UTC is the default zone, or of milliseconds since 1970."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and _EPOCH_MS[0] <= value <= _EPOCH_MS[1]:
+        return datetime.fromtimestamp(value / 1000, UTC)
+    if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
+        try:
+            moment = datetime.fromisoformat(value.upper())
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
+    raise RejectedEvent(
+        "invalid_timestamp", f"{_echo(value)} is not a time: send ISO 8601 text or milliseconds since 1970", "/ts"
+    )
+
+
+def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in document.items():
+        field = _FIELDS.get(name)
+        if field is None:
+            raise RejectedEvent("unknown_field", f"an event has no field {_echo(name)}", f"/{_escape(name)}")
+        if field in fields:
+            raise RejectedEvent("duplicate_field", f"{field} is given under two names", f"/{name}")
+        fields[field] = value
+    return fields
+
+
+def _identifier(fields: Mapping[str, Any], name: str, limit: int, *, required: bool = False) -> str:
+    """Return a field of printable text; empty if it is absent or null."""
+    value = fields.get(name)
+    if value is None:
+        if required:
+            raise RejectedEvent("required", f"an event requires {name}", f"/{name}")
+        return ""
+    if not isinstance(value, str) or not 1 <= len(value) <= limit or not value.isprintable():
+        text = f"{name} must be a printable text of 1 to {limit} characters, not {_echo(value)}"
+        unknown = name == "type" and isinstance(value, str) and len(value) > limit
+        raise RejectedEvent("unknown_event_type" if unknown else "invalid_identifier", text, f"/{name}")
+    return value
+
+
+def _check_dropped(fields: Mapping[str, Any]) -> None:
+    seq, phase = fields.get("seq"), fields.get("phase")
+    if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or not 0 <= seq <= MAX_SEQ):
+        raise RejectedEvent("invalid_client_seq", "seq must be a whole number from 0; it is not stored", "/seq")
+    if phase is not None and phase not in Phase.values:
+        raise RejectedEvent("invalid_value", f"phase must be one of {', '.join(Phase.values)}", "/phase")
+
+
+def _payload(type_: str, payload: object) -> events.Payload | Mapping[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise RejectedEvent("invalid_payload", "payload must be a JSON object", "/payload")
+    try:
+        parsed = events.parse(type_, payload)
+    except UnknownEventType as error:
+        raise RejectedEvent(error.code, str(error), "/type") from None
+    except InvalidPayload as error:
+        first = error.problems[0]
+        raise RejectedEvent(first.code, str(error), f"/payload{first.pointer}") from None
+    return parsed if type_ in EVENT_TYPES else payload
+
+
+def _step(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_STEP:
+        raise RejectedEvent("invalid_value", f"step must be a whole number from 0 to {MAX_STEP}", "/step")
+    return value
+
+
+def _run_kind(value: object) -> RunKind | None:
+    if value is None:
+        return None
+    if value not in RunKind.values:
+        raise RejectedEvent("invalid_value", f"runKind must be one of {', '.join(RunKind.values)}", "/runKind")
+    return RunKind(str(value))
+
+
+def _digest(fields: Mapping[str, Any]) -> bytes:
+    body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
+    return hashlib.sha256(canonical(body).encode(errors="surrogatepass")).digest()
+
+
+def _echo(value: object) -> str:
+    return repr(value)[:MAX_ECHO] if isinstance(value, str | int | float | bool) else type(value).__name__
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")[:MAX_ECHO]

@@ -1,0 +1,179 @@
+"""Imports a file: its runs and their events, all or nothing. Importing it again adds only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby, islice
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Coalesce
+
+from agentops.projects.models import Project
+from runs.external import handlers
+from runs.external.event_input import IncomingEvent, RejectedEvent
+from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
+from runs.external.projection import Projection
+from runs.lifecycle import reported_runs
+from runs.lifecycle.reported_runs import ReportedRun
+from runs.models import AgentRun, AgentRunToolCall
+from runs.statuses import RunStatus, ToolStatus, WaitReason
+from timeline import log
+from timeline.events import Payload
+from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunStopped, RunWaiting
+from timeline.models import Source
+
+#: Events that are written at a time, so that memory does not grow with the file.
+CHUNK = 200
+
+
+@dataclass
+class ImportReport:
+    """What an import has added."""
+
+    #: The runs of the file, in its order: new ones and known ones.
+    runs: list[AgentRun] = field(default_factory=list)
+    new_runs: int = 0
+    events: int = 0
+    #: Events that were imported before.
+    known_events: int = 0
+
+
+Progress = Callable[[ImportReport], None]
+
+
+@transaction.atomic
+def import_file(
+    project: Project, file: ImportFile, importer: Importer, *, by: str, progress: Progress = lambda report: None
+) -> ImportReport:
+    """Import a file into a project. Raises `ImportRefused`, and then nothing is imported.
+
+    `progress` is called after each chunk, inside the transaction.
+    """
+    report = ImportReport()
+    imports: dict[str, _RunImport] = {}
+    try:
+        for is_head, items in groupby(importer.read(file), key=lambda item: isinstance(item, ImportedRun)):
+            if is_head:
+                _open(project, file, imports, items, by=by, report=report)
+            else:
+                for reference, events in groupby(items, key=lambda item: item.run_ref):
+                    for chunk in _chunks(events):
+                        imports[reference].take(chunk, report)
+                        progress(report)
+    except RejectedEvent as error:
+        raise file.refuse(error.detail, pointer=error.pointer) from error
+    for run_import in reversed(imports.values()):  # children before parents
+        run_import.end()
+    report.runs = [run_import.run for run_import in imports.values()]
+    return report
+
+
+def _open(
+    project: Project,
+    file: ImportFile,
+    imports: dict[str, _RunImport],
+    heads: Iterable[Item],
+    *,
+    by: str,
+    report: ImportReport,
+) -> None:
+    for head in heads:
+        assert isinstance(head, ImportedRun)
+        rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
+        run = rows.filter(project=project, external_id=head.run_ref).first()
+        if run is not None and run.source != AgentRun.Source.IMPORT:
+            raise file.refuse(f"the project has a run {head.run_ref!r} that was not imported")
+        parent = imports.get(head.parent_ref)
+        if run is None:
+            run = reported_runs.open_run(project, _reported(head, parent.run if parent else None, by))
+            report.new_runs += 1
+        if parent is not None and head.parent_call_id:
+            calls = AgentRunToolCall.objects.filter(run=parent.run, call_id=head.parent_call_id, child_run=None)
+            calls.update(child_run=run)
+        imports[head.run_ref] = _RunImport(head, run)
+
+
+def _reported(head: ImportedRun, parent: AgentRun | None, by: str) -> ReportedRun:
+    return ReportedRun(
+        source=AgentRun.Source.IMPORT,
+        external_id=head.run_ref,
+        agent=head.agent,
+        model=head.model,
+        title=head.title,
+        session_id=head.session_id,
+        parent=parent,
+        labels=head.labels,
+        by=by,
+        created_at=head.created_at,
+    )
+
+
+def _chunks(events: Iterable[Item]) -> Iterator[list[IncomingEvent]]:
+    iterator = (event for event in events if isinstance(event, IncomingEvent))
+    while chunk := list(islice(iterator, CHUNK)):
+        yield chunk
+
+
+@dataclass
+class _RunImport:
+    """A run that is being imported."""
+
+    head: ImportedRun
+    run: AgentRun
+    has_news: bool = False
+    last_at: datetime | None = None
+
+    def take(self, events: list[IncomingEvent], report: ImportReport) -> None:
+        """Add the events that the run does not have yet."""
+        known = log.stored_event_ids(self.run.pk, [event.event_id for event in events if event.event_id])
+        new_events = [event for event in events if event.event_id not in known]
+        report.known_events += len(events) - len(new_events)
+        if not new_events:
+            return
+        projection = Projection.load(self.run, Source.IMPORT)
+        if self.run.state is RunStatus.QUEUED:
+            begin = RunStarted(session_id=self.head.session_id or None, model=self.head.model or None)
+            self._apply(projection, begin, self.head.created_at or new_events[0].ts)
+        elif self.run.state is RunStatus.WAITING:
+            self._apply(projection, RunPhase(status="running", reason="continued"), new_events[0].ts)
+        for event in new_events:
+            handlers.apply(projection, event)
+            self.last_at = event.ts or self.last_at
+        projection.flush()
+        projection.save_state()
+        self.has_news = True
+        report.events += len(new_events)
+
+    def end(self) -> None:
+        """Append the status at the end of the file: its final one, or that the session waits.
+
+        The outcome of a call without a result is unknown.
+        """
+        if not self.has_news or self.run.state.terminal:
+            return
+        projection = Projection.load(self.run, Source.IMPORT)
+        self._apply(projection, self._last_status(projection), self.last_at)
+        projection.flush()
+        projection.save_state()
+
+    def _last_status(self, projection: Projection) -> Payload:
+        match self.head.ended:
+            case RunStatus.COMPLETED:
+                return RunCompleted()
+            case RunStatus.FAILED:
+                return RunFailed(error_type="failed")
+            case RunStatus.STOPPED:
+                return RunStopped()
+        projection.close_answer(self.last_at)
+        projection.flush()
+        open_calls = AgentRunToolCall.objects.filter(run=self.run, result_message=None)
+        changed = open_calls.update(
+            status=ToolStatus.UNKNOWN, starts=1, started_at=Coalesce("started_at", F("created_at"))
+        )
+        return RunWaiting(reason=WaitReason.UNKNOWN_TOOL if changed else WaitReason.INPUT)
+
+    def _apply(self, projection: Projection, payload: Payload, at: datetime | None) -> None:
+        handlers.apply(projection, IncomingEvent(self.head.run_ref, payload.event_type, payload, ts=at))

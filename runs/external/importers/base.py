@@ -1,0 +1,145 @@
+"""What an importer is: it recognises a format by its content, and reads a file as runs and their events.
+
+An importer looks nothing up and stores nothing. Its events are those that a runner would have sent, with the exact
+messages beside them. Each has an `event_id` that is the same whenever the file, or a longer version of it, is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentops.http import strict_json
+from runs.external.event_input import IncomingEvent
+from runs.statuses import RunStatus
+
+MIB = 1024 * 1024
+#: Bytes of the largest file.
+MAX_FILE = 64 * MIB
+#: Bytes of a file by which its format is recognised, if it consists of lines.
+SAMPLE = 64 * 1024
+
+
+class ImportRefused(ValueError):
+    """A file that cannot be imported. The text names the file, and the line or the JSON pointer of the cause."""
+
+    def __init__(self, file: str, detail: str, *, line: int | None = None, pointer: str = "") -> None:
+        place = f"{file}:{line}" if line is not None else file
+        super().__init__(f"{place}: {pointer + ': ' if pointer else ''}{detail}")
+        self.file = file
+        self.line = line
+        self.pointer = pointer
+        self.detail = detail
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRun:
+    """A run of a file: what is known of it before its events. Comes before them, and parents before children."""
+
+    #: The ID of the run in its program, such as a session ID, with the format before it: `claude-code:<session>`.
+    run_ref: str
+    agent: str
+    model: str = ""
+    title: str = ""
+    session_id: str = ""
+    #: When it began. None: unknown.
+    created_at: datetime | None = None
+    #: The run that spawned it, which the file also has, and the call that asked for it.
+    parent_ref: str = ""
+    parent_call_id: str = ""
+    labels: Sequence[str] = ()
+    #: The final status; None for a session that may go on, whose file may grow.
+    ended: RunStatus | None = None
+
+
+Item = ImportedRun | IncomingEvent
+
+
+class ImportFile:
+    """The file that is imported: its name, its bytes, and its content as JSON."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name = name
+        self.content = content
+        self._document: Any = None
+
+    @classmethod
+    def open(cls, path: Path) -> ImportFile:
+        """Read a regular file. Raises `ImportRefused`."""
+        try:
+            if not path.is_file():
+                raise ImportRefused(str(path), "not a file that can be read")
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE + 1)
+        except OSError as error:
+            raise ImportRefused(str(path), f"cannot be read: {error.strerror}") from None
+        return cls(path.name, content)
+
+    def document(self) -> Any:
+        """Return the whole content as one JSON value. Raises `ImportRefused`."""
+        if self._document is None:
+            self._document = self._parse(self.content)
+        return self._document
+
+    def lines(self) -> Iterator[tuple[int, Any]]:
+        """Yield the number, from 1, and the JSON value of each line that is not blank. Raises `ImportRefused`."""
+        start, number = 0, 0
+        while start < len(self.content):
+            end = self.content.find(b"\n", start)
+            end = len(self.content) if end < 0 else end
+            number += 1
+            line = self.content[start:end].strip()
+            if line:
+                yield number, self._parse(line, number)
+            start = end + 1
+
+    def first_lines(self, count: int = 20) -> list[Any]:
+        """Return the JSON values of the first lines; those that are not JSON are left out. For `detect`."""
+        values = []
+        for line in self.content[:SAMPLE].split(b"\n")[:count]:
+            try:
+                values.append(strict_json.parse(line, strict_json.FILE))
+            except strict_json.NotJson:
+                continue
+        return values
+
+    def whole(self) -> Any:
+        """Return the content as one JSON value, or None if it is not one. For `detect`."""
+        if self.content[:1].strip() not in (b"{", b"["):
+            return None
+        try:
+            return self.document()
+        except ImportRefused:
+            return None
+
+    def refuse(self, detail: str, *, line: int | None = None, pointer: str = "") -> ImportRefused:
+        """Return the error for a place of this file."""
+        return ImportRefused(self.name, detail, line=line, pointer=pointer)
+
+    def _parse(self, content: bytes, line: int | None = None) -> Any:
+        if len(self.content) > MAX_FILE:
+            raise ImportRefused(self.name, f"larger than {MAX_FILE // MIB} MiB")
+        try:
+            return strict_json.parse(content, strict_json.FILE)
+        except strict_json.NotJson as error:
+            raise ImportRefused(self.name, str(error), line=line, pointer=error.data.get("pointer", "")) from None
+
+
+class Importer(Protocol):
+    """A format. Entry points of the group `agentops.importers` add further ones."""
+
+    #: The name of the format, as in `agentops import --format`.
+    name: str
+    #: What it is, in a few words.
+    title: str
+
+    def detect(self, file: ImportFile) -> bool:
+        """Whether the content of the file looks like this format. Cheap; never raises."""
+        ...
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        """Yield the runs and their events, in order. Raises `ImportRefused` for the first invalid place."""
+        ...

@@ -1,0 +1,30 @@
+"""The importers by name: those of this site, and those that installed packages add as entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import entry_points
+
+from runs.external.importers.base import Importer, ImportFile
+
+GROUP = "agentops.importers"
+#: In the order of detection: formats that are easily recognised first.
+BUILTIN: tuple[Importer, ...] = ()
+
+
+@cache
+def importers() -> Sequence[Importer]:
+    """Return all importers. Those of entry points come first, so that they can replace one of the same name."""
+    added = [entry.load()() for entry in entry_points(group=GROUP)]
+    names = {importer.name for importer in added}
+    return (*added, *(importer for importer in BUILTIN if importer.name not in names))
+
+
+def find(file: ImportFile, name: str = "") -> Importer:
+    """Return the importer with this name, or the first one that recognises the file. Raises `ImportRefused`."""
+    known = ", ".join(importer.name for importer in importers())
+    for importer in importers():
+        if importer.name == name or (not name and importer.detect(file)):
+            return importer
+    raise file.refuse(f"no format is called {name!r}: known are {known}" if name else f"none of these formats: {known}")

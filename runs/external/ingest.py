@@ -1,0 +1,166 @@
+"""Records the events that runners send: validated, once each, in the order of their arrival.
+
+The events of one run are one transaction. What a result says is committed when it is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from agentops.projects.models import Project
+from runs.external import handlers
+from runs.external.event_input import IncomingEvent, RejectedEvent, read_event
+from runs.external.projection import Projection
+from runs.external.run_references import references
+from runs.lifecycle import reported_runs
+from runs.lifecycle.reported_runs import ReportedRun
+from runs.models import AgentRun
+from timeline import log
+from timeline.events.run import RunStarted
+from timeline.models import RunKind, Source
+
+#: Events of one request.
+MAX_EVENTS = 500
+#: A runner's clock that differs by more is reported.
+MAX_SKEW = timedelta(hours=24)
+#: What a runner may add to a run that a worker of this site executes: none of it changes a row of the run.
+_FOR_NATIVE_RUNS = ("x.", "file.", "git.", "deploy.")
+
+
+@dataclass(frozen=True, slots=True)
+class EventResult:
+    """What became of an event: stored under `seq`, stored before, or rejected with a code."""
+
+    run_id: UUID | None = None
+    event_id: str | None = None
+    seq: int | None = None
+    duplicate: bool = False
+    late: bool = False
+    clock_skew: bool = False
+    error: RejectedEvent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sends events."""
+
+    project: Project
+    #: As the audit log names it.
+    actor: str
+
+
+def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
+    """Store the events of a request, and return the result of each, in their order.
+
+    Events of different runs are stored independently: of each run all that are valid, or none if the database fails.
+    """
+    results: dict[int, EventResult] = {}
+    by_run: dict[str, list[tuple[int, IncomingEvent]]] = {}
+    for index, document in enumerate(documents):
+        try:
+            event = read_event(document)
+        except RejectedEvent as error:
+            results[index] = EventResult(error=error)
+            continue
+        by_run.setdefault(event.run_ref, []).append((index, event))
+    for reference, numbered in by_run.items():
+        recorded = _record_run(sender, reference, [event for _, event in numbered])
+        results |= {index: result for (index, _), result in zip(numbered, recorded, strict=True)}
+    return [results[index] for index in range(len(documents))]
+
+
+def _record_run(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[EventResult]:
+    store = partial(_store, sender, reference, events)
+    try:
+        return store()
+    except IntegrityError:
+        # Two requests opened the run at once: it exists now.
+        return store()
+
+
+@transaction.atomic
+def _store(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[EventResult]:
+    run = _lock(sender.project, reference)
+    start = 0
+    rejected: list[EventResult] = []
+    if run is None:
+        # What comes before the first run.started speaks of a run that does not exist.
+        start = next((i for i, event in enumerate(events) if isinstance(event.payload, RunStarted)), len(events))
+        error = RejectedEvent("run_not_found", "no such run: run.started opens one", "/runId", status=404)
+        rejected = [EventResult(event_id=event.event_id, error=error) for event in events[:start]]
+        if start == len(events):
+            return rejected
+        run = _open(sender, events[start])
+    return [*rejected, *_append(sender, run, events[start:])]
+
+
+def _lock(project: Project, reference: str) -> AgentRun | None:
+    """Return the run with its row locked; None if the project has none with this reference."""
+    rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(references(reference), project=project)
+    run = rows.first()
+    if run is not None:
+        run.project = project
+    return run
+
+
+def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
+    payload = event.payload
+    assert isinstance(payload, RunStarted)
+    reported = ReportedRun(
+        external_id=event.run_ref,
+        agent=payload.agent or "",
+        model=payload.model or "",
+        title=payload.title or "",
+        session_id=payload.session_id or "",
+        run_kind=event.run_kind or RunKind.SESSION,
+        by=sender.actor,
+    )
+    return reported_runs.open_run(sender.project, reported)
+
+
+def _append(sender: Sender, run: AgentRun, events: list[IncomingEvent]) -> list[EventResult]:
+    projection = Projection.load(run, Source.INGEST)
+    stored = log.stored_event_ids(run.pk, [event.event_id for event in events if event.event_id])
+    results = []
+    for event in events:
+        result = _repeat(run, event, stored) if event.event_id in stored else _apply(projection, event)
+        if event.event_id and result.seq is not None and not result.duplicate:
+            stored[event.event_id] = (result.seq, event.body_sha256)
+        results.append(result)
+    projection.flush()
+    projection.state.sender, projection.state.silent_since = sender.actor[:200], None
+    projection.save_state()
+    return results
+
+
+def _apply(projection: Projection, event: IncomingEvent) -> EventResult:
+    run = projection.run
+    try:
+        if run.source == AgentRun.Source.NATIVE and not event.type.startswith(_FOR_NATIVE_RUNS):
+            text = f"a worker of this site executes the run: {event.type} cannot be sent for it"
+            raise RejectedEvent("run_is_native", text, "/type", status=409)
+        late = run.state.terminal
+        seq = handlers.apply(projection, event)
+    except RejectedEvent as error:
+        return EventResult(run_id=run.pk, event_id=event.event_id, error=error)
+    is_skewed = event.ts is not None and abs(timezone.now() - event.ts) > MAX_SKEW
+    return EventResult(run_id=run.pk, event_id=event.event_id, seq=seq, late=late, clock_skew=is_skewed)
+
+
+def _repeat(run: AgentRun, event: IncomingEvent, stored: dict[str, Any]) -> EventResult:
+    """Return the result of an event whose ID is known: a repeat, or another event with the same ID."""
+    assert event.event_id is not None
+    seq, digest = stored[event.event_id]
+    if digest != event.body_sha256:
+        text = f"the run has another event with the ID {event.event_id!r}, under seq {seq}"
+        error = RejectedEvent("event_id_conflict", text, "/event_id", status=409)
+        return EventResult(run_id=run.pk, event_id=event.event_id, seq=seq, error=error)
+    return EventResult(run_id=run.pk, event_id=event.event_id, seq=seq, duplicate=True)

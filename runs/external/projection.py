@@ -1,0 +1,258 @@
+"""Projects the events of an external run into the rows of its conversation. The caller holds the lock of its row.
+
+Rows and events are collected in memory, and written by `flush`. An answer is stored when its turn ends, or, from a
+runner that sends no turns, when something else follows its texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.utils import timezone
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart
+
+from runs.conversation import tool_starts, transcript, turn_usage
+from runs.external.event_input import IncomingEvent
+from runs.external.run_references import references
+from runs.lifecycle.transitions import PHASES
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
+from runs.statuses import Effect
+from timeline import log
+from timeline.events import EventType, Payload
+from timeline.events.llm import LlmTurnEnd
+from timeline.fast_insert import insert
+from timeline.log import Entry
+from timeline.models import Log, RunKind, Source
+
+Role = AgentRunMessage.Role
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+#: The events that an answer without an own text is made of.
+_TEXTS = (EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT)
+_THOUGHTS = (EventType.LLM_THINKING_DELTA, EventType.LLM_THINKING)
+_CALL_COLUMNS = (
+    *("status", "starts", "attempts", "started_at", "finished_at", "duration_ms"),
+    *("output", "result_message_id", "child_run_id"),
+)
+
+
+@dataclass
+class Projection:
+    """The state of an external run, and what its new events add to it."""
+
+    run: AgentRun
+    state: ExternalRun
+    source: Source
+    #: The sequence number of the last event, those that are not written yet included.
+    last_seq: int
+    #: The position of the last message.
+    position: int
+    _entries: list[Entry] = field(default_factory=list)
+    _messages: list[AgentRunMessage] = field(default_factory=list)
+    _new_calls: dict[str, AgentRunToolCall] = field(default_factory=dict)
+    _stored_calls: dict[str, AgentRunToolCall | None] = field(default_factory=dict)
+    _changed_calls: dict[UUID, AgentRunToolCall] = field(default_factory=dict)
+    _usages: list[TurnUsage] = field(default_factory=list)
+    _errors: list[RunError] = field(default_factory=list)
+    _run_columns: set[str] = field(default_factory=set)
+
+    @classmethod
+    def load(cls, run: AgentRun, source: Source) -> Projection:
+        """Load the state of a run whose row is locked. Locks its log."""
+        ledger = Log.objects.select_for_update().get(pk=run.pk)
+        state, _ = ExternalRun.objects.get_or_create(run=run)
+        return cls(run, state, source, ledger.last_seq, transcript.last_position(run.pk))
+
+    # --- Events -------------------------------------------------------------------------------------------------
+
+    def append(self, entry: Entry) -> int:
+        """Add an event after the others, and return its sequence number."""
+        self._entries.append(entry)
+        self.last_seq += 1
+        return self.last_seq
+
+    def entry_of(self, event: IncomingEvent, payload: Payload | None = None, **columns: Any) -> Entry:
+        """Return the entry of a received event, with another payload if one is given."""
+        columns = {"phase": PHASES[self.run.state], "step": event.step} | columns
+        return Entry(
+            payload if payload is not None else event.payload,
+            type=event.type,
+            node_id=event.node_id,
+            ts=event.ts,
+            event_id=event.event_id,
+            body_sha256=event.body_sha256,
+            **columns,
+        )
+
+    def derived(self, entry: Entry, at: datetime | None) -> Entry:
+        """Return the entry of an event that follows from a received one."""
+        return replace(entry, phase=PHASES[self.run.state], ts=at)
+
+    def append_message_event(self, row: AgentRunMessage, event: IncomingEvent | None) -> int:
+        """Append the `message.added` of a row: `event`, if it was received. Return its sequence number."""
+        entry = transcript.message_event(row)
+        if event is None:
+            return self.append(self.derived(entry, row.created_at))
+        assert isinstance(entry.payload, Payload)
+        return self.append(self.entry_of(event, entry.payload, step=entry.step, ref_id=entry.ref_id))
+
+    @property
+    def next_step(self) -> int:
+        """The step of the next answer."""
+        return self.run.step_count + 1
+
+    # --- Rows ---------------------------------------------------------------------------------------------------
+
+    def add_message(self, role: str, message: ModelMessage, *, step: int, at: datetime | None) -> AgentRunMessage:
+        """Add a message to the conversation. The caller appends its event."""
+        self.position += 1
+        row, _ = transcript.new_row(
+            self.run.pk, self.position, message, role=role, step=step, epoch=None, redacts_answer=True, at=at
+        )
+        self._messages.append(row)
+        return row
+
+    def add_row(self, row: AgentRunMessage) -> None:
+        """Add a message that was made by others, at the next position."""
+        self.position = row.position
+        self._messages.append(row)
+
+    def add_answer(
+        self, response: ModelResponse, *, at: datetime | None, event: IncomingEvent | None = None
+    ) -> AgentRunMessage:
+        """Add an answer with its planned calls, and append its `message.added`: `event`, if it was received."""
+        step = self.next_step
+        row = self.add_message(Role.ASSISTANT, response, step=step, at=at)
+        for part in response.tool_calls:
+            call = tool_starts.planned_call(row, part, effect=None)
+            call.effect = Effect.AT_MOST_ONCE.value
+            self._new_calls[call.call_id] = call
+        self.set_run(step_count=step)
+        self.state.answer_from_seq = None
+        self.append_message_event(row, event)
+        return row
+
+    def add_answer_without_turn(
+        self, response: ModelResponse, *, at: datetime | None, event: IncomingEvent | None = None
+    ) -> int:
+        """Add an answer that no `llm.turn.end` reports, and return the sequence number of its `message.added`.
+
+        An answer with calls gets a derived `llm.turn.end`, from which a replay knows their number.
+        """
+        row = self.add_answer(response, at=at, event=event)
+        seq = self.last_seq
+        if response.tool_calls:
+            end = LlmTurnEnd(model=row.model or None, tool_calls=len(response.tool_calls))
+            self.append(self.derived(Entry(end, step=row.step_number, ref_id=row.pk, clean=True), at))
+        return seq
+
+    def add_usage(self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None) -> TurnUsage:
+        """Add the usage of an answer to the run. `cost`: US dollars as reported, or None to compute them."""
+        row = turn_usage.usage_of(self.run.pk, step, 0, response, duration_ms)
+        if cost is not None:
+            row.cost_usd, row.cache_saved_usd = cost, None
+        self._usages.append(row)
+        self.set_run(**{name: getattr(self.run, name) + getattr(row, name) for name in TOKENS})
+        if row.cost_usd is not None:
+            origin = AgentRun.CostSource.COMPUTED if cost is None else AgentRun.CostSource.REPORTED
+            self.set_run(cost_usd=(self.run.cost_usd or 0) + row.cost_usd, cost_source=origin.value)
+        return row
+
+    def add_error(self, error: RunError) -> None:
+        """Add an error of the run."""
+        self._errors.append(error)
+
+    def find_run(self, reference: str) -> UUID | None:
+        """Return the ID of another run of the project, by our ID or its runner's own."""
+        runs = AgentRun.objects.filter(project=self.run.project_id).exclude(pk=self.run.pk)
+        return runs.filter(references(reference)).values_list("pk", flat=True).first() if reference else None
+
+    def find_call(self, call_id: str) -> AgentRunToolCall | None:
+        """Return the newest call with this ID; None for an empty one."""
+        if not call_id:
+            return None
+        call = self._new_calls.get(call_id)
+        if call is None and call_id not in self._stored_calls:
+            rows = AgentRunToolCall.objects.filter(run=self.run, call_id=call_id)
+            self._stored_calls[call_id] = rows.order_by("-step_number").first()
+        return call or self._stored_calls[call_id]
+
+    def change_call(self, call: AgentRunToolCall) -> None:
+        """Note that a call has changed."""
+        if self._new_calls.get(call.call_id) is not call:
+            self._changed_calls[call.pk] = call
+
+    def set_run(self, **columns: Any) -> None:
+        """Change columns of the run."""
+        for name, value in columns.items():
+            setattr(self.run, name, value)
+        self._run_columns |= columns.keys()
+
+    # --- Answers ------------------------------------------------------------------------------------------------
+
+    def begin_answer(self) -> None:
+        """Note that the next event belongs to an answer that is stored later."""
+        if self.state.answer_from_seq is None:
+            self.state.answer_from_seq = self.last_seq + 1
+
+    def received_parts(self) -> list[ModelResponsePart]:
+        """Return the thinking and the text that were received since the answer began; empty without any."""
+        begin = self.state.answer_from_seq
+        if begin is None:
+            return []
+        written = self.last_seq - len(self._entries)
+        stored = log.events_of(self.run.pk).filter(seq__gte=begin, type__in=[*_TEXTS, *_THOUGHTS])
+        pieces = [(row.type, row.payload) for row in stored] if begin <= written else []
+        for entry in self._entries[max(begin - written - 1, 0) :]:
+            if isinstance(entry.payload, Payload):
+                pieces.append((entry.payload.event_type, {"text": getattr(entry.payload, "text", None)}))
+        thinking = "".join(_text(payload) for type_, payload in pieces if type_ in _THOUGHTS)
+        text = "".join(_text(payload) for type_, payload in pieces if type_ in _TEXTS)
+        parts: list[ModelResponsePart] = [ThinkingPart(thinking)] if thinking else []
+        return [*parts, TextPart(text)] if text else parts
+
+    def close_answer(self, at: datetime | None, *more: ModelResponsePart) -> None:
+        """Store the answer whose texts were received, if there are any, or `more` parts are given."""
+        parts = [*self.received_parts(), *more]
+        self.state.answer_from_seq = None
+        if parts:
+            response = ModelResponse(parts=parts, model_name=self.model or None, timestamp=at or timezone.now())
+            self.add_answer_without_turn(response, at=at)
+
+    @property
+    def model(self) -> str:
+        """The model that the run was started with."""
+        return str(self.run.agent_config.get("model") or "")
+
+    # --- Writing ------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what was collected, in the caller's transaction."""
+        with connection.cursor() as cursor:
+            insert(cursor, self._messages)
+            insert(cursor, list(self._new_calls.values()))
+            insert(cursor, self._usages)
+            insert(cursor, self._errors)
+        for call in self._changed_calls.values():
+            call.save(update_fields=_CALL_COLUMNS)
+        if self._run_columns:
+            self.run.save(update_fields=sorted(self._run_columns))
+        log.append(self.run.pk, self._entries, source=self.source, run_kind=RunKind(self.run.run_kind))
+        self._stored_calls |= self._new_calls
+        for collected in (self._entries, self._messages, self._new_calls, self._usages, self._errors):
+            collected.clear()
+        self._changed_calls.clear()
+        self._run_columns.clear()
+
+    def save_state(self) -> None:
+        """Write what the next batch continues from."""
+        self.state.save(update_fields=["answer_from_seq", "sender", "silent_since"])
+
+
+def _text(payload: Mapping[str, Any]) -> str:
+    text = payload.get("text")
+    return text if isinstance(text, str) else ""

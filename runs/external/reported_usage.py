@@ -1,0 +1,64 @@
+"""The tokens and the cost of an answer, as runners and providers name them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from pydantic_ai.usage import RequestUsage
+
+#: The names of each count, in snake case. Those of a provider that counts cached tokens apart come last.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "input_tokens": ("input_tokens", "prompt_tokens", "input"),
+    "output_tokens": ("output_tokens", "completion_tokens", "output"),
+    "cache_read_tokens": ("cache_read_tokens", "cached_tokens", "cached_input_tokens", "cache_read_input_tokens"),
+    "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens"),
+    "reasoning_tokens": ("reasoning_tokens", "thinking_tokens", "output_reasoning_tokens"),
+}
+#: Counts that Anthropic reports beside its input tokens, which do not include them.
+_APART = ("cache_read_input_tokens", "cache_creation_input_tokens")
+MAX_COUNT = 2**63 - 1
+MAX_COST = Decimal(10) ** 8
+
+
+def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
+    """Return the tokens of a usage object, in which all input tokens include the cached ones.
+
+    Names in camel case and snake case are read; counts that are not whole numbers from 0 are ignored.
+    """
+    counts = {_snake(name): value for name, value in usage.items() if _is_count(value)}
+    for details in (
+        "prompt_tokens_details",
+        "completion_tokens_details",
+        "input_tokens_details",
+        "output_tokens_details",
+    ):
+        inner = next((value for name, value in usage.items() if _snake(name) == details), None)
+        if isinstance(inner, Mapping):
+            counts |= {_snake(name): value for name, value in inner.items() if _is_count(value)}
+    tokens: dict[str, Any] = {
+        field: next((counts[name] for name in names if name in counts), 0) for field, names in _NAMES.items()
+    }
+    tokens["input_tokens"] += sum(counts.get(name, 0) for name in _APART)
+    tokens["output_reasoning_tokens"] = tokens.pop("reasoning_tokens")
+    return RequestUsage(**tokens)
+
+
+def read_cost(value: object) -> Decimal | None:
+    """Return US dollars, or None for what is not an amount from 0 that the column holds."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return round(amount, 8) if amount.is_finite() and 0 <= amount < MAX_COST else None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -1,0 +1,16 @@
+"""How runners name runs: by our ID, or by their own, which is unique within a project."""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from django.db.models import Q
+
+from agentops.projects.names import UUID_PATTERN
+
+
+def references(reference: str) -> Q:
+    """Return the condition for the run with this reference."""
+    by_external_id = Q(external_id=reference)
+    return by_external_id | Q(pk=UUID(reference)) if re.match(UUID_PATTERN, reference) else by_external_id

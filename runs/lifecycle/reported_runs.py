@@ -1,0 +1,112 @@
+"""External runs: opened, and moved to the statuses that their runners report.
+
+A runner reports what has happened, so that any status that is not final may follow any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from agentops.projects.models import Project
+from runs.conversation import tool_results
+from runs.lifecycle import command_outcomes, summaries
+from runs.lifecycle.transitions import PHASES
+from runs.models import AgentRun, ExternalRun
+from runs.statuses import RunStatus
+from timeline import log
+from timeline.events.run import RunCreated
+from timeline.log import AppendResult, Entry
+from timeline.models import Log, RunKind, Source
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+MAX_AGENT = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportedRun:
+    """What is known of an external run when it is opened."""
+
+    source: AgentRun.Source = AgentRun.Source.EXTERNAL
+    external_id: str | None = None
+    agent: str = ""
+    model: str = ""
+    title: str = ""
+    session_id: str = ""
+    run_kind: RunKind = RunKind.SESSION
+    parent: AgentRun | None = None
+    labels: Sequence[str] = ()
+    #: The actor that opens it, as the audit log names it.
+    by: str = ""
+    #: The time of its creation by the runner's clock, for what has ended before. By default, now.
+    created_at: datetime | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def open_run(project: Project, reported: ReportedRun) -> AgentRun:
+    """Write an external run that has not started, with its first event, in the caller's transaction."""
+    now = reported.created_at or timezone.now()
+    agent, _ = REDACTOR.clean_text(reported.agent)
+    ledger = Log.objects.create(project=project, node_id=agent[:MAX_AGENT])
+    run = AgentRun(
+        log=ledger,
+        project=project,
+        agent_config={"agent_id": agent[:MAX_AGENT], "model": reported.model[:200], **reported.config},
+        root_run_id=ledger.pk,
+        parent_run=reported.parent,
+        source=reported.source,
+        external_id=reported.external_id,
+        title=REDACTOR.clean_text(reported.title)[0][:200],
+        session_id=reported.session_id[:128],
+        run_kind=reported.run_kind,
+        labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in reported.labels)),
+        created_at=now,
+        queued_at=now,
+    )
+    run.save(force_insert=True)
+    ExternalRun.objects.create(run=run, sender=reported.by[:200])
+    parent = str(reported.parent.pk) if reported.parent else None
+    created = RunCreated(agent=agent or None, parent_run_id=parent, by=reported.by or None)
+    is_import = reported.source == AgentRun.Source.IMPORT
+    entry = Entry(created, phase=PHASES[RunStatus.QUEUED], ts=reported.created_at)
+    source = Source.IMPORT if is_import else Source.INGEST
+    log.append(run.pk, [entry], source=source, run_kind=reported.run_kind)
+    log.announce_run(project.pk, run.pk)
+    return run
+
+
+def report(
+    run: AgentRun,
+    to: RunStatus,
+    entry: Entry,
+    *,
+    source: Source,
+    reason: str = "",
+    at: datetime | None = None,
+    **changes: Any,
+) -> list[AppendResult]:
+    """Set the reported status and append its event, in the caller's transaction, which has locked the run's row.
+
+    `at` is the time of the event. Open calls and commands of a run that ends are closed first.
+    """
+    at = at or timezone.now()
+    if to.terminal:
+        summaries.fill_in(run, changes)
+        changes["completed_at"] = max(at, run.started_at or at)
+    elif to is RunStatus.RUNNING and run.started_at is None:
+        changes["started_at"] = at
+    previous = run.status
+    for name, value in {"status": to.value, "status_reason": reason[:64], **changes}.items():
+        setattr(run, name, value)
+    run.save(update_fields=["status", "status_reason", *changes])
+    if to.terminal:
+        tool_results.close_open_calls(run, epoch=None, source=source)
+        command_outcomes.close(run.pk, to)
+    results = log.append(run.pk, [entry], source=source, run_kind=RunKind(run.run_kind))
+    if previous != run.status:
+        log.announce_run(run.project_id, run.pk)
+    return results

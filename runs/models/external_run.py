@@ -1,0 +1,25 @@
+"""The model of what is known of an external run besides its rows."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from runs.models.run import AgentRun
+
+
+class ExternalRun(models.Model):
+    """What the projection of an external run's events continues from, and who sends them."""
+
+    run = models.OneToOneField(AgentRun, models.PROTECT, primary_key=True, related_name="external")
+    #: The sequence number of the first event of the answer that is being received. Null between answers.
+    answer_from_seq = models.BigIntegerField(null=True)
+    #: The actor that sent the last events, as the audit log names it.
+    sender = models.CharField(max_length=200, blank=True, default="")
+    #: When the runner's silence was noticed. Null while it sends events.
+    silent_since = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "agent_run_external"
+
+    def __str__(self) -> str:
+        return str(self.run_id)
