@@ -89,6 +89,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_RATE_ADDRESS": "API requests per minute from one address, with any credential or none; 0 means no "
         "limit. IPv6 addresses count by their /64 network.",
     },
+    "Ingest": {
+        "AGENT_RUNNER_SECRET": "Secrets of at least 16 characters, with commas between them, with which runners may "
+        "send events instead of an API key. All are valid at once, so that one can replace another.",
+        "AGENT_RUNNER_PROJECT": "Project of the events that are sent with such a secret.",
+        "AGENT_EVENTS_INGEST_PATH": "Path below `/api/` at which events are received.",
+        "AGENTOPS_RATE_INGEST": "Ingest requests per minute with one API key or with the secrets; 0 means no limit.",
+        "AGENTOPS_RATE_RUN_EVENTS": "Events per minute of one run; 0 means no limit.",
+    },
     "E-mail": {
         "EMAIL_URL": "Mail server for notifications: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`, with "
         "`user:password@` if it requires a login. Without it notifications are shown on the site only.",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.urls import include, path
 
 from runs.api import (
     action_views,
     agent_views,
     event_views,
+    ingest_views,
     message_views,
     notification_views,
     project_views,
@@ -55,4 +57,5 @@ urlpatterns = [
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),
     path("projects/<str:project>/", include(of_project)),
+    path(settings.AGENT_EVENTS_INGEST_PATH, ingest_views.AgentEvents.as_view(), name="agent-events"),
 ]

@@ -132,8 +132,8 @@ def _append(sender: Sender, run: AgentRun, events: list[IncomingEvent]) -> list[
     results = []
     for event in events:
         result = _repeat(run, event, stored) if event.event_id in stored else _apply(projection, event)
-        if event.event_id and result.seq is not None and not result.duplicate:
-            stored[event.event_id] = (result.seq, event.body_sha256)
+        if event.event_id and result.error is None and not result.duplicate:
+            stored[event.event_id] = (result.seq or 0, event.body_sha256)
         results.append(result)
     projection.flush()
     projection.state.sender, projection.state.silent_since = sender.actor[:200], None

@@ -58,13 +58,13 @@ class Counter:
         self._tidied_at = 0.0
         self._lock = threading.Lock()
 
-    def take(self, limit: int, holder: str) -> Standing:
-        """Count a request and return the standing of the holder."""
+    def take(self, limit: int, holder: str, cost: int = 1) -> Standing:
+        """Count a request, or `cost` of what it may send, and return the standing of the holder."""
         if time.time() < self._down_until:
-            return self._alone.take(limit, holder)
+            return self._alone.take(limit, holder, cost)
         item, window = _per_minute(limit), self._window(holder)
         with self._lock:
-            standing = _count_locally(item, window)
+            standing = _count_locally(item, window, cost)
             if standing is not None:
                 return standing
             batch, window.pending = window.pending, 0
@@ -86,7 +86,7 @@ class Counter:
                 earlier = window.remaining if now < window.ends_at else standing.remaining
                 window.remaining = min(earlier, standing.remaining)
                 window.ends_at, window.queried_at = now + standing.reset_s, now
-        return self._alone.take(limit, holder) if standing is None else standing
+        return self._alone.take(limit, holder, cost) if standing is None else standing
 
     def _window(self, holder: str) -> _Window:
         now = time.time()
@@ -97,11 +97,11 @@ class Counter:
             return self._windows.setdefault(holder, _Window())
 
 
-def _count_locally(item: RateLimitItem, window: _Window) -> Standing | None:
-    """Count a request and return the standing from local state; None if the store must be queried."""
+def _count_locally(item: RateLimitItem, window: _Window, cost: int) -> Standing | None:
+    """Count requests and return the standing from local state; None if the store must be queried."""
     now = time.time()
     # Unreported requests of an expired window are dropped.
-    window.pending = window.pending + 1 if now < window.ends_at else 1
+    window.pending = window.pending + cost if now < window.ends_at else cost
     remaining = window.remaining - window.reporting - window.pending
     is_fresh = now < min(window.ends_at, window.queried_at + FRESH_S)
     if is_fresh and window.pending <= int(item.amount * BATCH) < remaining:

@@ -33,7 +33,7 @@ class RateLimited(AccessError):
 
     def __init__(self, standing: Standing) -> None:
         super().__init__(
-            f"rate limit of {standing.limit:,} requests per minute exceeded: retry after {standing.reset_s} seconds"
+            f"rate limit of {standing.limit:,} per minute exceeded: retry after {standing.reset_s} seconds"
         )
         self.headers = {"Retry-After": str(standing.reset_s)}
 
@@ -51,11 +51,14 @@ class Standing:
     exceeded: bool = False
 
 
-def count(request: HttpRequest, kind: str, holder: str, limit: int) -> None:
-    """Count a request of `holder`. Raise RateLimited if it exceeds `limit` requests per minute; 0 is unlimited."""
+def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int = 1) -> None:
+    """Count a request of `holder`, or `cost` of what it may send. Raise RateLimited above `limit` per minute.
+
+    A limit of 0 is none.
+    """
     if not limit:
         return
-    standing = counter_of(settings.REDIS_URL).take(limit, f"{kind}:{holder}")
+    standing = counter_of(settings.REDIS_URL).take(limit, f"{kind}:{holder}", cost)
     lowest: Standing | None = getattr(request, "rate_standing", None)
     if lowest is None or standing.remaining <= lowest.remaining:
         request.rate_standing = standing  # type: ignore[attr-defined]
@@ -74,6 +77,17 @@ def count_principal(request: HttpRequest, principal: Principal) -> None:
         count(request, "key", principal.key_id.hex, settings.AGENTOPS_RATE_KEY)
     elif principal.user_id is not None:
         count(request, "user", str(principal.user_id), settings.AGENTOPS_RATE_USER)
+
+
+def count_ingest(request: HttpRequest, principal: Principal) -> None:
+    """Count an ingest request of an API key, or of the runner secrets. Raise RateLimited."""
+    holder = principal.key_id.hex if principal.key_id is not None else principal.actor
+    count(request, "ingest", holder, settings.AGENTOPS_RATE_INGEST)
+
+
+def count_run_events(request: HttpRequest, run: str, events: int) -> None:
+    """Count events of a run. Raise RateLimited."""
+    count(request, "events", run, settings.AGENTOPS_RATE_RUN_EVENTS, cost=events)
 
 
 def describe(request: HttpRequest, response: HttpResponseBase) -> None:

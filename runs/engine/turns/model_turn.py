@@ -23,7 +23,6 @@ from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
-from runs.engine import spending
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer

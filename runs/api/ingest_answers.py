@@ -1,0 +1,80 @@
+"""The answers of ingest, and their schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runs.external.ingest import MAX_EVENTS, EventResult
+
+_RESULT = {
+    "type": "object",
+    "properties": {
+        "status": {"type": "string", "enum": ["accepted", "duplicate", "rejected"]},
+        "runId": {"type": ["string", "null"], "format": "uuid", "description": "ID of the run on this site."},
+        "event_id": {"type": ["string", "null"], "description": "The event's ID, as sent."},
+        "seq": {
+            "type": ["integer", "null"],
+            "description": "Sequence number of the event; of a duplicate or a conflict, that of the stored one.",
+        },
+        "duplicate": {"type": "boolean", "description": "Whether the event was stored before."},
+        "late": {"type": "boolean", "description": "Whether the run had ended: the event changes no row."},
+        "clock_skew": {"type": "boolean", "description": "Whether `ts` differs by more than 24 hours from now."},
+        "code": {"type": "string", "description": "Why the event was rejected."},
+        "detail": {"type": "string"},
+        "pointer": {"type": "string", "description": "JSON pointer into the event."},
+    },
+    "required": ["status"],
+}
+SINGLE_ANSWER: dict[str, Any] = _RESULT
+BATCH_ANSWER: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "results": {"type": "array", "items": _RESULT, "description": "One for each event, in the order of the batch."},
+        "accepted": {"type": "integer"},
+        "duplicate": {"type": "integer"},
+        "rejected": {"type": "integer"},
+    },
+    "required": ["results", "accepted", "duplicate", "rejected"],
+}
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "event_id": {"type": "string", "maxLength": 128, "description": "Makes a repeated event harmless."},
+        "runId": {"type": "string", "maxLength": 200, "description": "Our run ID, or the runner's own."},
+        "type": {"type": "string"},
+        "ts": {"type": ["string", "integer"], "description": "ISO 8601, or milliseconds since 1970."},
+        "payload": {"type": "object"},
+        "runKind": {"type": "string", "enum": ["session", "job"]},
+        "step": {"type": "integer", "minimum": 0},
+        "nodeId": {"type": "string", "maxLength": 128},
+    },
+    "required": ["runId", "type"],
+}
+EVENTS_BODY: dict[str, Any] = {
+    "application/json": {
+        "oneOf": [
+            _EVENT,
+            {
+                "type": "object",
+                "properties": {"events": {"type": "array", "items": _EVENT, "maxItems": MAX_EVENTS}},
+                "required": ["events"],
+            },
+        ]
+    }
+}
+
+
+def result_of(result: EventResult) -> dict[str, Any]:
+    """Return the answer for one event."""
+    status = "rejected" if result.error else "duplicate" if result.duplicate else "accepted"
+    answer: dict[str, Any] = {
+        "status": status,
+        "runId": str(result.run_id) if result.run_id else None,
+        "event_id": result.event_id,
+        "seq": result.seq,
+        "duplicate": result.duplicate,
+    }
+    answer |= {name: True for name in ("late", "clock_skew") if getattr(result, name)}
+    if result.error is not None:
+        answer |= {"code": result.error.code, "detail": result.error.detail, "pointer": result.error.pointer}
+    return answer

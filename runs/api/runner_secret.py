@@ -1,0 +1,40 @@
+"""Authentication of runners by a secret that the settings hold. It is good for ingest, and for nothing else."""
+
+from __future__ import annotations
+
+from hmac import compare_digest
+
+from django.conf import settings
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from agentops.projects.access import Principal, PrincipalKind
+from agentops.projects.errors import AuthInvalid, ProjectNotFound
+from agentops.projects.models import Project, Scope
+from agentops.projects.requests import address_of
+
+HEADER = "x-agent-runner-secret"
+ACTOR = "runner"
+
+
+class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
+    """Authentication by a secret of AGENT_RUNNER_SECRET, for the project AGENT_RUNNER_PROJECT.
+
+    Several secrets are valid at once, so that they can be replaced one after the other. Raises `AuthInvalid`, and
+    `ProjectNotFound` if the site has no such project.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Principal, Project] | None:
+        sent = request.headers.get(HEADER)
+        if sent is None:
+            return None
+        # All of them, so that the time does not tell which one matches.
+        matches = [compare_digest(sent.encode(errors="replace"), one.encode()) for one in settings.AGENT_RUNNER_SECRET]
+        if not any(matches):
+            raise AuthInvalid("the runner secret is not valid")
+        project = Project.objects.filter(slug=settings.AGENT_RUNNER_PROJECT).first()
+        if project is None:
+            raise ProjectNotFound(f"AGENT_RUNNER_PROJECT names no project: {settings.AGENT_RUNNER_PROJECT}")
+        ip = address_of(request) or None
+        scopes = frozenset({Scope.INGEST})
+        return Principal(PrincipalKind.KEY, ACTOR, project_id=project.pk, scopes=scopes, ip=ip), project

@@ -1,0 +1,307 @@
+"""Ingest over HTTP: who may send, what is refused and how, and what the answer says of each event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from agentops.projects.models import ApiKey, Project
+from runs.models import AgentRun
+from tests.support.accounts import make_person, with_key
+from tests.support.api.bad_json import REFUSED
+from tests.support.factories import make_agent, make_project, make_run
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db
+URL = "/api/internal/agent-events"
+SECRETS = ["first-secret-of-the-runner", "second-secret-of-the-runner"]
+
+Send = Callable[..., Any]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("outside")
+
+
+@pytest.fixture
+def send(project: Project) -> Send:
+    """Send JSON with an ingest key, and get the answer."""
+    headers = with_key(project, "ingest")
+
+    def post(document: Any, **options: Any) -> Any:
+        body = document if isinstance(document, bytes) else json.dumps(document)
+        options = {"content_type": "application/json", "headers": headers} | options
+        return Client().post(URL, body, **options)
+
+    return post
+
+
+def event(type_: str = "x.note", payload: Any = None, **fields: Any) -> dict[str, Any]:
+    return {"runId": "r1", "type": type_, "payload": {} if payload is None else payload, **fields}
+
+
+STARTED = event("run.started", {"agent": "coder"}, event_id="start")
+
+
+# --- Callers --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_credential_nothing_is_stored(project: Project) -> None:
+    answer = Client().post(URL, json.dumps(STARTED), content_type="application/json")
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "auth_required")
+    assert "WWW-Authenticate" in answer.headers
+    assert not AgentRun.objects.exists()
+
+
+@pytest.mark.parametrize("scopes", [["read"], ["write"], ["read", "write"]])
+def test_a_key_requires_the_scope_ingest(send: Send, project: Project, scopes: list[str]) -> None:
+    answer = send(STARTED, headers=with_key(project, *scopes))
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "scope_required")
+
+
+def test_an_ingest_key_is_good_for_nothing_else(project: Project) -> None:
+    headers = with_key(project, "ingest")
+
+    assert Client().get(f"/api/projects/{project.slug}/agent-runs", headers=headers).status_code in (403, 404)
+
+
+def test_a_session_is_no_credential(project: Project) -> None:
+    client = Client()
+    client.force_login(make_person(project))
+
+    assert client.post(URL, json.dumps(STARTED), content_type="application/json").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "value", ["", "Bearer", "Bearer x", "Bearer " + "a" * 100_000, "Bearer aok_live_\x00", "Basic eA=="]
+)
+def test_other_credentials_are_invalid(send: Send, value: str) -> None:
+    answer = send(STARTED, headers={"Authorization": value})
+
+    assert (answer.status_code, answer.json()["code"]) in [(401, "auth_invalid"), (401, "auth_required")]
+
+
+def test_a_key_in_the_address_is_none(project: Project) -> None:
+    key = with_key(project, "ingest")["Authorization"].removeprefix("Bearer ")
+
+    answer = Client().post(f"{URL}?api_key={key}", json.dumps(STARTED), content_type="application/json")
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "auth_required")
+
+
+def test_a_revoked_key_is_refused(project: Project, send: Send) -> None:
+    headers = with_key(project, "ingest")
+    ApiKey.objects.update(revoked_at="2020-01-01T00:00:00Z")
+
+    assert send(STARTED, headers=headers).json()["code"] == "auth_revoked"
+
+
+def test_each_of_the_runner_secrets_is_valid_here_and_nowhere_else(send: Send, settings: Settings) -> None:
+    settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = SECRETS, "outside"
+
+    answers = [send(STARTED, headers={"x-agent-runner-secret": secret}) for secret in SECRETS]
+    wrong = send(STARTED, headers={"x-agent-runner-secret": SECRETS[0] + "x"})
+    elsewhere = Client().get("/api/projects", headers={"x-agent-runner-secret": SECRETS[0]})
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert (wrong.status_code, wrong.json()["code"], elsewhere.status_code) == (401, "auth_invalid", 401)
+    assert AgentRun.objects.get().project.slug == "outside"
+
+
+def test_without_secrets_in_the_settings_none_is_valid(send: Send) -> None:
+    assert send(STARTED, headers={"x-agent-runner-secret": ""}).status_code == 401
+
+
+def test_a_run_of_another_project_is_unknown(send: Send) -> None:
+    foreign = make_run(make_agent(make_project("other")))
+
+    unknown = send(event(runId=str(uuid4())))
+    of_others = send(event(runId=str(foreign.pk)))
+
+    assert (of_others.status_code, of_others.json()["code"]) == (404, "run_not_found")
+    assert of_others.json()["detail"] == unknown.json()["detail"]
+
+
+# --- Bodies -----------------------------------------------------------------------------------------------------------
+
+
+def test_bodies_are_read_by_the_parser_of_the_api(send: Send) -> None:
+    for (code, status), bodies in REFUSED.items():
+        answer = send(bodies[-1])
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert send(b"", headers=None).status_code == 401
+    assert send(b"").json()["code"] == "empty_body"
+    assert send(b"[]").json()["code"] == "object_expected"
+    assert send(b"{}", content_type="text/plain").json()["code"] == "unsupported_media_type"
+
+
+@pytest.mark.parametrize(
+    ("document", "status", "code"),
+    [
+        ({"events": None}, 422, "events_required"),
+        ({"events": {}}, 422, "events_required"),
+        ({"events": []}, 422, "events_empty"),
+        ({"events": [STARTED] * 501}, 413, "batch_too_large"),
+        ({"events": [STARTED], "more": 1}, 422, "unknown_field"),
+        ({}, 422, "required"),
+        (event(type=None), 422, "required"),
+        (event("RUN.STARTED"), 422, "unknown_event_type"),
+        (event("run.begun"), 422, "unknown_event_type"),
+        (event("x" * 10_000), 422, "unknown_event_type"),
+        (event("run.resumed", {"run_id": "a"}), 422, "reserved_event_type"),
+        (event(event_id=""), 422, "invalid_identifier"),
+        (event(event_id="a\x00b"), 422, "invalid_identifier"),
+        (event(event_id=7), 422, "invalid_identifier"),
+        (event(runId="a\ud800"), 422, "invalid_identifier"),
+        (event(runId=""), 422, "invalid_identifier"),
+        (event(runId="../x"), 404, "run_not_found"),
+        (event(runId="{01a206fa-45db-776f-a14c-5d3ca4ecb2dc}"), 404, "run_not_found"),
+        (event(colour="red"), 422, "unknown_field"),
+        (event(run_id="r1"), 422, "duplicate_field"),
+        (event(payload=[1]), 422, "invalid_payload"),
+        (event("run.paused", {}), 422, "required"),
+        (event("run.paused", {"reason": "operator", "why": 1}), 422, "unknown_field"),
+        (event(phase="resting"), 422, "invalid_value"),
+        (event(step=-1), 422, "invalid_value"),
+        (event(step=True), 422, "invalid_value"),
+        (event(runKind="task"), 422, "invalid_value"),
+        *((event(seq=seq), 422, "invalid_client_seq") for seq in (-1, "7", 1.5, True)),
+        (event(seq=2**70), 422, "number_out_of_range"),
+        *(
+            (event(ts=ts), 422, "invalid_timestamp")
+            for ts in ("2026-02-30T00:00:00Z", "10000-01-01T00:00:00Z", "1767225600", "now", "", 1.5, True, [])
+        ),
+    ],
+)
+def test_events_that_are_refused(send: Send, document: Any, status: int, code: str) -> None:
+    answer = send(document)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert not Event.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "ts",
+    [
+        "1970-01-01T00:00:00Z",
+        "9999-12-31T23:59:59Z",
+        "2026-11-23T12:00:00+05:30",
+        "2026-11-23 12:00",
+        1_767_225_600_000,
+    ],
+)
+def test_times_far_from_now_are_kept_and_reported(send: Send, ts: Any) -> None:
+    send(STARTED)
+    answer = send(event(ts=ts))
+
+    assert answer.status_code == 200
+    assert Event.objects.get(type="x.note").ts is not None
+    assert answer.json().get("clock_skew", False) is ("2026-11-23" not in str(ts))
+
+
+def test_what_the_server_sets_is_accepted_and_dropped(send: Send) -> None:
+    answer = send({"events": [STARTED, event(seq=70, phase="completed", source="worker")]})
+
+    assert [one["seq"] for one in answer.json()["results"]] == [2, 3]
+    stored = Event.objects.get(type="x.note")
+    assert (stored.seq, stored.phase, stored.source) == (3, "running", "ingest")
+
+
+def test_nul_and_lone_surrogates_are_replaced(send: Send) -> None:
+    send(STARTED)
+    assert send(event(payload={"a": "x\x00y\ud800"})).status_code == 200
+
+    stored = Event.objects.get(type="x.note")
+    assert (stored.payload["a"], stored.sanitized) == ("x\ufffdy\ufffd", "nul,surrogate")
+
+
+# --- Results --------------------------------------------------------------------------------------------------------
+
+
+def test_a_repeat_gets_the_first_number(send: Send) -> None:
+    first = send({"events": [STARTED, event(event_id="a"), event(event_id="a"), event(event_id="b")]})
+    again = send({"events": [event(event_id="b"), event(event_id="c"), STARTED]})
+
+    assert [(one["status"], one["seq"]) for one in first.json()["results"]] == [
+        ("accepted", 2), ("accepted", 3), ("duplicate", 3), ("accepted", 4),
+    ]  # fmt: skip
+    assert [(one["status"], one["seq"]) for one in again.json()["results"]] == [
+        ("duplicate", 4), ("accepted", 5), ("duplicate", 2),
+    ]  # fmt: skip
+    assert (again.status_code, again.json()["duplicate"]) == (200, 2)
+
+
+def test_the_same_id_with_another_body_is_a_conflict(send: Send) -> None:
+    send({"events": [STARTED, event(event_id="a", payload={"n": 1})]})
+
+    alone = send(event(event_id="a", payload={"n": 2}))
+    in_batch = send({"events": [event(event_id="a", payload={"n": 2}), event(event_id="a", payload={"n": 1})]})
+
+    assert (alone.status_code, alone.json()["code"], alone.json()["seq"]) == (409, "event_id_conflict", 3)
+    assert (in_batch.status_code, [one["status"] for one in in_batch.json()["results"]]) == (
+        207, ["rejected", "duplicate"],
+    )  # fmt: skip
+    assert Event.objects.get(event_id="a").payload == {"n": 1}
+
+
+def test_invalid_events_of_a_batch_are_named_and_the_others_stored(send: Send) -> None:
+    answer = send({"events": [STARTED, None, "x", [], event(step="1"), event()]})
+
+    assert answer.status_code == 207
+    results = answer.json()["results"]
+    assert [one.get("code") for one in results] == [
+        None, "event_object_expected", "event_object_expected", "event_object_expected", "invalid_value", None,
+    ]  # fmt: skip
+    assert (results[4]["pointer"], answer.json()["rejected"]) == ("/step", 4)
+    assert send({"events": [None]}).status_code == 422
+
+
+def test_events_before_the_start_of_an_unknown_run_are_rejected(send: Send) -> None:
+    answer = send({"events": [event(), STARTED, event()]})
+
+    assert [one.get("code") for one in answer.json()["results"]] == ["run_not_found", None, None]
+
+
+def test_events_after_the_end_are_late_and_change_no_status(send: Send) -> None:
+    send({"events": [STARTED, event("run.completed", {"result": "ok"})]})
+    answer = send(
+        {"events": [event("message.added", {"role": "user", "content": "x"}), event("run.failed", {"errorType": "e"})]}
+    )
+
+    assert [one["late"] for one in answer.json()["results"]] == [True, True]
+    run = AgentRun.objects.get()
+    assert (run.status, run.messages.count(), Event.objects.filter(late=True).count()) == ("completed", 0, 2)
+
+
+def test_a_run_of_a_worker_takes_notes_only(send: Send, project: Project) -> None:
+    run = make_run(make_agent(project))
+
+    note = send(event("file.changed", {"path": "a.py"}, runId=str(run.pk)))
+    status = send(event("run.completed", runId=str(run.pk)))
+
+    assert (note.status_code, status.status_code, status.json()["code"]) == (200, 409, "run_is_native")
+
+
+def test_too_many_events_of_a_run_are_refused_and_others_are_not(send: Send, settings: Settings) -> None:
+    settings.AGENTOPS_RATE_RUN_EVENTS = 5
+    send({"events": [STARTED, *(event() for _ in range(4))]})
+
+    refused, other = send(event()), send({**STARTED, "runId": "r2"})
+
+    assert (refused.status_code, refused.json()["code"], other.status_code) == (429, "rate_limited", 200)
+    assert int(refused.headers["Retry-After"]) >= 1
+
+
+def test_too_many_requests_of_a_key_are_refused(send: Send, settings: Settings) -> None:
+    settings.AGENTOPS_RATE_INGEST = 2
+
+    assert [send(STARTED).status_code for _ in range(3)] == [200, 200, 429]
