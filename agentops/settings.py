@@ -185,12 +185,11 @@ AGENTOPS_RATE_KEY = env.integer("AGENTOPS_RATE_KEY", 6_000, low=0, high=1_000_00
 AGENTOPS_RATE_USER = env.integer("AGENTOPS_RATE_USER", 3_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_ADDRESS = env.integer("AGENTOPS_RATE_ADDRESS", 60_000, low=0, high=1_000_000_000)
 
-# --- Ingest: the events of runners (runs/api/ingest_views.py) --------------------------------------------------
+# --- Ingest: the events of runners (runs/api/ingest/event_posts.py) --------------------------------------------------
 AGENT_RUNNER_SECRET = env.names("AGENT_RUNNER_SECRET", [])
 if any(len(secret) < 16 for secret in AGENT_RUNNER_SECRET):
     raise BadSetting("AGENT_RUNNER_SECRET must consist of secrets with at least 16 characters")
 AGENT_RUNNER_PROJECT = env.text("AGENT_RUNNER_PROJECT", "demo")
-#: Below /api/.
 AGENT_EVENTS_INGEST_PATH = env.text("AGENT_EVENTS_INGEST_PATH", "internal/agent-events").strip("/").removeprefix("api/")
 AGENTOPS_RATE_INGEST = env.integer("AGENTOPS_RATE_INGEST", 60_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_RUN_EVENTS = env.integer("AGENTOPS_RATE_RUN_EVENTS", 300_000, low=0, high=1_000_000_000)

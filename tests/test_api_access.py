@@ -22,10 +22,11 @@ from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
-ANYONE, READ, OPERATE, PERSON = "anyone", "read", "operate", "person"
+ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
+    "api/internal/agent-events": {"POST": INGEST},
     "api/projects": {"GET": ANYONE},
     "api/projects/<str:project>/agents": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
@@ -54,6 +55,7 @@ API: dict[str, dict[str, str]] = {
 #: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
 PAGES = {"api/docs"}
 BODIES = {
+    "api/internal/agent-events": {"runId": "theirs", "type": "run.started"},
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
@@ -66,6 +68,7 @@ OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
 ALLOWED = {"read": READERS, "operate": OPERATORS, "person": PEOPLE}
 ADMINS = {"admin", "superuser"}
+RUNNERS = {"key:ingest", "outsider's key"}
 FOREIGNERS = {"outsider", "outsider's key"}
 CALLERS = ["anonymous", *sorted(FOREIGNERS), *sorted(READERS), "key:ingest"]
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -119,6 +122,9 @@ def expected(address: str, method: str, who: str) -> set[int]:
     served = API[address][method]
     if who == "anonymous":
         return {401}
+    if served == INGEST:
+        # Into the project of the key. A session is no credential of a runner.
+        return {200} if who in RUNNERS else {403} if who.startswith("key:") else {401}
     if served == ANYONE:
         return {200}
     if who in FOREIGNERS:

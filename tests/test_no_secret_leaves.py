@@ -59,6 +59,7 @@ API = {
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
+    "api/internal/agent-events",
     f"{RUN}/events/stream",  # the events of `events`, one by one
 }
 

@@ -56,7 +56,7 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
     described = operation.described
     yield f"## {code(operation.title)}"
     yield "\n\n".join(filter(None, [described["summary"], described.get("description", "")]))
-    yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described["parameters"]))
+    yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described.get("parameters", ())))
     if "requestBody" in described:
         body = _resolve(described["requestBody"]["content"]["application/json"]["schema"], schemas)
         yield "\n\n".join(filter(None, ["**Body**", body.get("description"), _fields(body) or "No fields."]))
@@ -101,5 +101,7 @@ def _fields(schema: JsonSchema) -> str:
 
 
 def _resolve(schema: JsonSchema, schemas: JsonSchema) -> JsonSchema:
+    """Return the schema with its fields; of several alternatives, the first one."""
     resolved: JsonSchema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
-    return resolved
+    alternatives = resolved.get("oneOf") or (resolved.get("anyOf") if "properties" not in resolved else None)
+    return _resolve(alternatives[0], schemas) if alternatives else resolved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -35,6 +36,10 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
     query_class: ClassVar[type[QuerySerializer]] = QuerySerializer
     #: Whether the Accept header is ignored, because there is one media type.
     accepts_any_type: ClassVar[bool] = False
+    #: The names of the credentials that are accepted, in the OpenAPI document.
+    security_schemes: ClassVar[Sequence[str]] = ("key", "session")
+    #: Whether a repeated POST with the same `Idempotency-Key` gets the first answer again.
+    takes_idempotency_key: ClassVar[bool] = True
     #: The validated query parameters.
     query: dict[str, Any]
     #: The project of the URL, once it was looked up.

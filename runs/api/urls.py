@@ -9,7 +9,6 @@ from runs.api import (
     action_views,
     agent_views,
     event_views,
-    ingest_views,
     message_views,
     notification_views,
     project_views,
@@ -18,6 +17,7 @@ from runs.api import (
     stream_views,
     tool_call_views,
 )
+from runs.api.ingest import event_posts
 from runs.api.schema import docs
 
 # projects/{project}/agent-runs/{run}/
@@ -57,5 +57,5 @@ urlpatterns = [
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),
     path("projects/<str:project>/", include(of_project)),
-    path(settings.AGENT_EVENTS_INGEST_PATH, ingest_views.AgentEvents.as_view(), name="agent-events"),
+    path(settings.AGENT_EVENTS_INGEST_PATH, event_posts.AgentEvents.as_view(), name="agent-events"),
 ]

@@ -19,7 +19,6 @@ from runs.api.requests.bodies import StrictSerializer
 from runs.api.requests.idempotency import HEADER, REPLAYED
 
 PROBLEM = "application/problem+json"
-SECURITY: list[dict[str, list[str]]] = [{"key": []}, {"session": []}]
 
 _IDEMPOTENCY_KEY = OpenApiParameter(
     HEADER,
@@ -86,6 +85,12 @@ COMPONENTS = {
             "name": "sessionid",
             "description": "The session of a logged-in user.",
         },
+        "runner": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "x-agent-runner-secret",
+            "description": "A secret of the setting AGENT_RUNNER_SECRET.",
+        },
     },
 }
 
@@ -115,12 +120,12 @@ class OperationSchema(AutoSchema):
         return [words[1] if len(words) > 1 else words[0]]
 
     def get_auth(self) -> list[dict[str, list[str]]]:
-        return SECURITY
+        return [{scheme: []} for scheme in self.view.security_schemes]
 
     def get_override_parameters(self) -> list[Any]:
         path_parameters = [self._path_parameter(name) for name in uritemplate.variables(self.path)]
         if self.method == "POST":
-            return [*path_parameters, _IDEMPOTENCY_KEY, _LOCATION]
+            return [*path_parameters, *([_IDEMPOTENCY_KEY, _LOCATION] if self.view.takes_idempotency_key else [])]
         kind = self.view.query_class
         parameters = [*path_parameters, *([kind] if kind._declared_fields else [])]
         if self._is_stream():
@@ -164,7 +169,8 @@ class OperationSchema(AutoSchema):
             answers["304"] = {"description": "Unchanged.", "headers": answers["200"]["headers"]}
         problem = {"schema": self.resolve_serializer(Refusal, direction).ref}
         for status in self._refusals():
-            answers[str(status)] = {"description": REFUSALS[status], "content": {PROBLEM: problem}}
+            content = answers.get(str(status), {}).get("content", {})
+            answers[str(status)] = {"description": REFUSALS[status], "content": {**content, PROBLEM: problem}}
         for name, described in answers.items():
             described["description"] = described["description"] or "Success."
             waits = _RETRY_AFTER if name in ("429", "503") else {}

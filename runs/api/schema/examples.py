@@ -80,8 +80,9 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str 
     """Return a value that the schema allows."""
     if "$ref" in schema:
         return example_of(schemas[schema["$ref"].rpartition("/")[2]], schemas, name)
-    if "anyOf" in schema:
-        return example_of(schema["anyOf"][0], schemas, name)
+    branches = schema.get("anyOf") or schema.get("oneOf")
+    if branches:
+        return example_of(branches[0], schemas, name)
     if "enum" in schema and BY_NAME.get(name) not in schema["enum"]:
         return schema["enum"][0]
     if "properties" in schema:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import OpenApiResponse
+
 from runs.external.ingest import MAX_EVENTS, EventResult
 
 _RESULT = {
@@ -25,7 +27,6 @@ _RESULT = {
     },
     "required": ["status"],
 }
-SINGLE_ANSWER: dict[str, Any] = _RESULT
 BATCH_ANSWER: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -36,7 +37,13 @@ BATCH_ANSWER: dict[str, Any] = {
     },
     "required": ["results", "accepted", "duplicate", "rejected"],
 }
-_EVENT = {
+#: A single event gets its result alone.
+ALL_STORED = OpenApiResponse(
+    {"anyOf": [_RESULT, BATCH_ANSWER]}, "All events are stored. A single event gets its result alone."
+)
+SOME_REJECTED = OpenApiResponse(BATCH_ANSWER, "Some events are rejected; the others are stored.")
+_ALIASES = {"eventId": "event_id", "run_id": "runId", "run_kind": "runKind", "node_id": "nodeId"}
+_EVENT: dict[str, Any] = {
     "type": "object",
     "properties": {
         "event_id": {"type": "string", "maxLength": 128, "description": "Makes a repeated event harmless."},
@@ -47,8 +54,11 @@ _EVENT = {
         "runKind": {"type": "string", "enum": ["session", "job"]},
         "step": {"type": "integer", "minimum": 0},
         "nodeId": {"type": "string", "maxLength": 128},
+        **{alias: {"description": f"The same as `{name}`."} for alias, name in _ALIASES.items()},
+        **{name: {"description": "Accepted and dropped: the server sets it."} for name in ("seq", "phase", "source")},
     },
-    "required": ["runId", "type"],
+    "required": ["type"],
+    "additionalProperties": False,
 }
 EVENTS_BODY: dict[str, Any] = {
     "application/json": {
@@ -58,6 +68,7 @@ EVENTS_BODY: dict[str, Any] = {
                 "type": "object",
                 "properties": {"events": {"type": "array", "items": _EVENT, "maxItems": MAX_EVENTS}},
                 "required": ["events"],
+                "additionalProperties": False,
             },
         ]
     }

@@ -17,10 +17,10 @@ from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
-from runs.api.ingest_answers import BATCH_ANSWER, EVENTS_BODY, SINGLE_ANSWER, result_of
+from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, result_of
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
-from runs.api.runner_secret import RunnerSecretAuthentication
+from runs.api.ingest.runner_secret import RunnerSecretAuthentication
 from runs.external.ingest import MAX_EVENTS, Sender, record
 
 
@@ -41,6 +41,9 @@ class AgentEvents(ApiView):
 
     authentication_classes = [RunnerSecretAuthentication, KeyAuthentication]
     throttle_classes = [IngestRate]
+    security_schemes = ("key", "runner")
+    #: Each event has an ID of its own for that.
+    takes_idempotency_key = False
 
     def perform_authentication(self, request: Request) -> None:
         super().perform_authentication(request)
@@ -48,7 +51,7 @@ class AgentEvents(ApiView):
         if request.user == ANONYMOUS or request.auth is None:
             raise AuthRequired
 
-    @extend_schema(request=EVENTS_BODY, responses={200: BATCH_ANSWER, 207: BATCH_ANSWER, 422: SINGLE_ANSWER})
+    @extend_schema(request=EVENTS_BODY, responses={200: ALL_STORED, 207: SOME_REJECTED, 422: BATCH_ANSWER})
     def post(self, request: Request, **_: Any) -> Response:
         project = self._project()
         document = document_of(request)

@@ -1,0 +1,1 @@
+"""Ingest: the events of external runners, by HTTP."""
