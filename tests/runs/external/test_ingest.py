@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from agentops.projects.models import Project
+from runs.conversation.message_text import text_of
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
+from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
 
@@ -72,3 +74,152 @@ def test_a_turn_with_a_tool_becomes_rows(sender: Sender) -> None:
     ]  # fmt: skip
     [call] = run.tool_calls.all()
     assert (call.status, call.output, call.input, call.duration_ms) == ("completed", "three", {"path": "a"}, 12)
+
+
+def transcript(run: AgentRun) -> list[tuple[str, str]]:
+    return [(row.role, text_of(row.content)) for row in run.messages.order_by("position")]
+
+
+def test_texts_without_turns_become_one_answer_when_something_follows(sender: Sender) -> None:
+    send(sender, STARTED, event("llm.thinking", {"text": "hm "}), event("llm.text", {"text": "I look "}))
+    assert the_run().step_count == 0
+    send(sender, event("llm.text.delta", {"text": "now"}), event("tool.start", {"callId": "c", "toolName": "ls"}))
+    send(sender, event("tool.end", {"callId": "c", "error": "no such directory"}), event("llm.text", {"text": "Over."}))
+    send(sender, event("run.stopped", {"reason": "user"}))
+
+    run = the_run()
+    check(run)
+    assert transcript(run) == [
+        ("user", "Add two numbers"), ("assistant", "I look now"), ("tool_result", "no such directory"),
+        ("assistant", "Over."),
+    ]  # fmt: skip
+    thinking, text, call = run.messages.get(position=2).content["parts"]
+    assert (thinking["content"], text["content"], call["tool_name"]) == ("hm ", "I look now", "ls")
+    assert (run.status, run.status_reason, run.tool_calls.get().status) == ("stopped", "user", "error")
+
+
+def test_deltas_are_the_text_of_a_turn_that_ends_without_one(sender: Sender) -> None:
+    send(sender, STARTED, event("llm.turn.start"), event("llm.text.delta", {"text": "a"}))
+    send(sender, event("llm.text.delta", {"text": "b"}), event("llm.turn.end", {"usage": {"prompt_tokens": 3}}))
+
+    run = the_run()
+    check(run)
+    assert transcript(run)[1:] == [("assistant", "ab")]
+    assert run.input_tokens == 3
+
+
+def test_a_call_that_only_ends_is_recorded_with_its_name(sender: Sender) -> None:
+    results = send(
+        sender, STARTED, event("tool.end", {"callId": "a", "toolName": "ls", "output": ["x", "y"]}),
+        event("tool.end", {"callId": "b", "output": "?"}),
+    )  # fmt: skip
+
+    check(the_run())
+    assert transcript(the_run())[1:] == [("assistant", ""), ("tool_result", "x\ny")]
+    assert results[2].error is not None
+    assert results[2].error.code == "unknown_call"
+
+
+def test_contents_keep_their_blocks_and_images(sender: Sender) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    blocks = [
+        {"type": "thinking", "thinking": "hm", "signature": "sig"},
+        {"type": "text", "text": "See"},
+        {"type": "tool_use", "id": "c1", "name": "draw", "input": {"n": 1}},
+    ]
+    send(
+        sender, STARTED, event("message.added", {"role": "system", "content": "Be brief."}),
+        event("message.added", {"role": "user", "content": ["Look", image]}),
+        event("message.added", {"role": "assistant", "content": blocks}),
+        event("message.added", {"role": "tool_result", "content": {"call_id": "c1", "output": "drawn"}}),
+    )  # fmt: skip
+
+    run = the_run()
+    check(run)
+    assert [role for role, _ in transcript(run)] == ["user", "system", "user", "assistant", "tool_result"]
+    picture = run.messages.get(position=3).content["parts"][0]["content"][1]
+    assert (picture["kind"], picture["media_type"], picture["data"]) == ("binary", "image/png", "iVBORw0KGgo=")
+    assert [part["part_kind"] for part in run.messages.get(position=4).content["parts"]] == [
+        "thinking", "text", "tool-call",
+    ]  # fmt: skip
+    assert (run.tool_calls.get().output, run.tool_calls.get().status) == ("drawn", "completed")
+
+
+def test_a_runner_reports_statuses_in_any_order(sender: Sender) -> None:
+    for type_, payload, status in [
+        ("run.started", {"agent": "coder"}, "running"),
+        ("run.waiting", {"reason": "approval"}, "waiting"),
+        ("run.phase", {"status": "running"}, "running"),
+        ("run.paused", {"reason": "operator"}, "paused"),
+        ("run.started", {}, "running"),
+        ("run.failed", {"errorType": "rate_limit", "error": "too many requests"}, "failed"),
+    ]:
+        assert send(sender, event(type_, payload))[0].error is None
+        assert the_run().status == status
+        check(the_run())
+    assert (the_run().error_type, the_run().error_message) == ("rate_limit", "too many requests")
+    assert send(sender, event("run.phase", {"status": "running"}))[0].late
+
+
+def test_a_status_of_another_event_is_refused_in_a_phase(sender: Sender) -> None:
+    send(sender, STARTED)
+    [result] = send(sender, event("run.phase", {"status": "completed"}))
+
+    assert result.error is not None
+    assert (result.error.code, result.error.pointer) == ("invalid_value", "/payload/status")
+
+
+def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender: Sender) -> None:
+    calls = [{"id": "a", "name": "x"}, {"id": "b", "name": "y", "arguments": "text"}]
+    send(
+        sender,
+        STARTED,
+        event("llm.turn.end", {"toolCalls": calls}),
+        event("tool.start", {"callId": "a", "toolName": "x"}),
+    )
+    usage = {"inputTokens": 5, "outputTokens": 1, "cacheCreationInputTokens": 10}
+    send(sender, event("run.completed", {"usage": usage, "costUsd": "0.25", "structuredOutput": {"n": 1}}))
+
+    run = the_run()
+    check(run)
+    assert list(run.tool_calls.order_by("call_id").values_list("status", flat=True)) == ["unknown", "denied"]
+    assert (run.input_tokens, run.cache_write_tokens, str(run.cost_usd), run.cost_source) == (
+        15, 10, "0.25000000", "reported",
+    )  # fmt: skip
+    assert run.structured_output == {"n": 1}
+
+
+def test_no_secret_is_stored(sender: Sender) -> None:
+    secret = "sk-ant-api03-" + "Zx9Qw7Er5Ty3Ui1Op0As2Df4" * 4
+    turn = {
+        "text": f"use {secret}",
+        "thinking": secret,
+        "toolCalls": [{"id": "c", "name": "x", "arguments": {"k": secret}}],
+    }
+    send(
+        sender, event("run.started", {"prompt": secret, "title": secret, "agent": "coder"}),
+        event("llm.turn.end", turn), event("tool.end", {"callId": "c", "output": secret}),
+        event("error", {"error": secret, "details": {"a": secret}}), event("run.completed", {"result": secret}),
+    )  # fmt: skip
+
+    run = the_run()
+    check(run)
+    stored = [
+        *AgentRun.objects.values(), *run.messages.values(), *run.tool_calls.values(), *run.errors.values(),
+        *Event.objects.values(),
+    ]  # fmt: skip
+    assert "sk-ant-api03-Zx9" not in str(stored)
+
+
+def test_errors_and_children_are_linked(sender: Sender) -> None:
+    send(sender, STARTED, {**STARTED, "runId": "child"})
+    send(
+        sender, event("llm.turn.end", {"toolCalls": [{"id": "c", "name": "task"}]}),
+        event("child_run.started", {"runId": "child", "callId": "c", "agent": "helper"}),
+        event("error", {"errorType": "network_error", "error": "no route", "context": "llm"}),
+    )  # fmt: skip
+
+    run, child = the_run(), AgentRun.objects.get(external_id="child")
+    check(run)
+    assert run.tool_calls.get().child_run_id == child.pk
+    assert [(e.error_type, e.message, e.context) for e in run.errors.all()] == [("network_error", "no route", "llm")]
