@@ -280,13 +280,15 @@ def _tool_start(projection: Projection, event: IncomingEvent, payload: ToolStart
         return projection.append(projection.entry_of(event, step=call.step_number))
     entry = _start(projection, call, event.ts, is_own=True)
     started = cast("ToolStart", entry.payload)
-    stored = payload.model_copy(update={"arguments": started.arguments, "effect": started.effect})
+    stored = payload.model_copy(update={"arguments": started.arguments})
     return projection.append(projection.entry_of(event, stored, step=entry.step, ref_id=entry.ref_id))
 
 
 def _start(projection: Projection, call: AgentRunToolCall, at: datetime | None, *, is_own: bool = False) -> Entry:
     """Mark a call running, and return its `tool.start`, which is appended unless it was received."""
     entry = tool_starts.start_call(call, attempt=0)
+    # What its tool may be repeated for is not known here.
+    entry = replace(entry, payload=cast("ToolStart", entry.payload).model_copy(update={"effect": None}))
     call.started_at = at or call.started_at
     projection.change_call(call)
     if not is_own:

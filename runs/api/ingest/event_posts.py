@@ -18,9 +18,9 @@ from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
 from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, result_of
+from runs.api.ingest.runner_secret import RunnerSecretAuthentication
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
-from runs.api.ingest.runner_secret import RunnerSecretAuthentication
 from runs.external.ingest import MAX_EVENTS, Sender, record
 
 

@@ -133,6 +133,8 @@ def _why_not_pause(run: AgentRun, requested: set[str]) -> str:
 def _why_not_fork(run: AgentRun, *, allowed: bool) -> str:
     if not allowed:
         return NOT_ALLOWED
+    if run.source != AgentRun.Source.NATIVE:
+        return "An external run has no checkpoints to fork from."
     return "" if run.step_count else "This run has not completed a step yet."
 
 

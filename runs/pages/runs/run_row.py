@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from agentops.projects.management.base import printable
+from runs.models import AgentRun
 from runs.pages.runs.listed_run import ListedRun
 from runs.queries.durations import times_between
 from runs.statuses import RunStatus
@@ -82,7 +83,7 @@ def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
         duration=_escape(format_duration(times.worked_s) if times else NOTHING),
         counts_from=_iso(times.counts_from) if times and run.state is RunStatus.RUNNING else "",
         steps=_escape(str(run.step_count)),
-        step_limit=_escape(str(min(run.step_base + run.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))),
+        step_limit=_escape(_step_limit(run)),
         tokens_in=_escape(short_number(run.input_tokens)),
         tokens_out=_escape(short_number(run.output_tokens)),
         tokens=_escape(tokens),
@@ -93,6 +94,12 @@ def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
         is_child=run.parent_run_id is not None,
         has_ended=run.state.terminal,
     )
+
+
+def _step_limit(run: ListedRun) -> str:
+    """Return the last allowed step; empty for an external run, which has no limit here."""
+    limit = min(run.step_base + run.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS)
+    return str(limit) if run.source == AgentRun.Source.NATIVE else ""
 
 
 @lru_cache(maxsize=4096)

@@ -110,7 +110,7 @@ def fill_from_tool_start(tool: ToolCard, texts: EventTexts, event: Event, payloa
     row = _row(tool, texts, event, payload)
     tool.status, tool.since, tool.needs_outcome = "running", event.ts, False
     tool.attempt, tool.starts = whole_number(payload.get("attempt")), tool.starts + 1
-    tool.effect = row.effect if row else clean(str(payload.get("effect") or ""))
+    tool.effect = clean(str(payload.get("effect") or ""))
     _set_arguments(tool, row.input if row else payload.get("arguments"))
     tool.output, tool.streamed, tool.duration_ms = Clip(), [], None
 
