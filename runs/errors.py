@@ -48,6 +48,12 @@ class RunTerminal(RunRefusal):
     code = "run_terminal"
 
 
+class RunIsExternal(RunRefusal):
+    """Somebody else executes the run, so that it cannot be controlled here."""
+
+    code = "run_is_external"
+
+
 class CommandKeyTaken(RunRefusal):
     """The run has a different command with the same idempotency key."""
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from runs import chaos
 from runs.actions import resume_plan
 from runs.actions.resume_plan import EarlierAttempt, Mode, ResumePlan
-from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunNotFound, RunNotPaused
+from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunIsExternal, RunNotFound, RunNotPaused
 from runs.lifecycle import creation, inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.creation import Opening, Origin
@@ -63,7 +63,7 @@ def resume(
         if old.state is RunStatus.RESUMED:
             return ResumeResult(AgentRun.objects.get(resumed_from=old), is_existing=True, status_before=old.state)
         status_before = old.state
-        if kill and status_before in LIVE:
+        if kill and status_before in LIVE and old.source == AgentRun.Source.NATIVE:
             transitions.fence(old, by=by)
         _check_resumable(old)
         # The cap may be lower now than the budget of the old run.
@@ -86,11 +86,13 @@ def check_message(message: str | None) -> None:
 
 
 def _check_resumable(run: AgentRun) -> None:
+    if run.source != AgentRun.Source.NATIVE:
+        raise RunIsExternal("the run is executed elsewhere: resume it there", run_status=run.status)
     if run.state is not RunStatus.PAUSED:
         text = f"only paused runs can be resumed; this one is {run.status}"
         raise RunNotPaused(text, run_status=run.status)
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
-    if run.source == AgentRun.Source.NATIVE and run.step_count >= cap:
+    if run.step_count >= cap:
         text = f"the lineage has used all of its {cap} steps"
         raise MaxTotalStepsExceeded(text, steps=run.step_count)
 

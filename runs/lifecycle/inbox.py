@@ -12,7 +12,7 @@ from django.utils import timezone
 from pydantic import JsonValue
 
 from runs import chaos
-from runs.errors import CommandKeyTaken, InvalidInput, MessageEmpty, RunNotFound, RunTerminal
+from runs.errors import CommandKeyTaken, InvalidInput, MessageEmpty, RunIsExternal, RunNotFound, RunTerminal
 from runs.lifecycle import questions, transitions
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.wake import wake
@@ -155,6 +155,8 @@ def _post(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         run = AgentRun.objects.select_for_update(no_key=True).filter(pk=run_id).first()
         if run is None:
             raise RunNotFound(f"no run {run_id}")
+        if run.source != AgentRun.Source.NATIVE:
+            raise RunIsExternal("the run is executed elsewhere, and takes no commands here", run_status=run.status)
         status_before = run.state
         earlier = RunCommand.objects.filter(run=run, key=key).first() if key is not None else None
         if earlier is not None:

@@ -15,6 +15,7 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages.run import waits
 from runs.pages.run.banner import Banner, actor_label, href_of, label_of, newest_event, parse_time
+from runs.pages.run.external_banners import external_banners
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
@@ -33,6 +34,8 @@ ERROR_BYTES = 2048
 def banners_of(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> list[Banner]:
     """Return the banners of a run. `pending` are the commands in its inbox that are not applied yet."""
     run = data.run
+    if run.source != AgentRun.Source.NATIVE and run.state not in (RunStatus.FAILED, RunStatus.STOPPED):
+        return external_banners(run)
     of_status = _OF_STATUS.get(run.state)
     banners = of_status(data, lineage) if of_status is not None else []
     banners += [_requested(command) for command in pending if command.type in _REQUESTS]

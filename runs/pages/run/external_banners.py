@@ -1,0 +1,39 @@
+"""The banners of external runs that have not ended: what their runner reports, and whether it is silent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from runs.models import AgentRun
+from runs.pages.run.banner import Banner, label_of
+from runs.statuses import RunStatus, WaitReason
+
+#: Seconds without an event after which the runner of a running run is reported as silent.
+SILENT_S = 120
+_REPORTED = "Its runner reports this. It continues when the runner sends further events."
+_WAITS = {
+    WaitReason.INPUT: ("Waits for its user", "The session goes on where it runs, not here."),
+    WaitReason.APPROVAL: ("Waits for a permission", "The permission is given where the agent runs, not here."),
+    WaitReason.UNKNOWN_TOOL: (
+        "Ends with a tool call without a result",
+        "The outcome of the call is not known here. It is added when the runner reports it.",
+    ),
+}
+
+
+def external_banners(run: AgentRun) -> list[Banner]:
+    """Return the banners of an external run; none for one that has ended, or that runs and sends events."""
+    since = run.log.last_event_at
+    if run.state is RunStatus.RUNNING:
+        if since is None or timezone.now() - since <= timedelta(seconds=SILENT_S):
+            return []
+        text = "Its runner has sent no event since then. It may be at work, have ended, or have lost its connection."
+        return [Banner(level="warn", icon="clock", head="Runner silent", text=text, since=since)]
+    if run.state is RunStatus.WAITING:
+        head, text = _WAITS.get(run.status_reason, (f"Waits: {label_of(run.status_reason)}", _REPORTED))  # type: ignore[call-overload]
+        return [Banner(level="info", icon="clock", head=head, text=text, since=since)]
+    if run.state is RunStatus.PAUSED:
+        return [Banner(level="info", icon="paused", head="Paused", text=_REPORTED, since=since)]
+    return []
