@@ -54,6 +54,12 @@ class RunIsExternal(RunRefusal):
     code = "run_is_external"
 
 
+class ExternalIdTaken(RunRefusal):
+    """The project has another run with the same external ID."""
+
+    code = "external_id_conflict"
+
+
 class CommandKeyTaken(RunRefusal):
     """The run has a different command with the same idempotency key."""
 

@@ -7,7 +7,7 @@ permission.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -21,12 +21,14 @@ from runs.actions import fork as forking
 from runs.actions import resume as resuming
 from runs.actions.resume import ResumeResult
 from runs.actions.unknown_calls import OutcomeChoice, Resolution
-from runs.errors import InvalidInput, MessageEmpty, RunRefusal
-from runs.lifecycle import creation, inbox
+from runs.errors import ExternalIdTaken, InvalidInput, MessageEmpty, RunRefusal
+from runs.lifecycle import creation, inbox, reported_runs
 from runs.lifecycle.creation import UserTurn
 from runs.lifecycle.inbox import PostResult
+from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import Agent, AgentRun
 from runs.statuses import LIVE, RunStatus
+from timeline.models import RunKind
 
 
 class RunAuditAction(enum.StrEnum):
@@ -67,6 +69,42 @@ def create(
         after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
         if parent_id is not None:
             after["parent_run_id"] = str(parent_id)
+        record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
+    return run
+
+
+def open_external(
+    actor: Actor,
+    project: Project,
+    *,
+    external_id: str | None,
+    agent: str,
+    title: str,
+    prompt: str | None,
+    parent_run_id: UUID | None,
+    run_kind: str,
+    labels: Sequence[str],
+) -> AgentRun:
+    """Open an external run, whose runner sends the events. Raises `ExternalIdTaken` and `InvalidParent`."""
+    with transaction.atomic():
+        known = AgentRun.objects.filter(project=project, external_id=external_id).values_list("pk", flat=True).first()
+        if external_id is not None and known is not None:
+            raise ExternalIdTaken(f"the project has a run with the external ID {external_id!r}", run_id=str(known))
+        parent = creation.lock_parent(project, parent_run_id) if parent_run_id is not None else None
+        reported = ReportedRun(
+            external_id=external_id,
+            agent=agent,
+            title=title,
+            prompt=prompt or "",
+            run_kind=RunKind(run_kind),
+            parent=parent,
+            labels=labels,
+            by=_name(actor),
+        )
+        run = reported_runs.open_run(project, reported)
+        if parent is not None:
+            creation.add_child_event(parent, run)
+        after = {"status": run.status, "agent_id": agent, "source": run.source}
         record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
     return run
 

@@ -124,6 +124,8 @@ class Runs(ActionView, RunList):
         return super().post(request, **options)
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
+        if data["source"] == "external":
+            return self.run_answer(run_actions.open_external(self.principal, project, **_external(data)), 201)
         run = run_actions.create(
             self.principal,
             project,
@@ -273,6 +275,12 @@ class Commands(ActionView):
             case _:
                 posted = run_actions.stop(principal, run, key=key)
         return Response(_command_json(posted, data["type"]), 202 if posted.is_new else 200)
+
+
+def _external(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what the body says of an external run."""
+    names = ("external_id", "title", "prompt", "parent_run_id", "run_kind")
+    return {**{name: data[name] for name in names}, "agent": data["agent_id"], "labels": data["labels"]}
 
 
 def _agent(project: Project, agent_id: str) -> Agent:

@@ -41,7 +41,7 @@ _FIELDS = {
 #: Fields that the server sets, so that they do not distinguish two events.
 _DROPPED = ("seq", "phase", "source")
 MAX_IDENTIFIER = 128
-MAX_RUN_REFERENCE = 200
+MAX_RUN_REFERENCE = 255
 MAX_STEP = 2**31 - 1
 MAX_SEQ = 2**63 - 1
 MAX_ECHO = 64

@@ -17,6 +17,7 @@ from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
 from runs.lifecycle import command_outcomes, inbox
+from runs.lifecycle.transitions import PHASES
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
 from runs.providers import base as providers
@@ -25,6 +26,7 @@ from runs.providers.retry_limits import retry_limits
 from runs.tools import roots
 from runs.tools.catalogue import TOOLS
 from timeline import log
+from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunCreated
 from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
@@ -83,7 +85,17 @@ def create(
     if parent_id is None:
         return open_run(project, agent, opening)
     with transaction.atomic():
-        return open_run(project, agent, opening, Origin(parent_run=_parent(project, parent_id)))
+        parent = lock_parent(project, parent_id)
+        run = open_run(project, agent, opening, Origin(parent_run=parent))
+        add_child_event(parent, run)
+    return run
+
+
+def add_child_event(parent: AgentRun, child: AgentRun) -> None:
+    """Append the `child_run.started` of a child that was made from outside, in the caller's transaction."""
+    payload = ChildRunStarted(run_id=str(child.pk), agent=str(child.agent_config.get("agent_id") or "") or None)
+    entry = Entry(payload, phase=PHASES[parent.state], ref_id=child.pk, late=parent.state.terminal)
+    log.append(parent.pk, [entry], source=Source.WEB)
 
 
 def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
@@ -133,8 +145,8 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     return run
 
 
-def _parent(project: Project, run_id: UUID) -> AgentRun:
-    """Return the parent, with its row locked, so that two children at once cannot exceed the limit."""
+def lock_parent(project: Project, run_id: UUID) -> AgentRun:
+    """Return the parent of a new run, with its row locked, so that two children at once cannot exceed the limit."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:

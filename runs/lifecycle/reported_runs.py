@@ -6,17 +6,19 @@ A runner reports what has happened, so that any status that is not final may fol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from django.utils import timezone
+from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agentops.projects.models import Project
-from runs.conversation import tool_results
+from runs.conversation import tool_results, transcript
 from runs.lifecycle import command_outcomes, summaries
 from runs.lifecycle.transitions import PHASES
-from runs.models import AgentRun, ExternalRun
+from runs.models import AgentRun, AgentRunMessage, ExternalRun
+from runs.providers.messages import request
 from runs.statuses import RunStatus
 from timeline import log
 from timeline.events.run import RunCreated
@@ -36,6 +38,8 @@ class ReportedRun:
     agent: str = ""
     model: str = ""
     title: str = ""
+    #: The first user message.
+    prompt: str = ""
     session_id: str = ""
     run_kind: RunKind = RunKind.SESSION
     parent: AgentRun | None = None
@@ -52,6 +56,7 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
     now = reported.created_at or timezone.now()
     agent, _ = REDACTOR.clean_text(reported.agent)
     ledger = Log.objects.create(project=project, node_id=agent[:MAX_AGENT])
+    prompt, _ = REDACTOR.clean_text(reported.prompt)
     run = AgentRun(
         log=ledger,
         project=project,
@@ -60,7 +65,8 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
         parent_run=reported.parent,
         source=reported.source,
         external_id=reported.external_id,
-        title=REDACTOR.clean_text(reported.title)[0][:200],
+        title=(REDACTOR.clean_text(reported.title)[0] or prompt.strip().partition("\n")[0])[:200],
+        prompt=prompt or None,
         session_id=reported.session_id[:128],
         run_kind=reported.run_kind,
         labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in reported.labels)),
@@ -70,13 +76,22 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
     run.save(force_insert=True)
     ExternalRun.objects.create(run=run, sender=reported.by[:200])
     parent = str(reported.parent.pk) if reported.parent else None
+    rows = transcript.add_requests(run, _first_messages(reported), step=1, epoch=None, position=0)
     created = RunCreated(agent=agent or None, parent_run_id=parent, by=reported.by or None)
     is_import = reported.source == AgentRun.Source.IMPORT
-    entry = Entry(created, phase=PHASES[RunStatus.QUEUED], ts=reported.created_at)
+    entries = [Entry(created, ts=reported.created_at), *(transcript.message_event(row) for row, _ in rows)]
     source = Source.IMPORT if is_import else Source.INGEST
-    log.append(run.pk, [entry], source=source, run_kind=reported.run_kind)
+    queued = [replace(entry, phase=PHASES[RunStatus.QUEUED]) for entry in entries]
+    log.append(run.pk, queued, source=source, run_kind=reported.run_kind)
     log.announce_run(project.pk, run.pk)
     return run
+
+
+def _first_messages(reported: ReportedRun) -> list[tuple[str, ModelRequest]]:
+    if not reported.prompt:
+        return []
+    part = UserPromptPart(reported.prompt, timestamp=reported.created_at or timezone.now())
+    return [(AgentRunMessage.Role.USER, request(part))]
 
 
 def report(

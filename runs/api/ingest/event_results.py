@@ -47,7 +47,7 @@ _EVENT: dict[str, Any] = {
     "type": "object",
     "properties": {
         "event_id": {"type": "string", "maxLength": 128, "description": "Makes a repeated event harmless."},
-        "runId": {"type": "string", "maxLength": 200, "description": "Our run ID, or the runner's own."},
+        "runId": {"type": "string", "maxLength": 255, "description": "Our run ID, or the runner's own."},
         "type": {"type": "string"},
         "ts": {"type": ["string", "integer"], "description": "ISO 8601, or milliseconds since 1970."},
         "payload": {"type": "object"},

@@ -23,6 +23,7 @@ from runs.api.requests.bodies import (
 )
 from runs.errors import InvalidMaxSteps
 from runs.lifecycle import creation, inbox, title_limits
+from timeline.models import RunKind
 
 #: The key of a command as sent; it is stored with a prefix.
 MAX_KEY = 120
@@ -101,6 +102,28 @@ class NewRun(StrictSerializer):
     labels = serializers.ListField(child=Label(), required=False, default=list, max_length=title_limits.MAX_LABELS)
     max_steps = MaxSteps()
     parent_run_id = IdField(required=False, allow_null=True, default=None, help_text="Parent run, in the same project.")
+    source = Choice(
+        ["native", "external"],
+        required=False,
+        default="native",
+        help_text="`external`: the run is only recorded, and its runner sends the events.",
+    )
+    external_id = StringField(
+        required=False,
+        allow_null=True,
+        allow_blank=False,
+        default=None,
+        max_length=MAX_RUN_NAME,
+        help_text="The runner's own ID of an external run, unique in the project.",
+    )
+    run_kind = Choice(RunKind.values, required=False, default="session", help_text="`job` is for external runs.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        is_external = attrs["source"] == "external"
+        for name, is_given in [("external_id", attrs["external_id"]), ("run_kind", attrs["run_kind"] == "job")]:
+            if is_given and not is_external:
+                raise ValidationError({name: ["only an external run has this"]}, "invalid_value")
+        return attrs
 
 
 class ResumeRun(RunBody):

@@ -151,7 +151,7 @@ def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> Non
 
 def test_every_fault_is_named(alpha: Program) -> None:
     """Fields that are the server's are unknown ones; a number in quotes, with a point, or true is none."""
-    server = ("id", "seq", "project_id", "status", "epoch", "created_at", "source", "step_count", "resumed_from")
+    server = ("id", "seq", "project_id", "status", "epoch", "created_at", "step_count", "resumed_from")
     answer = alpha.post("", {"agent_id": "player", **dict.fromkeys(server, 1)})
     assert refused(answer) == (422, "unknown_field")
     assert pointers(answer) == {f"/{name}": "unknown_field" for name in server}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -15,7 +16,8 @@ from runs.actions.fork import fork
 from runs.errors import NoCheckpoint, RunIsExternal
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
-from tests.support.accounts import make_person
+from runs.upkeep import invariants, replay_check
+from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project
 from timeline.models import Event, Log
 
@@ -85,3 +87,58 @@ def test_its_page_says_that_the_runner_is_silent() -> None:
     Log.objects.filter(pk=run.pk).update(last_event_at=timezone.now() - timedelta(minutes=3))
 
     assert "Runner silent" in client.get(f"/runs/{run.pk}").content.decode()
+
+
+# --- Runs that a program opens before it sends events ---------------------------------------------------------------
+
+
+def opened(client: Client, **body: object) -> dict[str, Any]:
+    url = "/api/projects/outside/agent-runs"
+    answer = client.post(url, {"agent_id": "coder", "source": "external", **body}, content_type="application/json")
+    return {"status_code": answer.status_code, **answer.json()}
+
+
+@pytest.fixture
+def program(db: None) -> Client:
+    return Client(headers=with_key(make_project("outside"), "write", "ingest"))
+
+
+def test_a_program_opens_a_run_and_then_sends_its_events(program: Client) -> None:
+    answer = opened(program, external_id="r1", prompt="Fix it\nnow", run_kind="job", labels=["a"])
+
+    assert (answer["status_code"], answer["source"], answer["status"], answer["external_id"]) == (
+        201, "external", "queued", "r1",
+    )  # fmt: skip
+    run = AgentRun.objects.get(pk=answer["id"])
+    record(
+        Sender(run.project, "key:test"), [{"runId": "r1", "type": "run.started", "payload": {"prompt": "Fix it\nnow"}}]
+    )
+    run.refresh_from_db()
+    assert (run.status, run.title, run.prompt, run.messages.count()) == ("running", "Fix it", "Fix it\nnow", 1)
+    assert set(Event.objects.filter(log=run.pk).values_list("run_kind", flat=True)) == {"job"}
+    assert invariants.check(run.pk) == []
+    assert replay_check.differences(run.pk) == []
+
+
+def test_an_external_id_is_given_once(program: Client) -> None:
+    first = opened(program, external_id="r1")
+    again = opened(program, external_id="r1")
+
+    assert (again["status_code"], again["code"], again["run_id"]) == (409, "external_id_conflict", first["id"])
+
+
+@pytest.mark.parametrize("body", [{"external_id": "r1"}, {"run_kind": "job"}])
+def test_a_run_of_this_site_has_no_external_id(program: Client, body: dict[str, str]) -> None:
+    answer = opened(program, source="native", **body)
+
+    assert (answer["status_code"], answer["code"], AgentRun.objects.count()) == (422, "invalid_value", 0)
+
+
+def test_the_log_of_the_parent_names_its_child(program: Client) -> None:
+    parent = opened(program)
+    child = opened(program, parent_run_id=parent["id"])
+
+    [event] = Event.objects.filter(log=parent["id"], type="child_run.started")
+    assert (event.payload["run_id"], str(event.ref_id), child["parent_run_id"]) == (
+        child["id"], child["id"], parent["id"],
+    )  # fmt: skip
