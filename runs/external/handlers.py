@@ -280,7 +280,7 @@ def _tool_start(projection: Projection, event: IncomingEvent, payload: ToolStart
         return projection.append(projection.entry_of(event, step=call.step_number))
     entry = _start(projection, call, event.ts, is_own=True)
     started = cast("ToolStart", entry.payload)
-    stored = payload.model_copy(update={"arguments": started.arguments})
+    stored = started.model_copy(update={"attempt": payload.attempt, "message": payload.message})
     return projection.append(projection.entry_of(event, stored, step=entry.step, ref_id=entry.ref_id))
 
 

@@ -16,7 +16,7 @@ from django.db import connection
 from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart
 
-from runs.conversation import tool_starts, transcript, turn_usage
+from runs.conversation import call_ids, tool_starts, transcript, turn_usage
 from runs.external.event_input import IncomingEvent
 from runs.external.run_references import references
 from runs.lifecycle.transitions import PHASES
@@ -125,6 +125,7 @@ class Projection:
         self, response: ModelResponse, *, at: datetime | None, event: IncomingEvent | None = None
     ) -> AgentRunMessage:
         """Add an answer with its planned calls, and append its `message.added`: `event`, if it was received."""
+        call_ids.make_usable(response)
         step = self.next_step
         row = self.add_message(Role.ASSISTANT, response, step=step, at=at)
         for part in response.tool_calls:
@@ -173,6 +174,7 @@ class Projection:
 
     def find_call(self, call_id: str) -> AgentRunToolCall | None:
         """Return the newest call with this ID; None for an empty one."""
+        call_id = call_id[: call_ids.MAX_CALL_ID]
         if not call_id:
             return None
         call = self._new_calls.get(call_id)

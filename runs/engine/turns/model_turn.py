@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
@@ -17,11 +17,11 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.utils import timezone
-from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelResponse
 
 from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
-from runs.conversation import repeats, tool_starts, transcript, turn_usage, writes
+from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
@@ -40,9 +40,6 @@ from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
-
-#: Leaves room in the column for the suffix of a repeated ID.
-MAX_CALL_ID = 240
 
 
 @dataclass(frozen=True)
@@ -228,7 +225,7 @@ def _commit(
 ) -> AnswerCommitted:
     """Commit the answer, its calls, and the start of the first call, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
-    _make_call_ids_usable(response)
+    call_ids.make_usable(response)
     row, message = transcript.new_row(
         run.pk, drive.conversation.position + 1, response,
         role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch,
@@ -290,24 +287,6 @@ def _first_call(drive: Drive, response: ModelResponse, calls: list[AgentRunToolC
         return None
     newest_first = chain([response], reversed(drive.conversation.history))
     return calls[0] if repeats.streak(newest_first, calls[0].call_id) < repeats.STOP_AT else None
-
-
-def _make_call_ids_usable(response: ModelResponse) -> None:
-    """Make the call IDs of an answer unique and short enough for their column, by a suffix."""
-    call_ids: set[str] = set()
-    parts = list(response.parts)
-    for index, part in enumerate(parts):
-        if not isinstance(part, ToolCallPart):
-            continue
-        base = part.tool_call_id[:MAX_CALL_ID] or "call"
-        call_id, copy = base, 1
-        while call_id in call_ids:
-            copy += 1
-            call_id = f"{base}-{copy}"
-        call_ids.add(call_id)
-        if call_id != part.tool_call_id:
-            parts[index] = replace(part, tool_call_id=call_id)
-            response.parts = parts
 
 
 def _planned_calls(drive: Drive, row: AgentRunMessage, response: ModelResponse) -> list[AgentRunToolCall]:

@@ -223,3 +223,17 @@ def test_errors_and_children_are_linked(sender: Sender) -> None:
     check(run)
     assert run.tool_calls.get().child_run_id == child.pk
     assert [(e.error_type, e.message, e.context) for e in run.errors.all()] == [("network_error", "no route", "llm")]
+
+
+def test_repeated_and_long_call_ids_are_made_unique(sender: Sender) -> None:
+    use = {"type": "tool_use", "name": "x", "input": {}}
+    long = "c" * 300
+    send(
+        sender, STARTED, event("message.added", {"role": "assistant", "content": [{**use, "id": "a"}] * 3}),
+        event("tool.start", {"callId": long, "toolName": "y"}), event("tool.end", {"callId": long, "output": "done"}),
+    )  # fmt: skip
+
+    run = the_run()
+    check(run)
+    assert sorted(run.tool_calls.values_list("call_id", flat=True)) == ["a", "a-2", "a-3", long[:240]]
+    assert run.tool_calls.get(call_id=long[:240]).status == "completed"
