@@ -42,6 +42,8 @@ API: dict[str, dict[str, str]] = {
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"POST": OPERATE},
     f"{_RUN}/events": {"GET": READ},
     f"{_RUN}/events/stream": {"GET": READ},
+    f"{_RUN}/replay": {"GET": READ},
+    f"{_RUN}/snapshot": {"GET": READ},
     f"{_RUN}/children": {"GET": READ},
     f"{_RUN}/checkpoints": {"GET": READ},
     f"{_RUN}/errors": {"GET": READ},

@@ -1,6 +1,6 @@
 """Rebuilds the state of a run from its events: the state at seq N is fold(events up to N).
 
-Used by the time slider of the run page and by check_runs. The functions have no side effects except on the `Frame`.
+Used by the replay of a run (page, API, command) and by check_runs. The functions have no side effects except on the `Frame`.
 """
 
 from __future__ import annotations
@@ -246,3 +246,5 @@ _FOLDS: dict[str, Fold] = {
     EventType.TOOL_END: _tool_end,
     EventType.COMMAND_RECEIVED: _command,
 }
+#: The types that change the state. Any other event, and a late one, only changes `seq`.
+FOLDED_TYPES = frozenset(_FOLDS)

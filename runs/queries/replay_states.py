@@ -1,0 +1,173 @@
+"""The states of a run while its log is replayed: at one event, and after each event of a part of the log. Read-only.
+
+The state at an event is the fold of the log up to it. Only events that change the state are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from runs.statuses import ToolStatus
+from timeline import log
+from timeline.events import EventType
+from timeline.models import Event
+from timeline.preview import preview
+from timeline.replay import FOLDED_TYPES, TOKENS, Frame, MessageState, ToolCallState, advance, fold
+
+#: Events held in memory at a time.
+CHUNK = 2000
+#: Messages of a snapshot; its `message_count` has no limit.
+MAX_MESSAGES = 200
+PREVIEW_BYTES = 500
+#: Seconds of a pause between two events; longer ones are shortened.
+MAX_PAUSE_S = 5.0
+#: Statuses of calls that have started and have no result.
+OPEN = frozenset({ToolStatus.RUNNING.value, ToolStatus.UNKNOWN.value})
+_FIELDS = ("seq", "type", "phase", "step", "ref_id", "payload", "late")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayState:
+    """The state of a run after event `seq`."""
+
+    seq: int
+    status: str
+    reason: str
+    step: int
+    node_id: str
+    open_calls: tuple[ToolCallState, ...]
+    #: Whether a model call has started and not ended.
+    has_open_turn: bool
+    tokens: Mapping[str, int]
+    cost_usd: Decimal | None
+    #: All messages, including those that were rolled back.
+    message_count: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the state in its wire format."""
+        return {
+            "seq": self.seq,
+            "status": self.status,
+            "status_reason": self.reason,
+            "step": self.step,
+            "nodeId": self.node_id or None,
+            "open_model_call": self.has_open_turn,
+            "open_tool_calls": [_call_json(call) for call in self.open_calls],
+            **self.tokens,
+            "cost_usd": None if self.cost_usd is None else f"{self.cost_usd:.8f}",
+            "message_count": self.message_count,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMessage:
+    """A message of a snapshot, with a preview of its text."""
+
+    message: MessageState
+    preview: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the message in its wire format."""
+        return {
+            "id": None if self.message.ref_id is None else str(self.message.ref_id),
+            "position": self.message.position,
+            "role": self.message.role,
+            "step_number": self.message.step,
+            "rolled_back": self.message.rolled_back,
+            "preview": self.preview,
+        }
+
+
+def frame_at(log_id: UUID, seq: int) -> Frame:
+    """Return the state after event `seq`, which must exist or be 0, as the fold of the log up to it."""
+    events = log.events_of(log_id).filter(seq__lte=seq, type__in=FOLDED_TYPES, late=False)
+    frame = fold(events.values_list(*_FIELDS, named=True).iterator(chunk_size=CHUNK))
+    frame.seq = seq
+    return frame
+
+
+def state_at(log_id: UUID, seq: int) -> ReplayState:
+    """Return the state after event `seq`, which must exist or be 0."""
+    return _state(frame_at(log_id, seq), _node_of(log_id, seq))
+
+
+def snapshot_at(log_id: UUID, seq: int) -> tuple[ReplayState, list[ReplayMessage]]:
+    """Return the state after event `seq`, which must exist or be 0, and its newest messages, oldest first."""
+    frame = frame_at(log_id, seq)
+    return _state(frame, _node_of(log_id, seq)), _messages(log_id, frame)
+
+
+def states_of(log_id: UUID, events: list[Event]) -> Iterator[tuple[Event, ReplayState]]:
+    """Yield each of these successive events of a log with the state after it."""
+    if not events:
+        return
+    yield from continued(frame_at(log_id, events[0].seq - 1), events)
+
+
+def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, ReplayState]]:
+    """Yield each event with the state after it, from the state before the first one; `frame` is changed."""
+    open_calls = _open_calls(frame)
+    for event in events:
+        advance(frame, event)
+        if event.type in FOLDED_TYPES:
+            open_calls = _open_calls(frame)
+        yield event, _state(frame, event.node_id, open_calls)
+
+
+def pauses_s(times: list[datetime]) -> list[float]:
+    """Return the seconds between successive events, at most MAX_PAUSE_S each. Clocks of writers may go back: 0."""
+    gaps = ((after - before).total_seconds() for before, after in zip(times, times[1:], strict=False))
+    return [min(max(gap, 0.0), MAX_PAUSE_S) for gap in gaps]
+
+
+def _state(frame: Frame, node_id: str, open_calls: tuple[ToolCallState, ...] | None = None) -> ReplayState:
+    return ReplayState(
+        seq=frame.seq,
+        status=frame.status,
+        reason=frame.reason,
+        step=frame.step,
+        node_id=node_id,
+        open_calls=_open_calls(frame) if open_calls is None else open_calls,
+        has_open_turn=frame.open_turn is not None,
+        tokens={name: frame.tokens[name] for name in TOKENS},
+        cost_usd=frame.cost_usd,
+        message_count=len(frame.messages),
+    )
+
+
+def _open_calls(frame: Frame) -> tuple[ToolCallState, ...]:
+    return tuple(call for call in frame.calls.values() if call.status in OPEN)
+
+
+def _node_of(log_id: UUID, seq: int) -> str:
+    return log.events_of(log_id).filter(seq=seq).values_list("node_id", flat=True).first() or ""
+
+
+def _messages(log_id: UUID, frame: Frame) -> list[ReplayMessage]:
+    """Return the newest messages. The fold keeps no texts, so the previews are read from their events."""
+    newest = frame.messages[-MAX_MESSAGES:]
+    added = log.events_of(log_id).filter(seq__lte=frame.seq, type=EventType.MESSAGE_ADDED, late=False).order_by("-seq")
+    payloads = list(added.values_list("payload", flat=True)[: len(newest)])[::-1]
+    return [ReplayMessage(message, _preview(p)) for message, p in zip(newest, payloads, strict=True)]
+
+
+def _preview(payload: Mapping[str, Any]) -> str:
+    """Return the start of a message: external runners send its content instead of a preview."""
+    text = payload.get("preview") or payload.get("content") or ""
+    return preview(text if isinstance(text, str) else json.dumps(text, ensure_ascii=False), PREVIEW_BYTES)[0]
+
+
+def _call_json(call: ToolCallState) -> dict[str, Any]:
+    return {
+        "id": None if call.ref_id is None else str(call.ref_id),
+        "call_id": call.call_id,
+        "tool_name": call.name,
+        "status": call.status,
+        "step_number": call.step,
+    }
