@@ -1,6 +1,7 @@
 """Rebuilds the state of a run from its events: the state at seq N is fold(events up to N).
 
-Used by the replay of a run (page, API, command) and by check_runs. The functions have no side effects except on the `Frame`.
+Used by the replay of a run (page, API, command) and by check_runs. The functions have no side effects except on the
+`Frame`.
 """
 
 from __future__ import annotations

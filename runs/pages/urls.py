@@ -6,7 +6,7 @@ from django.urls import path
 
 from runs.pages.compare import compare_page
 from runs.pages.forms import fork_form, start
-from runs.pages.run import action_pages, payloads, run_page
+from runs.pages.run import action_pages, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
 
 app_name = "runs"
@@ -22,6 +22,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/rows", run_page.rows, name="rows"),
     path("runs/<uuid:run_id>/head", run_page.head, name="head"),
     path("runs/<uuid:run_id>/stream", run_page.stream, name="stream"),
+    path("runs/<uuid:run_id>/replay", replay_page.replay, name="replay"),
+    path("runs/<uuid:run_id>/replay/frame", replay_page.replay_frame, name="replay-frame"),
     path("runs/<uuid:run_id>/resume", action_pages.resume, name="resume"),
     path("runs/<uuid:run_id>/pause", action_pages.pause, name="pause"),
     path("runs/<uuid:run_id>/stop", action_pages.stop, name="stop"),

@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
 from runs.statuses import ToolStatus
 from timeline import log
+from timeline.display import clip
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.preview import preview
 from timeline.replay import FOLDED_TYPES, TOKENS, Frame, MessageState, ToolCallState, advance, fold
 
 #: Events held in memory at a time.
@@ -122,7 +123,7 @@ def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, Replay
 
 def pauses_s(times: list[datetime]) -> list[float]:
     """Return the seconds between successive events, at most MAX_PAUSE_S each. Clocks of writers may go back: 0."""
-    gaps = ((after - before).total_seconds() for before, after in zip(times, times[1:], strict=False))
+    gaps = ((after - before).total_seconds() for before, after in pairwise(times))
     return [min(max(gap, 0.0), MAX_PAUSE_S) for gap in gaps]
 
 
@@ -160,7 +161,7 @@ def _messages(log_id: UUID, frame: Frame) -> list[ReplayMessage]:
 def _preview(payload: Mapping[str, Any]) -> str:
     """Return the start of a message: external runners send its content instead of a preview."""
     text = payload.get("preview") or payload.get("content") or ""
-    return preview(text if isinstance(text, str) else json.dumps(text, ensure_ascii=False), PREVIEW_BYTES)[0]
+    return clip(text if isinstance(text, str) else json.dumps(text, ensure_ascii=False), PREVIEW_BYTES).text
 
 
 def _call_json(call: ToolCallState) -> dict[str, Any]:

@@ -80,6 +80,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "live": timeline.at_end and not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,
+        "replay_url": reverse("runs:replay", args=[run.pk]),
         "back": _back(request, run),
         **_urls(run, show),
     }
@@ -90,7 +91,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
 def rows(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Return the rows before event `before`, as a fragment."""
     run = _load(principal_of(request), run_id).run
-    show, seq = _show(request), _seq(request, "before")
+    show, seq = _show(request), seq_of(request, "before")
     if seq is None:
         raise InvalidRunQuery("before must be the sequence number of an event")
     older = window.before(run.pk, seq, run.log.last_seq, show, joins=True)
@@ -142,7 +143,7 @@ def _window(request: HttpRequest, run: AgentRun, show: Show) -> tuple[Window, st
     nor repeats an event.
     """
     last_seq = run.log.last_seq
-    event, before = _seq(request, "event"), _seq(request, "before")
+    event, before = seq_of(request, "event"), seq_of(request, "before")
     if event is not None and 1 <= event <= last_seq:
         return window.around(run.pk, event, last_seq, show), ""
     if event is not None:
@@ -168,7 +169,7 @@ def _show(request: HttpRequest) -> Show:
         raise InvalidRunQuery(f"show must be one of {', '.join(Show)}") from None
 
 
-def _seq(request: HttpRequest, name: str) -> int | None:
+def seq_of(request: HttpRequest, name: str) -> int | None:
     """Return the sequence number in a query parameter, or None. Raise InvalidRunQuery unless it has 1 to 18 digits."""
     text = request.GET.get(name)
     if not text:

@@ -16,7 +16,7 @@ from django.db.models import Case, JSONField, Q, QuerySet, When
 from django.db.models.fields.json import KeyTransform
 
 from runs.pages.timeline import chunks
-from runs.pages.timeline.cards import Item
+from runs.pages.timeline.cards import Item, ToolCard
 from runs.pages.timeline.event_texts import texts_of
 from runs.pages.timeline.fold import Fold
 from timeline import log
@@ -28,6 +28,8 @@ from timeline.models import Event
 ROWS = 100
 #: Rows on either side of a requested event.
 AROUND = ROWS // 2
+#: Rows of a replay.
+REPLAYED = 30
 #: Maximum events to search for the start of a window, and additionally for the start of its first step.
 SCAN, EXTRA = 1200, 200
 
@@ -89,6 +91,20 @@ def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Wind
     end = _end(log_id, seq, last_seq, show)
     items, _ = _fold(log_id, (begin, end), show, ahead=end < last_seq, target=seq)
     return Window(_filter(items, show), end, older, at_end=end == last_seq)
+
+
+def up_to(log_id: UUID, seq: int) -> Window:
+    """Return the last rows up to event `seq` as they were then, for a replay: cards show nothing that came later.
+
+    Only a few rows, because a player asks several times a second.
+    """
+    begin, older = _begin(log_id, seq, Show.ALL, REPLAYED)
+    items, _ = _fold(log_id, (begin, seq), Show.ALL)
+    for item in items:
+        if isinstance(item, ToolCard):
+            # It links to a form that changes the run.
+            item.needs_outcome = False
+    return Window(items, seq, older)
 
 
 def first_error(log_id: UUID) -> int | None:

@@ -1,0 +1,82 @@
+"""The output of `agentops replay`: the stored events again, at their recorded pace, each with the state after it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from agentops.projects.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
+from runs.management.agent.references import find_run
+from runs.management.agent.tail import BATCH, row
+from runs.queries import replay_states
+from runs.queries.replay_states import MAX_PAUSE_S, ReplayState
+from timeline import log, outgoing
+from timeline.models import Event, Log
+
+
+@dataclass
+class Pace:
+    """Waits between events as long as the recording did, divided by the speed. Long pauses are shortened."""
+
+    #: None: no waits.
+    speed: int | None
+    before: datetime | None = None
+    shortened: int = 0
+
+    def pause_before(self, event: Event) -> float:
+        """Return the seconds to wait before this event."""
+        before, self.before = self.before, event.ts
+        if before is None or self.speed is None:
+            return 0.0
+        [pause_s] = replay_states.pauses_s([before, event.ts])
+        self.shortened += (event.ts - before).total_seconds() > MAX_PAUSE_S
+        return pause_s / self.speed
+
+
+def replay(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    run = find_run(options["run"])
+    last_seq = Log.objects.values_list("last_seq", flat=True).get(pk=run.pk)
+    end = min(options["end"] or last_seq, last_seq)
+    pace = Pace(None if options["at_once"] else options["speed"])
+    line = _json_line if options["json"] else _text_line
+    try:
+        for event, state in _states(run.pk, options["begin"], end):
+            if pause_s := pace.pause_before(event):
+                command.stdout.flush()
+                time.sleep(pause_s)
+            command.stdout.write(line(event, state))
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    if pace.shortened:
+        command.stderr.write(
+            f"agentops: {pace.shortened} pauses of more than {MAX_PAUSE_S:.0f} s were shortened to {MAX_PAUSE_S:.0f} s"
+        )
+
+
+def _states(run_id: UUID, begin: int, end: int) -> Iterator[tuple[Event, ReplayState]]:
+    """Yield the events from `begin` to `end` with the state after each. The log is read in batches, and folded once."""
+    frame, after = replay_states.frame_at(run_id, max(begin - 1, 0)), max(begin - 1, 0)
+    while after < end and (batch := log.read(run_id, after=after, limit=min(BATCH, end - after))):
+        after = batch[-1].seq
+        states = [state for _, state in replay_states.continued(frame, batch)]
+        # After the fold: masking changes the payloads.
+        yield from zip(outgoing.mask_events(batch), states, strict=True)
+
+
+def _json_line(event: Event, state: ReplayState) -> str:
+    """Return the event as in the API, with all characters except printable ASCII escaped."""
+    return json.dumps({**log.wire(event), "state": state.as_json()}, cls=DjangoJSONEncoder)
+
+
+def _text_line(event: Event, state: ReplayState) -> str:
+    """Return the event as `agent tail` prints it, and status, messages, open calls and tokens after it."""
+    tokens = state.tokens["input_tokens"] + state.tokens["output_tokens"]
+    facts = f"{state.status}, {state.message_count} messages, {len(state.open_calls)} open calls, {tokens} tokens"
+    return f"{row(event)}\t{printable(facts)}"
