@@ -66,10 +66,11 @@ MESSAGE_STATE = _object(
 )
 NEWEST = f"The newest {replay_states.MAX_MESSAGES} messages, oldest first. `…/messages` lists all."
 SNAPSHOT = _object({**STATE, "messages": {"type": "array", "items": MESSAGE_STATE, "description": NEWEST}})
+AFTER_EVENT = "The state after this event: the fields of `…/snapshot` without `messages`."
 _EVENT = EVENTS.schema()
 REPLAYED = {
     **_EVENT,
-    "properties": {**_EVENT["properties"], "state": _object(STATE)},
+    "properties": {**_EVENT["properties"], "state": {**_object(STATE), "description": AFTER_EVENT}},
     "required": [*_EVENT["required"], "state"],
 }
 REPLAY_PAGE = _object(

@@ -73,6 +73,11 @@ class ReplayMessage:
     message: MessageState
     preview: str
 
+    @property
+    def role(self) -> str:
+        """Return the role in words."""
+        return self.message.role.replace("_", " ")
+
     def as_json(self) -> dict[str, Any]:
         """Return the message in its wire format."""
         return {

@@ -21,29 +21,31 @@
 
   // --- Frames ------------------------------------------------------------------------------------------------------
 
-  let wanted = null; // the event to show next; only the newest wish counts
-  let loading = false;
+  let goal = 0; // the newest event that was asked for, while frames are loading
+  let loading = null;
   let saving = 0;
 
-  async function seek(to) {
-    wanted = Math.min(Math.max(to, 1), last());
-    if (loading) return;
-    loading = true;
-    try {
-      while (wanted !== null && wanted !== seq()) await load(wanted);
-    } finally {
-      loading = false;
-      wanted = null;
-    }
-    shown();
+  function seek(to) {
+    goal = Math.min(Math.max(to, 1), last());
+    loading ||= load().finally(() => {
+      loading = null;
+      shown();
+    });
+    return loading;
   }
 
-  async function load(to) {
-    wanted = null;
-    await htmx.ajax("GET", `${replay.dataset.frameUrl}?seq=${to}`, { target: frame, swap: "innerHTML" });
-    // problems.js says why a frame did not come.
-    if (seq() !== to) pause();
+  // One request at a time; what was asked for in between is skipped.
+  async function load() {
+    while (seq() !== goal) {
+      const to = goal;
+      const url = `${replay.dataset.frameUrl}?seq=${to}`;
+      await htmx.ajax("GET", url, { target: frame, swap: "innerHTML" }).catch(() => {});
+      // No frame came: problems.js says why.
+      if (seq() !== to) return pause();
+    }
   }
+
+  const target = () => (loading ? goal : seq());
 
   function shown() {
     scrub.max = last();
@@ -126,19 +128,19 @@
 
   const KEYS = {
     " ": toggle,
-    ArrowLeft: () => jump((wanted ?? seq()) - 1),
-    ArrowRight: () => jump((wanted ?? seq()) + 1),
+    ArrowLeft: () => jump(target() - 1),
+    ArrowRight: () => jump(target() + 1),
     Home: () => jump(1),
     End: () => jump(last()),
   };
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || !KEYS[event.key]) return;
-    const { target } = event;
+    const from = event.target;
     if (document.querySelector("dialog[open]")) return;
     // The range input moves by itself; Space activates a focused button or link.
-    if (target === scrub ? event.key !== " " : target.closest("input, textarea, select, [contenteditable]")) return;
-    if (event.key === " " && target.closest("button, summary")) return;
+    if (from === scrub ? event.key !== " " : from.closest("input, textarea, select, [contenteditable]")) return;
+    if (event.key === " " && from.closest("button, summary")) return;
     event.preventDefault();
     KEYS[event.key]();
   });

@@ -55,9 +55,9 @@ def replay(command: AgentopsCommand, options: dict[str, Any]) -> None:
     except KeyboardInterrupt:
         raise SystemExit(EXIT_INTERRUPTED) from None
     if pace.shortened:
-        command.stderr.write(
-            f"agentops: {pace.shortened} pauses of more than {MAX_PAUSE_S:.0f} s were shortened to {MAX_PAUSE_S:.0f} s"
-        )
+        pauses = "1 pause" if pace.shortened == 1 else f"{pace.shortened} pauses"
+        were, limit = "was" if pace.shortened == 1 else "were", f"{MAX_PAUSE_S:.0f} s"
+        command.stderr.write(f"agentops: {pauses} of more than {limit} {were} shortened to {limit}")
 
 
 def _states(run_id: UUID, begin: int, end: int) -> Iterator[tuple[Event, ReplayState]]:

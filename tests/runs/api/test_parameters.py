@@ -18,7 +18,10 @@ pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, wit
 RUNS, RUN, PROJECTS = "/agent-runs", "/agent-runs/{run}", ""
 LISTS = [
     *("", "/agents", "/agent-runs"),
-    *(f"{RUN}/{name}" for name in ("messages", "tool-calls", "children", "checkpoints", "errors", "usage", "events")),
+    *(
+        f"{RUN}/{name}"
+        for name in ("messages", "tool-calls", "children", "checkpoints", "errors", "usage", "events", "replay")
+    ),
 ]
 HUGE = "9" * 20
 LIMITS = ["0", "-1", "abc", "1e3", "１０", "1_000", HUGE, "", "201", "1.0", " 12 ", "+5", "0x10", "NaN", "\x00"]
@@ -52,6 +55,8 @@ REFUSED = [
     *((f"{RUN}/events", {"afterSeq": after}, "invalid_after_seq") for after in AFTER),
     (f"{RUN}/events", {"afterSeq": ["1", "2"]}, "invalid_after_seq"),
     (f"{RUN}/events", {"cursor": "x"}, "unknown_parameter"),
+    *((f"{RUN}/replay", {"afterSeq": after}, "invalid_after_seq") for after in AFTER),
+    *((f"{RUN}/snapshot", {"seq": seq}, "invalid_seq") for seq in (*AFTER, "0")),
     *((path, {"page": "2"}, "unknown_parameter") for path in LISTS),
     *((path, {"statuss": "paused"}, "unknown_parameter") for path in (RUN, "/agents/nobody", f"{RUN}/events/stream")),
     *((RUNS, {"format": form}, "unknown_parameter") for form in ("api", "json", "csv")),

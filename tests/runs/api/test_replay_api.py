@@ -1,0 +1,90 @@
+"""`…/replay` and `…/snapshot`: the events again, each with the state after it, and the state at one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from runs.models import AgentRun
+from tests.support.accounts import with_key
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.pages.timelines import stored
+from timeline import log
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return drive(make_run(make_agent(max_steps=3)))
+
+
+@pytest.fixture
+def ask(run: AgentRun):
+    client = Client(headers=with_key(run.project))
+
+    def get(path: str, status: int = 200, **query: Any) -> Any:
+        answer = client.get(f"/api/projects/{run.project.slug}/agent-runs/{run.pk}{path}", query)
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    return get
+
+
+def test_the_events_come_again_in_order(run: AgentRun, ask) -> None:
+    events = ask("/events", limit=200)["results"]
+    replayed = ask("/replay", limit=200)
+
+    assert replayed["last_seq"] == len(events)
+    assert replayed["next"] is None
+    assert [each["seq"] for each in replayed["results"]] == [each["state"]["seq"] for each in replayed["results"]]
+    for event, again in zip(events, replayed["results"], strict=True):
+        assert {name: again[name] for name in event if name != "ts"} == {n: event[n] for n in event if n != "ts"}
+
+
+def test_pages_follow_each_other(run: AgentRun, ask) -> None:
+    whole = ask("/replay", limit=200)["results"]
+    parts, page = [], ask("/replay", limit=7)
+    while page["next"]:
+        parts += page["results"]
+        page = ask("/replay", limit=7, afterSeq=parts[-1]["seq"])
+    assert parts + page["results"] == whole
+    assert ask("/replay", afterSeq=9999) == {"results": [], "last_seq": len(whole), "next": None}
+
+
+def test_a_snapshot_is_the_state_after_its_event(run: AgentRun, ask) -> None:
+    for again in ask("/replay", limit=200)["results"]:
+        snapshot = ask("/snapshot", seq=again["seq"])
+        messages = snapshot.pop("messages")
+        assert snapshot == again["state"]
+        assert len(messages) == snapshot["message_count"]
+
+
+def test_without_a_number_it_is_the_newest(run: AgentRun, ask) -> None:
+    snapshot = ask("/snapshot")
+
+    assert snapshot == ask("/snapshot", seq=len(log.read(run.pk, limit=1000)))
+    assert (snapshot["status"], snapshot["status_reason"]) == ("paused", "max_steps")
+    first = snapshot["messages"][0]
+    assert (first["role"], first["position"], first["rolled_back"]) == ("user", 1, False)
+    assert first["preview"]
+    assert first["id"] == str(run.messages.order_by("position").first().pk)
+
+
+@pytest.mark.parametrize("seq", ["0", "-1", "x", "1.0", "9999", str(2**63), ""])
+def test_a_number_without_an_event_is_refused(ask, seq: str) -> None:
+    problem = ask("/snapshot", 400, seq=seq)
+
+    assert problem["code"] == "invalid_seq"
+    assert problem["errors"][0]["pointer"] == "?seq"
+
+
+@pytest.mark.breaks_invariants("an event of a message that has no row")
+def test_secrets_are_masked(run: AgentRun, ask) -> None:
+    """Of an event that was stored by a version with fewer detectors."""
+    secret = "ghp_" + "a1B2" * 9
+    stored(run, "message.added", {"role": "user", "preview": f"use {secret}"})
+    assert secret not in str(ask("/replay", limit=200))
+    assert secret not in str(ask("/snapshot"))

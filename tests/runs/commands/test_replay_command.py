@@ -1,0 +1,86 @@
+"""`agentops replay`: the stored events again, at their pace, and nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.db import transaction
+
+from runs.models import AgentRun
+from tests.support.command_line import Command
+from tests.support.factories import drive
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Source
+
+MakeRun = Callable[..., AgentRun]
+
+
+def test_it_works(make_run: MakeRun, command: Command) -> None:
+    run = drive(make_run())
+    lines = [line.split("\t") for line in command("replay", str(run.pk), "--at-once").splitlines()]
+
+    assert [int(cells[0]) for cells in lines] == [event.seq for event in log.read(run.pk)]
+    assert lines[-1][3] == "run.completed"
+    assert lines[-1][5].startswith("completed, ")
+    assert {len(cells) for cells in lines} == {6}
+
+
+def test_json_is_what_the_api_gives(make_run: MakeRun, command: Command) -> None:
+    run = drive(make_run())
+    lines = [json.loads(line) for line in command("replay", str(run.pk)[:13], "--at-once", "--json").splitlines()]
+
+    assert [line["seq"] for line in lines] == [line["state"]["seq"] for line in lines]
+    assert [line["type"] for line in lines] == [event.type for event in log.read(run.pk)]
+    assert lines[-1]["state"]["status"] == "completed"
+
+
+def test_a_part_has_the_states_of_the_whole(make_run: MakeRun, command: Command) -> None:
+    run = drive(make_run())
+    whole = command("replay", str(run.pk), "--at-once").splitlines()
+
+    assert command("replay", str(run.pk), "--at-once", "--from", "3", "--to", "6").splitlines() == whole[2:6]
+    assert command("replay", str(run.pk), "--at-once", "--from", "5", "--to", "9999").splitlines() == whole[4:]
+    assert command("replay", str(run.pk), "--at-once", "--from", "9999") == ""
+
+
+def told_at(run: AgentRun, *seconds: float) -> None:
+    start = log.read(run.pk)[-1].ts
+    entries = [Entry({"at": s}, type="x.test", ts=start + timedelta(seconds=s)) for s in seconds]
+    with transaction.atomic():
+        log.append(run.pk, entries, source=Source.INGEST)
+
+
+def test_it_keeps_the_recorded_pace_and_shortens_long_pauses(make_run: MakeRun) -> None:
+    run = make_run()
+    told_at(run, 1.6, 1.6, 3600)
+    out, err = io.StringIO(), io.StringIO()
+    started = time.monotonic()
+    call_command("replay", str(run.pk), "--speed", "32", stdout=out, stderr=err)
+    took = time.monotonic() - started
+
+    assert len(out.getvalue().splitlines()) == len(log.read(run.pk))
+    assert 1.6 / 32 + 5 / 32 <= took < 30
+    assert err.getvalue() == "agentops: 1 pause of more than 5 s was shortened to 5 s\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "about"),
+    [
+        (["--speed", "33"], "--speed must be 1 to 32, not 33"),
+        (["--speed", "0"], "--speed must be 1 to 32, not 0"),
+        (["--from", "5", "--to", "4"], "--to 4 is before --from 5"),
+    ],
+)
+def test_it_refuses_what_cannot_be(make_run: MakeRun, refused, words: list[str], about: str) -> None:
+    assert refused("replay", str(make_run().pk), *words) == (2, about)
+
+
+def test_it_refuses_a_run_that_is_not_there(db: None, refused) -> None:
+    assert refused("replay", "0123456789")[0] == 3

@@ -1,0 +1,126 @@
+"""The replay of a run on its page, as it is without scripts: links, a form, the rows and the state at an event."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from runs.pages.timeline.window import REPLAYED
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_run, make_waiting
+from tests.support.live.growing_logs import grow
+from tests.support.pages.parsed_page import Element, parse
+from timeline import log
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return drive(make_run(make_agent(max_steps=3)))
+
+
+def page_of(run: AgentRun, query: str = "", role: Role = Role.VIEWER) -> Element:
+    client = Client()
+    client.force_login(make_person(run.project, role))
+    answer = client.get(f"/runs/{run.pk}/replay{query}")
+    assert answer.status_code == 200, answer.content
+    return parse(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+
+
+def row_seqs(page: Element) -> list[int]:
+    [pane] = page.all("replay-rows")
+    return [int(row.attributes["data-seq"]) for row in pane.walk() if "data-seq" in row.attributes]
+
+
+def links(page: Element) -> dict[str, str]:
+    return {each.words: each.attributes["href"] for each in page.walk() if "data-seek" in each.attributes}
+
+
+def fact(page: Element, name: str) -> str:
+    [dl] = page.all("replay-facts")
+    return next(part.elements[1].words for part in dl.elements if part.elements[0].words == name)
+
+
+def test_it_begins_at_the_first_event(run: AgentRun) -> None:
+    page = page_of(run)
+
+    assert row_seqs(page) == [1]
+    assert fact(page, "Status") == "queued"
+    assert "Read-only: nothing is executed" in page.words
+    last = len(log.read(run.pk, limit=1000))
+    base = f"/runs/{run.pk}/replay?seq="
+    assert links(page) == {"First": f"{base}1", "Previous": f"{base}1", "Next": f"{base}2", "Last": f"{base}{last}"}
+
+
+def test_each_event_has_its_rows_and_its_state(run: AgentRun) -> None:
+    events = log.read(run.pk, limit=1000)
+    for event in events:
+        page = page_of(run, f"?seq={event.seq}")
+        assert max(row_seqs(page)) <= event.seq
+        open_calls = fact(page, "Open tool calls")
+        assert (open_calls != "none") is (event.type == "tool.start"), event.seq
+        assert links(page)["Previous"].endswith(f"={max(event.seq - 1, 1)}")
+    assert fact(page, "Status").startswith("paused")
+    assert fact(page, "Step") == "3"
+
+
+def test_nothing_that_came_later_is_shown(run: AgentRun) -> None:
+    start = next(event for event in log.read(run.pk, limit=1000) if event.type == "tool.start")
+    [card] = page_of(run, f"?seq={start.seq}").all("card-tool")
+
+    assert "is-running" in card.classes
+    assert "Output" not in card.words
+
+
+def test_few_rows_however_long_the_run(run: AgentRun) -> None:
+    last = grow(run, 400)
+    page = page_of(run, f"?seq={last - 5}")
+
+    assert row_seqs(page)[-1] == last - 5
+    assert len(row_seqs(page)) == REPLAYED
+    assert "Show older events" in page.words
+
+
+@pytest.mark.parametrize(("query", "seq"), [("?seq=9999", "last"), ("?seq=0", "1")])
+def test_an_event_that_is_not_there_gives_the_nearest(run: AgentRun, query: str, seq: str) -> None:
+    last = str(len(log.read(run.pk, limit=1000)))
+    page = page_of(run, query)
+
+    assert page.find("replay-seq").attributes["value"] == (last if seq == "last" else seq)
+    assert "does not exist. Showing event" in page.words
+
+
+@pytest.mark.parametrize("seq", ["x", "-1", "1.0", "9" * 19])
+def test_what_is_no_number_is_refused(run: AgentRun, seq: str) -> None:
+    client = Client()
+    client.force_login(make_person(run.project))
+    for address in ("replay", "replay/frame"):
+        assert client.get(f"/runs/{run.pk}/{address}?seq={seq}").status_code == 400
+
+
+def test_the_page_has_no_form_that_changes_the_run() -> None:
+    run = make_waiting()
+    page = page_of(run, "?seq=9999", Role.OPERATOR)
+    main = page.find("main")
+
+    assert fact(page, "Open tool calls").endswith("unknown")
+    assert [form.attributes.get("method", "get") for form in main.walk() if form.tag == "form"] == ["get"]
+    assert "Resolve outcome" not in main.words
+
+
+def test_the_frame_is_what_the_page_shows(run: AgentRun) -> None:
+    client = Client()
+    client.force_login(make_person(run.project))
+    frame = client.get(f"/runs/{run.pk}/replay/frame?seq=9").content.decode().strip()
+
+    assert frame in client.get(f"/runs/{run.pk}/replay?seq=9").content.decode()
+
+
+def test_the_run_page_links_to_it(run: AgentRun) -> None:
+    client = Client()
+    client.force_login(make_person(run.project))
+
+    assert f'href="/runs/{run.pk}/replay"' in client.get(f"/runs/{run.pk}").content.decode()
