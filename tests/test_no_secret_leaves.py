@@ -53,7 +53,7 @@ API = {
         f"{RUN}/{part}"
         for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
     ),
-    *(f"{RUN}/{part}" for part in ("events", "children", "checkpoints", "errors", "usage")),
+    *(f"{RUN}/{part}" for part in ("events", "replay", "snapshot", "children", "checkpoints", "errors", "usage")),
 }
 #: They answer a POST with the rows that the others show, or show no run.
 OTHERS = {
@@ -135,7 +135,7 @@ def test_no_answer_to_a_read_key_has_a_canary(run: AgentRun) -> None:
     leaks = {}
     for address in sorted(API):
         url = url_of(address, run)
-        answer = Client().get(f"{url}?limit=200" if address.endswith("events") else url, headers=headers)
+        answer = Client().get(f"{url}?limit=200" if address.endswith(("events", "replay")) else url, headers=headers)
         assert answer.status_code == 200, url
         leaks[address] = seen_in(answer.content.decode())
 
@@ -149,6 +149,7 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     named = parts(run) | {"int:seq": run.log.last_seq}
     urls = [filled(address, named) for address, served in PAGES.items() if "GET" in served and "stream" not in address]
     message, call = filled(PAYLOADS[0], named), filled(PAYLOADS[1], named)
+    urls.append(f"/runs/{run.pk}/replay?seq={run.log.last_seq}")
     urls += [f"{message}?download={name}" for name in ("json", "part-0", "part-1", "part-2", "part-3")]
     urls += [f"{call}?download={name}" for name in ("arguments", "output")]
 
@@ -219,10 +220,12 @@ def test_an_admin_shows_the_secrets_on_a_page_by_a_button_and_it_is_audited(run:
 
 
 def test_no_command_prints_a_canary(run: AgentRun) -> None:
-    for command, form in itertools.product(("show", "messages", "calls", "errors", "tail"), ([], ["--json"])):
+    commands = [("agent", name, str(run.pk)) for name in ("show", "messages", "calls", "errors", "tail")]
+    commands.append(("replay", str(run.pk), "--at-once"))
+    for command, form in itertools.product(commands, ([], ["--json"])):
         out = StringIO()
         with suppress(SystemExit):  # `show` and `tail` say by their code how the run ended
-            call_command("agent", command, str(run.pk), *form, stdout=out)
+            call_command(*command, *form, stdout=out)
 
         assert out.getvalue(), (command, form)
         assert seen_in(out.getvalue()) == seen_in(out.getvalue().replace("\\n", "\n")) == [], (command, form)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from timeline import log
 from timeline.display import clip
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.replay import FOLDED_TYPES, TOKENS, Frame, MessageState, ToolCallState, advance, fold
+from timeline.replay import FOLDED_TYPES, TOKENS, FoldedEvent, Frame, MessageState, ToolCallState, advance
 
 #: Events held in memory at a time.
 CHUNK = 2000
@@ -93,7 +94,9 @@ class ReplayMessage:
 def frame_at(log_id: UUID, seq: int) -> Frame:
     """Return the state after event `seq`, which must exist or be 0, as the fold of the log up to it."""
     events = log.events_of(log_id).filter(seq__lte=seq, type__in=FOLDED_TYPES, late=False)
-    frame = fold(events.values_list(*_FIELDS, named=True).iterator(chunk_size=CHUNK))
+    frame = Frame()
+    for event in events.values_list(*_FIELDS, named=True).iterator(chunk_size=CHUNK):
+        _advance(frame, event)
     frame.seq = seq
     return frame
 
@@ -120,7 +123,7 @@ def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, Replay
     """Yield each event with the state after it, from the state before the first one; `frame` is changed."""
     open_calls = _open_calls(frame)
     for event in events:
-        advance(frame, event)
+        _advance(frame, event)
         if event.type in FOLDED_TYPES:
             open_calls = _open_calls(frame)
         yield event, _state(frame, event.node_id, open_calls)
@@ -130,6 +133,12 @@ def pauses_s(times: list[datetime]) -> list[float]:
     """Return the seconds between successive events, at most MAX_PAUSE_S each. Clocks of writers may go back: 0."""
     gaps = ((after - before).total_seconds() for before, after in pairwise(times))
     return [min(max(gap, 0.0), MAX_PAUSE_S) for gap in gaps]
+
+
+def _advance(frame: Frame, event: FoldedEvent) -> None:
+    """Apply the next event. One that was stored under older rules, and cannot be read, only changes `seq`."""
+    with suppress(KeyError, TypeError, AttributeError, ValueError):
+        advance(frame, event)
 
 
 def _state(frame: Frame, node_id: str, open_calls: tuple[ToolCallState, ...] | None = None) -> ReplayState:
@@ -159,8 +168,11 @@ def _messages(log_id: UUID, frame: Frame) -> list[ReplayMessage]:
     """Return the newest messages. The fold keeps no texts, so the previews are read from their events."""
     newest = frame.messages[-MAX_MESSAGES:]
     added = log.events_of(log_id).filter(seq__lte=frame.seq, type=EventType.MESSAGE_ADDED, late=False).order_by("-seq")
-    payloads = list(added.values_list("payload", flat=True)[: len(newest)])[::-1]
-    return [ReplayMessage(message, _preview(p)) for message, p in zip(newest, payloads, strict=True)]
+    payloads = added.values_list("payload", flat=True)[: len(newest)]
+    # In the order of the fold, which leaves out what it cannot read.
+    previews = [_preview(payload) for payload in payloads if isinstance(payload, dict) and "role" in payload]
+    pairs = zip(reversed(newest), chain(previews, repeat("")), strict=False)
+    return [ReplayMessage(message, preview) for message, preview in pairs][::-1]
 
 
 def _preview(payload: Mapping[str, Any]) -> str:

@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.core.serializers.json import DjangoJSONEncoder
-
 from agentops.projects.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
 from runs.management.agent.references import find_run
 from runs.management.agent.tail import BATCH, row
 from runs.queries import replay_states
+from runs.queries.json_columns import to_json
+from runs.queries.masking import mask_rows
 from runs.queries.replay_states import MAX_PAUSE_S, ReplayState
 from timeline import log, outgoing
 from timeline.models import Event, Log
@@ -72,7 +72,8 @@ def _states(run_id: UUID, begin: int, end: int) -> Iterator[tuple[Event, ReplayS
 
 def _json_line(event: Event, state: ReplayState) -> str:
     """Return the event as in the API, with all characters except printable ASCII escaped."""
-    return json.dumps({**log.wire(event), "state": state.as_json()}, cls=DjangoJSONEncoder)
+    [masked] = mask_rows([to_json({**log.wire(event), "state": state.as_json()})])
+    return json.dumps(json.loads(masked))
 
 
 def _text_line(event: Event, state: ReplayState) -> str:

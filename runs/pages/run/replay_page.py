@@ -62,6 +62,10 @@ class ReplayFrame:
         return self.state.status if self.state.status in _STATUSES else ""
 
     @property
+    def other_status(self) -> str:
+        return clean(self.state.status)
+
+    @property
     def reason(self) -> str:
         return clean(reason_label(self.state.reason))
 

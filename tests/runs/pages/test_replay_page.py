@@ -12,6 +12,7 @@ from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_run, make_waiting
 from tests.support.live.growing_logs import grow
 from tests.support.pages.parsed_page import Element, parse
+from tests.support.pages.timelines import stored
 from timeline import log
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -109,6 +110,17 @@ def test_the_page_has_no_form_that_changes_the_run() -> None:
     assert fact(page, "Open tool calls").endswith("unknown")
     assert [form.attributes.get("method", "get") for form in main.walk() if form.tag == "form"] == ["get"]
     assert "Resolve outcome" not in main.words
+
+
+@pytest.mark.breaks_invariants("events that no rule of today would let in")
+@pytest.mark.parametrize("payload", [{}, {"role": None}, [], "text", {"status": 5, "call_id": [], "reason": {}}])
+def test_events_of_older_rules_do_not_stop_it(payload: object) -> None:
+    run = make_run()
+    for type_ in ("message.added", "tool.start", "tool.end", "run.phase", "run.waiting", "llm.turn.end"):
+        last = stored(run, type_, payload)
+    page = page_of(run, f"?seq={last}")
+
+    assert row_seqs(page)
 
 
 def test_the_frame_is_what_the_page_shows(run: AgentRun) -> None:
