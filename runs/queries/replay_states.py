@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -137,8 +136,10 @@ def pauses_s(times: list[datetime]) -> list[float]:
 
 def _advance(frame: Frame, event: FoldedEvent) -> None:
     """Apply the next event. One that was stored under older rules, and cannot be read, only changes `seq`."""
-    with suppress(KeyError, TypeError, AttributeError, ValueError):
+    try:
         advance(frame, event)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        frame.seq = event.seq
 
 
 def _state(frame: Frame, node_id: str, open_calls: tuple[ToolCallState, ...] | None = None) -> ReplayState:
