@@ -14,7 +14,7 @@ from django.db.models.functions import Coalesce
 from agentops.projects.models import Project
 from runs.external import handlers
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
+from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
 from runs.external.projection import Projection
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
@@ -124,12 +124,13 @@ class _RunImport:
     head: ImportedRun
     run: AgentRun
     has_news: bool = False
+    #: The IDs of the events that this import has added.
+    added: set[str] = field(default_factory=set)
     last_at: datetime | None = None
 
     def take(self, events: list[IncomingEvent], report: ImportReport) -> None:
         """Add the events that the run does not have yet."""
-        known = log.stored_event_ids(self.run.pk, [event.event_id for event in events if event.event_id])
-        new_events = [event for event in events if event.event_id not in known]
+        new_events = list(self._news(events))
         report.known_events += len(events) - len(new_events)
         if not new_events:
             return
@@ -146,6 +147,20 @@ class _RunImport:
         projection.save_state()
         self.has_news = True
         report.events += len(new_events)
+
+    def _news(self, events: list[IncomingEvent]) -> Iterator[IncomingEvent]:
+        event_ids = [event.event_id for event in events if event.event_id]
+        for event in events:
+            event_ids += [event.begin_id, *event.shorter_ids] if isinstance(event, GrowingEvent) else []
+        # What this import has added says nothing about an earlier version of the file.
+        known = log.stored_event_ids(self.run.pk, event_ids).keys() - self.added
+        for event in events:
+            news = event.news(known) if isinstance(event, GrowingEvent) else event
+            if news is None or event.event_id in known or event.event_id in self.added:
+                continue
+            if event.event_id:
+                self.added.add(event.event_id)
+            yield news
 
     def end(self) -> None:
         """Append the status at the end of the file: its final one, or that the session waits.

@@ -6,7 +6,7 @@ messages beside them. Each has an `event_id` that is the same whenever the file,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -53,6 +53,25 @@ class ImportedRun:
     labels: Sequence[str] = ()
     #: The final status; None for a session that may go on, whose file may grow.
     ended: RunStatus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowingEvent(IncomingEvent):
+    """An answer that its program writes in pieces, so that a file may end in the middle of one."""
+
+    #: The ID of the event before it, which comes with its first pieces.
+    begin_id: str
+    #: The ID that it has if the file ends after its first piece, after its second, and so on.
+    shorter_ids: Sequence[str]
+    #: Returns the answer without so many of its first pieces.
+    rest: Callable[[int], IncomingEvent]
+
+    def news(self, known: Container[str]) -> IncomingEvent | None:
+        """Return what is not known of it. None if a longer version of the file was imported before."""
+        if self.begin_id not in known:
+            return self
+        pieces = [count for count, event_id in enumerate(self.shorter_ids, start=1) if event_id in known]
+        return self.rest(pieces[-1]) if pieces else None
 
 
 Item = ImportedRun | IncomingEvent

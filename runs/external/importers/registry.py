@@ -7,10 +7,11 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from runs.external.importers.base import Importer, ImportFile
+from runs.external.importers.claude_code_sessions import ClaudeCodeImporter
 
 GROUP = "agentops.importers"
 #: In the order of detection: formats that are easily recognised first.
-BUILTIN: tuple[Importer, ...] = ()
+BUILTIN: tuple[Importer, ...] = (ClaudeCodeImporter(),)
 
 
 @cache

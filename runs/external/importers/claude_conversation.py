@@ -1,0 +1,232 @@
+"""The conversation of Claude Code and of the Claude Agent SDK: lines with messages of the Anthropic API.
+
+Both write an answer in several lines, which share its message ID. Results are user lines that name their call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic_ai.messages import ModelResponse, ModelResponsePart, ThinkingPart, ToolCallPart, UserPromptPart
+
+from runs.external import contents
+from runs.external.event_input import IncomingEvent
+from runs.external.importers.answer_events import (
+    MAX_CALL_ID,
+    AnswerPiece,
+    ImportedAnswer,
+    ImportedResult,
+    call_id_or_none,
+    event_id,
+    finish_reason_of,
+)
+from runs.external.importers.base import ImportFile, ImportRefused
+from runs.external.reported_usage import read_usage
+from runs.providers.messages import request
+from timeline.events.message import MessageAdded
+from timeline.events.notice import ContextTrimmed, Error
+
+PROVIDER = "anthropic"
+SYNTHETIC = "<synthetic>"
+
+
+@dataclass(eq=False)
+class ConversationLine:
+    """A line of a conversation, or an item of a list of messages."""
+
+    file: ImportFile
+    data: Mapping[str, Any]
+    #: The same in all versions of the file.
+    line_id: str
+    number: int | None = None
+    pointer: str = ""
+    at: datetime | None = None
+    message: Mapping[str, Any] = field(default_factory=dict)
+    blocks: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """The type of the line, such as `user`."""
+        return str(self.data.get("type"))
+
+    @property
+    def answer_id(self) -> str:
+        """The ID of the answer that the line is a piece of. A line without one is an answer by itself."""
+        name = self.message.get("id")
+        return name if isinstance(name, str) and name else self.line_id
+
+    @property
+    def model(self) -> str:
+        """The model that has written the line; empty if none has."""
+        name = self.message.get("model")
+        return name if self.kind == "assistant" and isinstance(name, str) and name != SYNTHETIC else ""
+
+    @property
+    def calls(self) -> list[Mapping[str, Any]]:
+        """The calls that the line requests."""
+        return [block for block in self.blocks if self.kind == "assistant" and block["type"] == "tool_use"]
+
+    @property
+    def text(self) -> str:
+        """The text of a user line, without results and media."""
+        texts = [block.get("text") for block in self.blocks if self.kind == "user" and block["type"] == "text"]
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+    def refuse(self, detail: str) -> ImportRefused:
+        """Return the error for this line."""
+        return self.file.refuse(detail, line=self.number, pointer=self.pointer)
+
+    def check_message(self) -> None:
+        """Read the message of a user or assistant line. Raises `ImportRefused`."""
+        message = self.data.get("message")
+        if not isinstance(message, Mapping):
+            raise self.refuse(f"{self.kind} line without a message object")
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(blocks, list):
+            raise self.refuse("message.content is neither a text nor a list")
+        for index, block in enumerate(blocks):
+            if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+                raise self.refuse(f"message.content[{index}] is not a content block")
+            self._check_block(index, block)
+        if not isinstance(message.get("usage"), Mapping | None):
+            raise self.refuse("message.usage is not an object")
+        self.message, self.blocks = message, blocks
+
+    def _check_block(self, index: int, block: Mapping[str, Any]) -> None:
+        name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
+        if name is not None and call_id_or_none(block.get(name)) is None:
+            raise self.refuse(f"message.content[{index}].{name} is not a text of 1 to {MAX_CALL_ID} characters")
+        if block["type"] == "tool_use" and not (isinstance(block.get("name"), str) and block["name"]):
+            raise self.refuse(f"message.content[{index}].name is not the name of a tool")
+
+
+class ClaudeConversation:
+    """The lines of one run, in the order of the file, as events."""
+
+    def __init__(
+        self, run_ref: str, lines: Iterable[ConversationLine], usages: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """`usages`: the final usage by message ID, where the lines of a message do not have it."""
+        self.run_ref = run_ref
+        self.lines = list(lines)
+        self._usages = usages or {}
+        self._pieces: dict[str, list[ConversationLine]] = {}
+        #: The name and the start of each call.
+        self._calls: dict[str, tuple[str, datetime | None]] = {}
+        self._ended: set[str] = set()
+        for line in self.lines:
+            if line.kind == "assistant":
+                self._pieces.setdefault(line.answer_id, []).append(line)
+            for block in line.calls:
+                self._calls.setdefault(block["id"], (block["name"], line.at))
+
+    def events(self) -> Iterator[IncomingEvent]:
+        """Yield the events. An answer comes where its first line is, its results where theirs are."""
+        before: datetime | None = None
+        for line in self.lines:
+            if line.kind == "assistant":
+                pieces = self._pieces.pop(line.answer_id, None)
+                if pieces is not None:
+                    yield from self._answer(pieces, before)
+            elif line.kind == "user":
+                yield from self._user(line)
+            elif line.kind == "system":
+                yield from self._system(line)
+            before = line.at or before
+
+    def _answer(self, pieces: list[ConversationLine], asked_at: datetime | None) -> Iterator[IncomingEvent]:
+        first = pieces[0]
+        if first.message.get("model") == SYNTHETIC:
+            parts = [part for piece in pieces for block in piece.blocks for part in _parts(block)]
+            response = ModelResponse(parts=parts, model_name=SYNTHETIC)
+            if first.at is not None:
+                response.timestamp = first.at
+            yield self._message(first, "assistant", response)
+            return
+        final = self._usages.get(first.answer_id)
+        answer = ImportedAnswer(
+            run_ref=self.run_ref,
+            answer_id=first.answer_id,
+            pieces=[self._piece(piece, final if piece is pieces[-1] else None) for piece in pieces],
+            model=first.model,
+            provider=PROVIDER,
+            asked_at=asked_at,
+        )
+        yield from answer.events()
+
+    def _piece(self, line: ConversationLine, final: Mapping[str, Any] | None) -> AnswerPiece:
+        usage = final or line.message.get("usage")
+        return AnswerPiece(
+            parts=[part for block in line.blocks for part in _parts(block)],
+            usage=read_usage(usage) if usage else None,
+            at=line.at,
+            finish_reason=finish_reason_of(line.message.get("stop_reason")),
+        )
+
+    def _user(self, line: ConversationLine) -> Iterator[IncomingEvent]:
+        results = [block for block in line.blocks if block["type"] == "tool_result"]
+        for block in results:
+            call_id = block["tool_use_id"]
+            name, started_at = self._calls.get(call_id, ("tool", None))
+            if call_id not in self._ended:
+                self._ended.add(call_id)
+                yield ImportedResult(
+                    run_ref=self.run_ref,
+                    call_id=call_id,
+                    tool_name=name,
+                    output=contents.user_content(block.get("content")),
+                    is_error=block.get("is_error") is True,
+                    at=line.at,
+                    started_at=started_at,
+                ).event()
+        others = [block for block in line.blocks if block["type"] != "tool_result"]
+        if others or not results:
+            part = UserPromptPart(contents.user_content(others))
+            if line.at is not None:
+                part.timestamp = line.at
+            yield self._message(line, "user", request(part))
+
+    def _system(self, line: ConversationLine) -> Iterator[IncomingEvent]:
+        payload: ContextTrimmed | Error
+        if line.data.get("subtype") == "compact_boundary":
+            payload = ContextTrimmed()
+        elif line.data.get("subtype") == "api_error":
+            cause = line.data.get("error")
+            details = cause if isinstance(cause, str | Mapping) else None
+            payload = Error(error_type="provider_error", error="the model provider reported an error", details=details)  # type: ignore[arg-type]
+        else:
+            return
+        yield IncomingEvent(
+            self.run_ref, payload.event_type, payload, event_id=event_id(f"line:{line.line_id}"), ts=line.at
+        )
+
+    def _message(self, line: ConversationLine, role: Any, message: Any) -> IncomingEvent:
+        payload = MessageAdded(role=role)
+        line_id = event_id(f"line:{line.line_id}")
+        return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message)
+
+
+def has_result(lines: Iterable[ConversationLine], call_id: str) -> bool:
+    """Whether one of the lines holds the result of a call."""
+    blocks = (block for line in lines if line.kind == "user" for block in line.blocks)
+    return any(block["type"] == "tool_result" and block["tool_use_id"] == call_id for block in blocks)
+
+
+def _parts(block: Mapping[str, Any]) -> list[ModelResponsePart]:
+    match block:
+        case {"type": "thinking", "thinking": str(text)}:
+            signature = block.get("signature")
+            return [
+                ThinkingPart(text, signature=signature if isinstance(signature, str) else None, provider_name=PROVIDER)
+            ]
+        case {"type": "redacted_thinking", "data": str(data)}:
+            # The form that pydantic-ai's Anthropic model uses.
+            return [ThinkingPart("", id="redacted_thinking", signature=data, provider_name=PROVIDER)]
+        case {"type": "tool_use", "id": str(call_id), "name": str(name)}:
+            part: ToolCallPart = contents.call_part(call_id, name, block.get("input"))
+            return [part]
+    return contents.response_parts([block])

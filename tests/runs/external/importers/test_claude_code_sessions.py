@@ -1,0 +1,232 @@
+"""Sessions of Claude Code, real ones and hand-made ones, as runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops.projects.models import Project
+from runs.external.importers.base import ImportRefused
+from runs.models import AgentRun
+from tests.support.imported_runs import content_of, counts, import_path, tokens_of
+from tests.support.services import shared_directory
+
+pytestmark = pytest.mark.django_db
+
+#: Tool calls, tool errors and calls without a result, of the table in shared/data/README.md.
+SESSIONS = {
+    "claude-code-growing/768de5d6.0.jsonl": (2, 0, 0),
+    "claude-code-growing/768de5d6.1.jsonl": (16, 2, 0),
+    "claude-code-growing/768de5d6.2.jsonl": (22, 2, 0),
+    "claude-code-growing/768de5d6.3.jsonl": (25, 2, 0),
+    "claude-code-synthetic/session_b.jsonl": (0, 0, 0),
+    "claude-code/04-0b015eb1c2-0.jsonl": (9, 2, 0),
+    "claude-code/28-a8bc758709-0.jsonl": (9, 2, 0),
+    "claude-code/4c-02af2759b6-0.jsonl": (1, 0, 1),
+    "claude-code/51-0c10bf7b7a-0.jsonl": (22, 0, 0),
+    "claude-code/5c-1039ad85f4-0.jsonl": (10, 2, 0),
+    "claude-code/68-e0ff0d6706-0.jsonl": (5, 0, 0),
+    "claude-code/7e-d4051c8a85-0.jsonl": (27, 5, 0),
+    "claude-code/89-7eb280e769-13.jsonl": (30, 1, 0),
+    "claude-code/ac-3f02a3c337-0.jsonl": (8, 1, 0),
+    "claude-code/ad-a8171575ce-0.jsonl": (58, 1, 0),
+    "claude-code/b0-be9accda39-0.jsonl": (3, 1, 0),
+    "claude-code/b6-f735fbac66-0.jsonl": (224, 2, 0),
+    "claude-code/dc-49cb8a2a42-0.jsonl": (4, 0, 0),
+}
+
+
+@pytest.fixture
+def project() -> Project:
+    return Project.objects.create(slug="sessions", name="Sessions")
+
+
+def data(name: str) -> Path:
+    return shared_directory() / "data" / name
+
+
+def recount(path: Path) -> tuple[int, tuple[int, ...]]:
+    """Count messages and tokens by the lines: an answer once for each message ID, with the usage of its last line."""
+    usages, messages = {}, 0
+    for line in map(json.loads, path.read_text().splitlines()):
+        if line["type"] == "assistant":
+            usages[line["message"]["id"]] = line["message"]["usage"]
+        elif line["type"] == "user":
+            blocks = line["message"]["content"]
+            results = 0 if isinstance(blocks, str) else sum(block["type"] == "tool_result" for block in blocks)
+            messages += results or 1
+    read = sum(usage["cache_read_input_tokens"] for usage in usages.values())
+    written = sum(usage["cache_creation_input_tokens"] for usage in usages.values())
+    fresh, output = (sum(usage[name] for usage in usages.values()) for name in ("input_tokens", "output_tokens"))
+    return messages + len(usages), (fresh + read + written, output, read, written)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_session_is_imported_whole_and_once(project: Project, name: str) -> None:
+    report = import_path(project, data(name))
+    run = report.runs[0]
+
+    calls, errors, dangling = SESSIONS[name]
+    statuses = list(run.tool_calls.values_list("status", flat=True))
+    assert (len(statuses), statuses.count("error"), statuses.count("unknown")) == (calls, errors, dangling)
+    assert (run.messages.count(), tokens_of(run)) == recount(data(name))
+    assert run.agent_config["model"].startswith("claude-")
+    assert (run.status, run.status_reason) == ("waiting", "unknown_tool" if dangling else "input")
+
+    before = counts(project)
+    again = import_path(project, data(name))
+    assert (again.new_runs, again.events, counts(project)) == (0, 0, before)
+
+
+def test_a_growing_session_is_imported_in_parts_as_in_one(project: Project) -> None:
+    for part in range(4):
+        report = import_path(project, data(f"claude-code-growing/768de5d6.{part}.jsonl"))
+        assert report.new_runs == (part == 0)
+    other = Project.objects.create(slug="whole", name="Whole")
+    whole = import_path(other, data("claude-code-growing/768de5d6.3.jsonl"))
+
+    assert content_of(report.runs[0]) == content_of(whole.runs[0])
+    before = counts(project)
+    import_path(project, data("claude-code-growing/768de5d6.1.jsonl"))
+    assert counts(project) == before
+
+
+def test_a_file_that_is_cut_anywhere_loses_and_repeats_nothing(project: Project, tmp_path: Path) -> None:
+    """Each line arrives with its own import, also the lines of an answer with parallel calls."""
+    lines = data("claude-code/5c-1039ad85f4-0.jsonl").read_bytes().splitlines(keepends=True)
+    growing = tmp_path / "growing.jsonl"
+    for count in range(12, len(lines) + 1):
+        growing.write_bytes(b"".join(lines[:count]))
+        run = import_path(project, growing).runs[0]
+    whole = Project.objects.create(slug="whole", name="Whole")
+    expected = import_path(whole, growing).runs[0]
+
+    assert tokens_of(run) == tokens_of(expected)
+    assert parts_of(run) == parts_of(expected)
+    assert content_of(run)["calls"] == content_of(expected)["calls"]
+    before = counts(project)
+    for count in (14, 17, 20, len(lines)):
+        growing.write_bytes(b"".join(lines[:count]))
+        import_path(project, growing)
+    assert counts(project) == before
+
+
+def parts_of(run: AgentRun) -> list[str]:
+    parts = [part for row in run.messages.all() for part in row.content["parts"]]
+    return sorted(json.dumps({k: v for k, v in part.items() if k != "timestamp"}, sort_keys=True) for part in parts)
+
+
+def test_outputs_and_images_are_kept_whole(project: Project) -> None:
+    run = import_path(project, data("claude-code/ad-a8171575ce-0.jsonl")).runs[0]
+
+    outputs = list(run.tool_calls.values_list("output", flat=True))
+    assert max(len(output) for output in outputs if isinstance(output, str)) == 480_413
+    images = [item for output in outputs if isinstance(output, list) for item in output if isinstance(item, dict)]
+    assert [(image["kind"], image["media_type"]) for image in images] == [("binary", "image/png")]
+    assert run.title.strip()
+    assert run.labels == ["folder:2", "branch:alex/ent-207-fix-agent-name-misattribution"]
+
+
+def test_the_progress_of_a_sub_agent_is_a_child_run(project: Project) -> None:
+    report = import_path(project, data("claude-code/ad-a8171575ce-0.jsonl"))
+
+    parent, child = report.runs
+    [call] = parent.tool_calls.filter(tool_name="Task")
+    assert (child.parent_run_id, call.child_run_id) == (parent.pk, child.pk)
+    assert (child.status, child.tool_calls.count()) == ("completed", 36)
+
+
+def test_thinking_keeps_its_signature_and_local_texts_have_no_usage(project: Project) -> None:
+    run = import_path(project, data("claude-code/b6-f735fbac66-0.jsonl")).runs[0]
+
+    answers = run.messages.filter(role="assistant")
+    thoughts = [part for row in answers for part in row.content["parts"] if part["part_kind"] == "thinking"]
+    assert (len(thoughts), all(part["signature"] for part in thoughts)) == (219, True)
+    [local] = answers.filter(model="<synthetic>")
+    assert not local.content.get("usage")
+    assert run.log.events.filter(type="context.trimmed").count() == 2
+
+
+# --- Hand-made sessions ---------------------------------------------------------------------------------------------
+
+
+def line(type_: str, content: Any, uuid: str, **fields: Any) -> dict[str, Any]:
+    message = {"role": type_, "content": content, **fields.pop("message", {})}
+    return {"type": type_, "uuid": uuid, "sessionId": "s1", "message": message, **fields}
+
+
+def write(path: Path, *lines: object) -> Path:
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return path
+
+
+def call(call_id: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "Task", "input": arguments}
+
+
+def test_sidechain_lines_are_child_runs_of_the_call_with_their_prompt(project: Project, tmp_path: Path) -> None:
+    report = import_path(
+        project,
+        write(
+            tmp_path / "s.jsonl",
+            line("user", "Do both", "u1"),
+            line("assistant", [call("c1", prompt="One"), call("c2", prompt="Two")], "a1", message={"id": "m1"}),
+            line("user", "Two", "u2", isSidechain=True),
+            line("user", "One", "u3", isSidechain=True),
+            line("assistant", [{"type": "text", "text": "2"}], "a2", parentUuid="u2", isSidechain=True),
+            line("assistant", [{"type": "text", "text": "1"}], "a3", parentUuid="u3", isSidechain=True),
+            line("user", [{"type": "tool_result", "tool_use_id": "c2", "content": "2"}], "u4"),
+        ),
+    )
+
+    parent, *children = report.runs
+    assert [(child.prompt, child.status) for child in children] == [("Two", "completed"), ("One", "waiting")]
+    linked = {call.call_id: call.child_run_id for call in parent.tool_calls.all()}
+    assert linked == {"c2": children[0].pk, "c1": children[1].pk}
+
+
+def test_the_session_json_of_the_web_is_imported(project: Project) -> None:
+    path = data("claude-code-synthetic/simonw-sample_session.json")
+    lines = json.loads(path.read_text())["loglines"]
+    run = import_path(project, path).runs[0]
+
+    blocks = [block for one in lines if one["type"] == "assistant" for block in one["message"]["content"]]
+    assert run.tool_calls.count() == sum(block["type"] == "tool_use" for block in blocks)
+    before = counts(project)
+    assert import_path(project, path).events == 0
+    assert counts(project) == before
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ("42", "s.jsonl:2: not a JSON object"),
+        ('{"type": "user"', "s.jsonl:2: "),
+        ('{"type": "user", "message": "no"}', "s.jsonl:2: user line without a message object"),
+        ('{"type": "user", "message": {}}', "s.jsonl:2: message.content is neither a text nor a list"),
+        ('{"type": "assistant", "message": {"content": [1]}}', "s.jsonl:2: message.content[0] is not a content block"),
+        (
+            '{"type": "assistant", "message": {"content": [{"type": "tool_use", "id": "", "name": "x"}]}}',
+            "s.jsonl:2: message.content[0].id is not a text of 1 to 256 characters",
+        ),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_stored(project: Project, tmp_path: Path, bad: str, text: str) -> None:
+    path = write(tmp_path / "s.jsonl", line("user", "Hello", "u1"))
+    path.write_text(path.read_text() + bad + "\n")
+
+    with pytest.raises(ImportRefused) as error:
+        import_path(project, path)
+
+    assert str(error.value).startswith(text)
+    assert counts(project)["runs"] == 0
+
+
+def test_the_edge_cases_are_refused_at_the_first_line_that_is_no_object(project: Project) -> None:
+    with pytest.raises(ImportRefused, match=r"^edge_cases\.jsonl:13: "):
+        import_path(project, data("claude-code-synthetic/edge_cases.jsonl"))
+
+    assert counts(project)["runs"] == 0

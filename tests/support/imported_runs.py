@@ -1,0 +1,68 @@
+"""Imports files as the command does, and compares what they leave."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from agentops.projects.models import Project
+from runs.external.import_runs import ImportReport, import_file
+from runs.external.importers import registry
+from runs.external.importers.base import ImportFile
+from runs.models import AgentRun
+from runs.upkeep import invariants, replay_check
+from timeline.models import Event
+
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
+def import_path(project: Project, path: Path) -> ImportReport:
+    """Import a file, whose format is recognised by its content, and check the runs that it leaves."""
+    file = ImportFile.open(path)
+    report = import_file(project, file, registry.find(file), by="command:test")
+    for run in report.runs:
+        check_run(run)
+    return report
+
+
+def check_run(run: AgentRun) -> None:
+    """Check that a run keeps all invariants, and that its log and its rows tell the same."""
+    assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
+    assert replay_check.differences(run.pk) == []
+
+
+def counts(project: Project) -> dict[str, Any]:
+    """Return how many rows of each kind a project has."""
+    runs = AgentRun.objects.filter(project=project)
+    return {
+        "runs": runs.count(),
+        "messages": sum(run.messages.count() for run in runs),
+        "calls": sum(run.tool_calls.count() for run in runs),
+        "events": Event.objects.filter(log__project=project).count(),
+        "rows": sorted(str(sorted(row.items())) for row in runs.values()),
+    }
+
+
+def content_of(run: AgentRun) -> dict[str, Any]:
+    """Return what a run holds, without what differs between two imports of it: IDs and times of arrival."""
+    run.refresh_from_db()
+    return {
+        "messages": [(row.role, _timeless(row.content)) for row in run.messages.order_by("position")],
+        "calls": Counter(run.tool_calls.values_list("tool_name", "status", "call_id")),
+        "tokens": [getattr(run, name) for name in TOKENS],
+        "steps": run.step_count,
+        "cost": run.cost_usd,
+    }
+
+
+def tokens_of(run: AgentRun) -> tuple[int, ...]:
+    """Return the tokens of a run: input, output, read from and written to the cache."""
+    run.refresh_from_db()
+    return tuple(getattr(run, name) for name in TOKENS)
+
+
+def _timeless(content: dict[str, Any]) -> str:
+    parts = [{name: value for name, value in part.items() if name != "timestamp"} for part in content["parts"]]
+    return json.dumps({**content, "parts": parts, "timestamp": None}, sort_keys=True)
