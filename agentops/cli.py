@@ -8,6 +8,8 @@ import sys
 
 EXIT_BAD_SETTINGS = 78  # EX_CONFIG of sysexits.h
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+#: Other names of commands. `import` is a word of Python, which no module can have as its name.
+ALIASES = {"import": "import_run"}
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def _run() -> None:
     from django.core.management import execute_from_command_line
 
     try:
-        execute_from_command_line(sys.argv)
+        execute_from_command_line(sys.argv[:1] + [ALIASES.get(name, name) for name in sys.argv[1:2]] + sys.argv[2:])
     except ImproperlyConfigured as error:
         print(f"agentops: invalid setting: {error}", file=sys.stderr)
         raise SystemExit(EXIT_BAD_SETTINGS) from None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
@@ -35,6 +37,10 @@ class ImportReport:
 
     #: The runs of the file, in its order: new ones and known ones.
     runs: list[AgentRun] = field(default_factory=list)
+    #: Those of them that the project did not have.
+    opened: set[UUID] = field(default_factory=set)
+    #: New events by run.
+    events_of: Counter[UUID] = field(default_factory=Counter)
     new_runs: int = 0
     events: int = 0
     #: Events that were imported before.
@@ -90,6 +96,7 @@ def _open(
         if run is None:
             run = reported_runs.open_run(project, _reported(head, parent.run if parent else None, by))
             report.new_runs += 1
+            report.opened.add(run.pk)
         if parent is not None and head.parent_call_id:
             calls = AgentRunToolCall.objects.filter(run=parent.run, call_id=head.parent_call_id, child_run=None)
             calls.update(child_run=run)
@@ -147,6 +154,7 @@ class _RunImport:
         projection.save_state()
         self.has_news = True
         report.events += len(new_events)
+        report.events_of[self.run.pk] += len(new_events)
 
     def _news(self, events: list[IncomingEvent]) -> Iterator[IncomingEvent]:
         event_ids = [event.event_id for event in events if event.event_id]

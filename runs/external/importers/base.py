@@ -74,6 +74,10 @@ class GrowingEvent(IncomingEvent):
         return self.rest(pieces[-1]) if pieces else None
 
 
+class UnreadableFile(ImportRefused):
+    """What is not a file, or may not be read."""
+
+
 Item = ImportedRun | IncomingEvent
 
 
@@ -90,11 +94,11 @@ class ImportFile:
         """Read a regular file. Raises `ImportRefused`."""
         try:
             if not path.is_file():
-                raise ImportRefused(str(path), "not a file that can be read")
+                raise UnreadableFile(str(path), "not a file that can be read")
             with path.open("rb") as file:
                 content = file.read(MAX_FILE + 1)
         except OSError as error:
-            raise ImportRefused(str(path), f"cannot be read: {error.strerror}") from None
+            raise UnreadableFile(str(path), f"cannot be read: {error.strerror}") from None
         return cls(path.name, content)
 
     def document(self) -> Any:

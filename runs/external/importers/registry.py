@@ -7,11 +7,19 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from runs.external.importers.base import Importer, ImportFile
+from runs.external.importers.claude_agent_sdk import ClaudeAgentSdkImporter
 from runs.external.importers.claude_code_sessions import ClaudeCodeImporter
+from runs.external.importers.codex import CodexImporter
+from runs.external.importers.gemini_cli import GeminiCliImporter
 
 GROUP = "agentops.importers"
 #: In the order of detection: formats that are easily recognised first.
-BUILTIN: tuple[Importer, ...] = (ClaudeCodeImporter(),)
+BUILTIN: tuple[Importer, ...] = (
+    ClaudeCodeImporter(),
+    CodexImporter(),
+    GeminiCliImporter(),
+    ClaudeAgentSdkImporter(),
+)
 
 
 @cache

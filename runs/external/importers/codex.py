@@ -1,0 +1,260 @@
+"""Rollouts of Codex: the JSONL files of its folder `sessions`.
+
+A rollout has the items of answers one by one, and counts of tokens after them. What follows the result of a call is
+another answer; a count belongs to the answer before it. Encrypted reasoning is not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import PurePath
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, ModelResponsePart, SystemPromptPart, ThinkingPart, UserPromptPart
+from pydantic_ai.usage import RequestUsage
+
+from runs.external import contents
+from runs.external.event_input import IncomingEvent
+from runs.external.importers.answer_events import (
+    AnswerPiece,
+    ImportedAnswer,
+    ImportedResult,
+    call_id_or_none,
+    event_id,
+    time_or_none,
+)
+from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item
+from runs.external.reported_usage import read_usage
+from runs.lifecycle.title_limits import MAX_LABEL
+from runs.providers.messages import request
+from timeline.events import Payload
+from timeline.events.message import MessageAdded
+from timeline.events.notice import ContextTrimmed, Error
+
+PROVIDER = "openai"
+AGENT = "codex"
+_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+_EXIT_CODE = re.compile(r"\A(?:[^\n]*\n){0,4}?Process exited with code (\d+)")
+
+
+class CodexImporter:
+    """Rollouts of Codex."""
+
+    name = "codex"
+    title = "Codex rollout (JSONL)"
+
+    def detect(self, file: ImportFile) -> bool:
+        lines = [line for line in file.first_lines() if isinstance(line, Mapping)]
+        return any(line.get("type") in _TYPES and isinstance(line.get("payload"), Mapping) for line in lines)
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        lines = [_RolloutLine(file, number, value) for number, value in file.lines()]
+        head = _head(file, lines)
+        yield head
+        yield from _Rollout(head).events(lines)
+
+
+class _RolloutLine:
+    """A line of a rollout."""
+
+    def __init__(self, file: ImportFile, number: int, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise file.refuse("not a JSON object", line=number)
+        if not isinstance(value.get("type"), str) or not isinstance(value.get("payload"), Mapping):
+            raise file.refuse("not a line of a rollout: it has no type, or no payload object", line=number)
+        self.file, self.number = file, number
+        self.type: str = value["type"]
+        self.payload: Mapping[str, Any] = value["payload"]
+        self.at = time_or_none(value.get("timestamp"))
+        self.kind = str(self.payload.get("type", "")) if self.type in ("response_item", "event_msg") else ""
+
+    def refuse(self, detail: str) -> ImportRefused:
+        return self.file.refuse(detail, line=self.number)
+
+    def text(self, name: str) -> str:
+        value = self.payload.get(name)
+        return value if isinstance(value, str) else ""
+
+    @property
+    def call_id(self) -> str:
+        call_id = call_id_or_none(self.payload.get("call_id") or self.payload.get("id"))
+        if call_id is None:
+            raise self.refuse(f"{self.kind} without a call_id")
+        return call_id
+
+    @property
+    def is_of_answer(self) -> bool:
+        is_text = self.kind == "message" and self.payload.get("role") == "assistant"
+        return self.type == "response_item" and (is_text or self.kind in ("reasoning", *_CALLS))
+
+
+def _head(file: ImportFile, lines: list[_RolloutLine]) -> ImportedRun:
+    meta = next((line for line in lines if line.type == "session_meta"), None)
+    session_id = meta.text("id") if meta else ""
+    if meta is None or not (1 <= len(session_id) <= 128 and session_id.isprintable()):
+        raise file.refuse("no session_meta line with an id", line=meta.number if meta else None)
+    git = meta.payload.get("git")
+    branch = git.get("branch") if isinstance(git, Mapping) else None
+    labels = [f"folder:{PurePath(meta.text('cwd')).name}"] if PurePath(meta.text("cwd")).name else []
+    labels += [f"branch:{branch}"] if isinstance(branch, str) and branch else []
+    return ImportedRun(
+        run_ref=f"codex:{session_id}",
+        agent=AGENT,
+        model=next((line.text("model") for line in lines if line.type == "turn_context"), ""),
+        session_id=session_id,
+        created_at=time_or_none(meta.payload.get("timestamp")) or meta.at,
+        labels=[label[:MAX_LABEL] for label in labels],
+    )
+
+
+class _Rollout:
+    """The lines of a rollout as events."""
+
+    def __init__(self, head: ImportedRun) -> None:
+        self.run_ref = head.run_ref
+        self.model = head.model
+        #: The answer that is read: its pieces, and what follows its calls.
+        self._pieces: list[AnswerPiece] = []
+        self._answer_id = ""
+        self._after: list[IncomingEvent] = []
+        self._asked_at: datetime | None = None
+        self._before: datetime | None = None
+        self._calls: dict[str, tuple[str, datetime | None]] = {}
+        self._total: object = None
+
+    def events(self, lines: list[_RolloutLine]) -> Iterator[IncomingEvent]:
+        for line in lines:
+            if line.is_of_answer:
+                if self._after:
+                    # Only what comes before decides where an answer ends, so that a longer file has the same answers.
+                    yield from self._end_answer()
+                self._add(line)
+            elif line.kind == "token_count":
+                yield from self._count(line)
+            elif line.type == "response_item" and line.kind in _RESULTS:
+                self._after.append(self._result(line))
+            else:
+                event = self._other(line)
+                if event is not None:
+                    yield from self._end_answer()
+                    yield event
+            self._before = line.at or self._before
+        yield from self._end_answer()
+
+    def _add(self, line: _RolloutLine) -> None:
+        if not self._pieces:
+            self._answer_id, self._asked_at = str(line.number), self._before
+        self._pieces.append(AnswerPiece(parts=self._parts(line), at=line.at))
+
+    def _count(self, line: _RolloutLine) -> Iterator[IncomingEvent]:
+        """End the answer with its usage. Codex repeats a count that has not changed."""
+        info = line.payload.get("info")
+        if not isinstance(info, Mapping) or info.get("total_token_usage") == self._total:
+            return
+        self._total = info.get("total_token_usage")
+        usage = info.get("last_token_usage")
+        if self._pieces and isinstance(usage, Mapping):
+            # Without parts of its own, so that a file that ends before it gets the usage later.
+            self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
+        yield from self._end_answer()
+
+    def _end_answer(self) -> Iterator[IncomingEvent]:
+        if self._pieces:
+            yield from ImportedAnswer(
+                run_ref=self.run_ref,
+                answer_id=self._answer_id,
+                pieces=self._pieces,
+                model=self.model,
+                provider=PROVIDER,
+                asked_at=self._asked_at,
+            ).events()
+        yield from self._after
+        self._pieces, self._after = [], []
+
+    def _parts(self, line: _RolloutLine) -> list[ModelResponsePart]:
+        payload = line.payload
+        if line.kind == "message":
+            return contents.response_parts(contents.text_content(payload.get("content")))
+        if line.kind == "reasoning":
+            blocks = payload.get("content") or payload.get("summary") or []
+            texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
+            text = "\n".join(text for text in texts if isinstance(text, str))
+            return [ThinkingPart(text)] if text else []
+        call_id, name = line.call_id, line.text("name") or line.kind
+        self._calls[call_id] = (name, line.at)
+        arguments = next((payload[key] for key in ("arguments", "input", "action") if key in payload), None)
+        return [contents.call_part(call_id, name, arguments)]
+
+    def _result(self, line: _RolloutLine) -> IncomingEvent:
+        name, started_at = self._calls.get(line.call_id, ("tool", None))
+        output, is_error = _output(line.payload.get("output"))
+        return ImportedResult(
+            run_ref=self.run_ref,
+            call_id=line.call_id,
+            tool_name=name,
+            output=output,
+            is_error=is_error,
+            at=line.at,
+            started_at=started_at,
+        ).event()
+
+    def _other(self, line: _RolloutLine) -> IncomingEvent | None:
+        """Return the event of a message of people or the program, an error, or a compaction."""
+        payload: Payload
+        message: ModelMessage | None = None
+        if line.type == "turn_context":
+            self.model = line.text("model") or self.model
+            return None
+        if line.type == "compacted":
+            payload = ContextTrimmed()
+        elif line.kind in ("error", "stream_error"):
+            payload = Error(error_type=line.kind, error=line.text("message"))
+        elif line.type == "response_item" and line.kind == "message":
+            content = contents.user_content(line.payload.get("content"))
+            if line.payload.get("role") == "user":
+                payload, part = MessageAdded(role="user"), UserPromptPart(content)
+                part.timestamp = line.at or part.timestamp
+                message = request(part)
+            else:
+                payload, text = MessageAdded(role="system"), contents.text_content(line.payload.get("content"))
+                prompt = SystemPromptPart(text)
+                prompt.timestamp = line.at or prompt.timestamp
+                message = request(prompt)
+        else:
+            return None
+        line_id = event_id(f"line:{line.number}")
+        return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message)
+
+
+def _usage(usage: Mapping[str, Any]) -> RequestUsage:
+    """Return the tokens. Codex counts the cached ones among the input, and reasoning among the output."""
+    reasoning = usage.get("reasoning_output_tokens")
+    return read_usage({**usage, "reasoning_tokens": reasoning})
+
+
+def _output(value: object) -> tuple[Any, bool]:
+    """Return the output of a call, and whether it failed: by its exit code, or by `success`."""
+    if isinstance(value, Mapping):
+        return contents.user_content(value.get("content", value)), value.get("success") is False
+    if isinstance(value, str):
+        code = _exit_code(value)
+        return value, code not in (None, 0)
+    return contents.user_content(value), False
+
+
+def _exit_code(text: str) -> int | None:
+    found = _EXIT_CODE.match(text)
+    if found:
+        return int(found[1][:9])
+    try:
+        document = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    code = metadata.get("exit_code") if isinstance(metadata, dict) else None
+    return code if isinstance(code, int) else None

@@ -1,0 +1,93 @@
+"""`agentops import_run`, also `agentops import`: the transcripts of other programs as runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
+
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.projects.models import Project
+from runs.external.import_runs import ImportReport, import_file
+from runs.external.importers import registry
+from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
+from runs.management.agent.references import operator
+from runs.models import AgentRun
+
+
+class Command(AgentopsCommand):
+    help = (
+        "Import transcripts of other agent programs as runs. Each file is imported as a whole or not at all;"
+        " importing it again, or a longer version of it, adds only what is new."
+        " The exit code is the highest of all files."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("files", metavar="FILE", nargs="+", help="session files")
+        parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID of the project")
+        parser.add_argument("--format", metavar="NAME", default="", help="default: recognised by the content")
+        parser.add_argument("--dry-run", action="store_true", help="read and check the files, but store nothing")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        known = [importer.name for importer in registry.importers()]
+        if options["format"] and options["format"] not in known:
+            text = f"no format is called {options['format']!r}: known are {', '.join(known)}"
+            raise CommandError(printable(text), returncode=EXIT_USAGE)
+        project = project_for(SYSTEM, options["project"], Action.INGEST)
+        rows: list[dict[str, Any]] = []
+        faults: list[CommandError] = []
+        for name in options["files"]:
+            try:
+                rows += self._import(project, Path(name), options)
+            except ImportRefused as error:
+                code = EXIT_UNREADABLE if isinstance(error, UnreadableFile) else EXIT_INVALID
+                faults.append(CommandError(printable(error), returncode=code))
+        if options["json"]:
+            self.write_json(rows)
+        elif rows:
+            self.write_table(list(rows[0]), [list(row.values()) for row in rows])
+        for fault in faults[:-1]:
+            self.stderr.write(f"agentops: {fault}")
+        if faults:
+            raise CommandError(str(faults[-1]), returncode=max(fault.returncode for fault in faults))
+
+    def _import(self, project: Project, path: Path, options: dict[str, Any]) -> list[dict[str, Any]]:
+        """Import a file, and return a row for each of its runs."""
+        file = ImportFile.open(path)
+        importer = registry.find(file, options["format"])
+        try:
+            with transaction.atomic():
+                report = import_file(project, file, importer, by=operator(), progress=self._progress(path))
+                rows = [_row(run, importer.name, report) for run in report.runs]
+                transaction.set_rollback(options["dry_run"])
+        finally:
+            if self.stderr.isatty():
+                # Clear the line of the progress.
+                self.stderr.write("\r\x1b[K", ending="")
+        return rows
+
+    def _progress(self, path: Path) -> Any:
+        def show(report: ImportReport) -> None:
+            if self.stderr.isatty():
+                count = report.events + report.known_events
+                self.stderr.write(f"\r{printable(path.name)}: {count} events", ending="")
+                self.stderr.flush()
+
+        return show
+
+
+def _row(run: AgentRun, format_: str, report: ImportReport) -> dict[str, Any]:
+    run.refresh_from_db()
+    state = "new" if run.pk in report.opened else "continued" if report.events_of[run.pk] else "unchanged"
+    return {
+        "run": str(run.pk),
+        "format": format_,
+        "messages": run.messages.count(),
+        "tool_calls": run.tool_calls.count(),
+        "tokens": run.input_tokens + run.output_tokens,
+        "state": state,
+    }

@@ -1,0 +1,100 @@
+"""Rollouts of Codex as runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentops.projects.models import Project
+from runs.external.importers.base import ImportRefused
+from tests.support.imported_runs import counts, import_path, tokens_of
+from tests.support.services import shared_directory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def project() -> Project:
+    return Project.objects.create(slug="rollouts", name="Rollouts")
+
+
+@pytest.fixture
+def sample() -> Path:
+    return shared_directory() / "data" / "codex" / "codex-rollout.sample.jsonl"
+
+
+def test_a_rollout_is_imported_whole_and_once(project: Project, sample: Path) -> None:
+    [run] = import_path(project, sample).runs
+
+    payloads = [json.loads(line)["payload"] for line in sample.read_text().splitlines()]
+    total = [one["info"]["total_token_usage"] for one in payloads if one.get("type") == "token_count"][-1]
+    assert tokens_of(run)[:3] == (total["input_tokens"], total["output_tokens"], total["cached_input_tokens"])
+    assert run.reasoning_tokens == total["reasoning_output_tokens"]
+    assert list(run.messages.order_by("position").values_list("role", flat=True)) == [
+        "system", "user", "assistant", "tool_result", "assistant", "tool_result", "assistant",
+    ]  # fmt: skip
+    calls = [one for one in payloads if one.get("type") == "function_call"]
+    assert {call.call_id: call.input for call in run.tool_calls.all()} == {
+        call["call_id"]: json.loads(call["arguments"]) for call in calls
+    }
+    assert (run.labels, run.agent_config["model"]) == (["folder:work"], "gpt-5.5")
+    assert (run.status, run.title) == ("waiting", "List the files in the repo root and tell me what's there.")
+    before = counts(project)
+    assert import_path(project, sample).events == 0
+    assert counts(project) == before
+
+
+def test_a_rollout_that_grows_line_by_line_has_the_same_calls_and_tokens(
+    project: Project, sample: Path, tmp_path: Path
+) -> None:
+    lines = sample.read_bytes().splitlines(keepends=True)
+    growing = tmp_path / "rollout.jsonl"
+    for count in range(1, len(lines) + 1):
+        growing.write_bytes(b"".join(lines[:count]))
+        [run] = import_path(project, growing).runs
+    [whole] = import_path(Project.objects.create(slug="whole", name="Whole"), sample).runs
+
+    assert tokens_of(run) == tokens_of(whole)
+    statuses = [list(each.tool_calls.values_list("call_id", "status").order_by("call_id")) for each in (run, whole)]
+    assert statuses[0] == statuses[1]
+
+
+def test_a_command_that_fails_is_an_error(project: Project, sample: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rollout.jsonl"
+    path.write_text(sample.read_text().replace("Process exited with code 0", "Process exited with code 2"))
+
+    [run] = import_path(project, path).runs
+
+    assert sorted(run.tool_calls.values_list("status", flat=True)) == ["completed", "error"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ("[]", "rollout.jsonl:16: not a JSON object"),
+        ("{", "rollout.jsonl:16: "),
+        ('{"type": "response_item"}', "rollout.jsonl:16: not a line of a rollout"),
+        ('{"type": "response_item", "payload": {"type": "function_call"}}', "rollout.jsonl:16: function_call without"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_stored(
+    project: Project, sample: Path, tmp_path: Path, bad: str, text: str
+) -> None:
+    path = tmp_path / "rollout.jsonl"
+    path.write_text(sample.read_text().rstrip("\n") + "\n" + bad)
+
+    with pytest.raises(ImportRefused) as error:
+        import_path(project, path)
+
+    assert str(error.value).startswith(text)
+    assert counts(project)["runs"] == 0
+
+
+def test_a_rollout_without_its_first_line_is_refused(project: Project, sample: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rollout.jsonl"
+    path.write_text("\n".join(sample.read_text().splitlines()[1:]))
+
+    with pytest.raises(ImportRefused, match="no session_meta line with an id"):
+        import_path(project, path)
