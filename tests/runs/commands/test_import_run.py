@@ -1,0 +1,101 @@
+"""`agentops import_run`: what it prints, what it stores, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops.projects.models import Project
+from runs.models import AgentRun
+from tests.support.command_line import MANAGE, Command
+
+Refused = Callable[..., tuple[int, str]]
+
+
+def line(type_: str, uuid: str, content: Any, session: str = "s1") -> str:
+    message = {"role": type_, "content": content, "usage": {"input_tokens": 3, "output_tokens": 2}}
+    return json.dumps({"type": type_, "uuid": uuid, "sessionId": session, "message": message}) + "\n"
+
+
+CALL = [{"type": "tool_use", "id": "c1", "name": "Read", "input": {}}]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    path = tmp_path / "one.jsonl"
+    path.write_text(line("user", "u1", "Hello") + line("assistant", "a1", CALL))
+    return path
+
+
+def test_it_prints_a_line_for_each_run_and_what_is_new(command: Command, project: Project, session: Path) -> None:
+    first = command("import_run", str(session), "--project", "alpha").split("\t")
+    again = command("import_run", str(session), "--project", "alpha").split("\t")
+    with session.open("a") as file:
+        file.write(line("user", "u2", [{"type": "tool_result", "tool_use_id": "c1", "content": "text"}]))
+    longer = json.loads(command("import_run", str(session), "--project", "alpha", "--json"))
+
+    run = AgentRun.objects.get()
+    assert [cell.strip() for cell in first] == [str(run.pk), "claude-code", "2", "1", "5", "new"]
+    assert again == [*first[:-1], "unchanged\n"] or again[-1].strip() == "unchanged"
+    assert longer == [
+        {
+            "run": str(run.pk), "format": "claude-code", "messages": 3, "tool_calls": 1, "tokens": 5,
+            "state": "continued",
+        }
+    ]  # fmt: skip
+    assert (run.source, run.status) == ("import", "waiting")
+
+
+def test_a_dry_run_stores_nothing(command: Command, project: Project, session: Path) -> None:
+    output = command("import_run", str(session), "--project", "alpha", "--dry-run")
+
+    assert output.split("\t")[-1].strip() == "new"
+    assert not AgentRun.objects.exists()
+
+
+def test_each_file_is_imported_on_its_own(
+    project: Project, session: Path, tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(line("user", "u1", "Hello", "s2") + "42\n")
+
+    code, last = refused("import_run", str(bad), str(session), str(tmp_path / "none"), "--project", "alpha")
+
+    assert (code, last) == (7, f"{tmp_path / 'none'}: not a file that can be read")
+    assert "bad.jsonl:2: not a JSON object" in capsys.readouterr().err
+    assert [run.external_id for run in AgentRun.objects.all()] == ["claude-code:s1"]
+
+
+def test_the_exit_code_names_the_kind_of_error(
+    project: Project, session: Path, tmp_path: Path, refused: Refused
+) -> None:
+    unknown = tmp_path / "notes.txt"
+    unknown.write_text("Hello")
+
+    assert refused("import_run", str(tmp_path), "--project", "alpha")[0] == 6
+    assert refused("import_run", str(unknown), "--project", "alpha")[0] == 7
+    assert refused("import_run", str(session), "--project", "nowhere")[0] == 3
+    code, text = refused("import_run", str(session), "--project", "alpha", "--format", "tapes")
+    assert code == 2
+    assert text.startswith("no format is called 'tapes': known are claude-code, ")
+    assert not AgentRun.objects.exists()
+
+
+def test_a_format_that_does_not_fit_is_refused(project: Project, session: Path, refused: Refused) -> None:
+    code, text = refused("import_run", str(session), "--project", "alpha", "--format", "codex")
+
+    assert (code, text) == (7, "one.jsonl:1: not a line of a rollout: it has no type, or no payload object")
+
+
+def test_import_is_another_name_of_it() -> None:
+    done = subprocess.run(
+        [*MANAGE, "import", "--help"], capture_output=True, text=True, timeout=60, check=True, env=os.environ
+    )
+
+    assert "--dry-run" in done.stdout
