@@ -92,13 +92,16 @@ def _open(
         run = rows.filter(project=project, external_id=head.run_ref).first()
         if run is not None and run.source != AgentRun.Source.IMPORT:
             raise file.refuse(f"the project has a run {head.run_ref!r} that was not imported")
-        parent = imports.get(head.parent_ref)
+        parent = imports[head.parent_ref].run if head.parent_ref in imports else None
+        if parent is None and head.parent_ref:
+            # The parent was imported with another file.
+            parent = AgentRun.objects.filter(project=project, external_id=head.parent_ref).first()
         if run is None:
-            run = reported_runs.open_run(project, _reported(head, parent.run if parent else None, by))
+            run = reported_runs.open_run(project, _reported(head, parent, by))
             report.new_runs += 1
             report.opened.add(run.pk)
         if parent is not None and head.parent_call_id:
-            calls = AgentRunToolCall.objects.filter(run=parent.run, call_id=head.parent_call_id, child_run=None)
+            calls = AgentRunToolCall.objects.filter(run=parent, call_id=head.parent_call_id, child_run=None)
             calls.update(child_run=run)
         imports[head.run_ref] = _RunImport(head, run)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from pydantic_ai.messages import FinishReason, ModelResponse, ModelResponsePart, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import UserContent as Media
@@ -20,6 +20,8 @@ from timeline.events.tool import ToolEnd, ToolStart
 
 #: Characters of the longest call ID, as of the column.
 MAX_CALL_ID = 256
+#: Tokens of one answer, so that no sum of them exceeds its column.
+MAX_TOKENS = 10**12
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
@@ -132,9 +134,15 @@ def event_id(text: str) -> str:
     return text if fits else hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
-def call_id_or_none(value: object) -> str | None:
-    """Return the ID of a call, or None for what cannot be one."""
+def identifier_or_none(value: object) -> str | None:
+    """Return the ID of a call, or the name of a tool or model; None for what cannot be one."""
     return value if isinstance(value, str) and 1 <= len(value) <= MAX_CALL_ID and value.isprintable() else None
+
+
+def bad_count(usage: Mapping[str, Any]) -> str | None:
+    """Return the name of a number of a usage that counts no tokens; None if all do."""
+    counts = {name: value for name, value in usage.items() if isinstance(value, int | float)}
+    return next((name for name, value in counts.items() if not 0 <= value <= MAX_TOKENS), None)
 
 
 def time_or_none(value: object) -> datetime | None:

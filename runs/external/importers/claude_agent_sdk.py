@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_ai.messages import UserPromptPart
 
 from runs.external.event_input import IncomingEvent
-from runs.external.importers.answer_events import event_id, time_or_none
+from runs.external.importers.answer_events import bad_count, event_id, identifier_or_none, time_or_none
 from runs.external.importers.base import ImportedRun, ImportFile, Item
 from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine, has_result
 from runs.external.reported_usage import read_cost
@@ -142,7 +142,7 @@ class _SdkSession:
         yield ImportedRun(
             run_ref=self.run_ref,
             agent=AGENT,
-            model=model if isinstance(model, str) else first,
+            model=identifier_or_none(model) or first,
             title=title,
             session_id=self.session_id,
             created_at=self.created_at,
@@ -205,7 +205,7 @@ class _SdkSession:
         payload: Payload
         text = data.get("result")
         if data.get("is_error") is True or data.get("subtype") != "success":
-            error_type = str(data.get("subtype") or "error")
+            error_type = identifier_or_none(data.get("subtype")) or "error"
             payload = RunFailed(error_type=error_type, error=text if isinstance(text, str) else None)
         else:
             cost = read_cost(data.get("total_cost_usd"))
@@ -220,8 +220,7 @@ class _SdkSession:
 
 
 def _parent_call(line: ConversationLine) -> str:
-    call_id = line.data.get("parent_tool_use_id")
-    return call_id if isinstance(call_id, str) else ""
+    return identifier_or_none(line.data.get("parent_tool_use_id")) or ""
 
 
 def _final_usages(lines: Sequence[ConversationLine]) -> dict[str, Mapping[str, Any]]:
@@ -236,5 +235,7 @@ def _final_usages(lines: Sequence[ConversationLine]) -> dict[str, Mapping[str, A
         if event.get("type") == "message_start" and isinstance(message, Mapping):
             open_ids[_parent_call(line)] = str(message.get("id"))
         elif event.get("type") == "message_delta" and isinstance(usage, Mapping):
+            if (name := bad_count(usage)) is not None:
+                raise line.refuse(f"event.usage.{name} is not a number of tokens")
             usages[open_ids.get(_parent_call(line), "")] = usage
     return usages

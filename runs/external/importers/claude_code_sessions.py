@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath, PureWindowsPath
 from typing import Any
 
-from runs.external.importers.answer_events import time_or_none
+from runs.external.importers.answer_events import event_id, identifier_or_none, time_or_none
 from runs.external.importers.base import ImportedRun, ImportFile, Item
 from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine, has_result
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
@@ -197,19 +197,18 @@ class _Session:
         """Return the key of the sub-agent of a line, and the call of its parent, if the line names it."""
         data = line.data.get("data")
         if line.kind == "progress" and isinstance(data, Mapping):
-            call_id = line.data.get("parentToolUseID")
-            call_id = call_id if isinstance(call_id, str) else ""
-            return str(data.get("agentId") or call_id or line.line_id), call_id
+            call_id = identifier_or_none(line.data.get("parentToolUseID")) or ""
+            return event_id(str(data.get("agentId") or call_id or line.line_id)), call_id
         agent_id = line.data.get("agentId")
         if isinstance(agent_id, str) and agent_id:
-            return agent_id, ""
+            return event_id(agent_id), ""
         seen = {line.line_id}
         while (parent := self.by_uuid.get(str(line.data.get("parentUuid")))) is not None:
             if parent.line_id in seen or not parent.data.get("isSidechain"):
                 break
             seen.add(parent.line_id)
             line = parent
-        return line.line_id, ""
+        return event_id(line.line_id), ""
 
 
 def _is_of_sub_agent(line: ConversationLine) -> bool:

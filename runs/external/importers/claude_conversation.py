@@ -19,9 +19,10 @@ from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
     ImportedResult,
-    call_id_or_none,
+    bad_count,
     event_id,
     finish_reason_of,
+    identifier_or_none,
 )
 from runs.external.importers.base import ImportFile, ImportRefused
 from runs.external.reported_usage import read_usage
@@ -61,8 +62,8 @@ class ConversationLine:
     @property
     def model(self) -> str:
         """The model that has written the line; empty if none has."""
-        name = self.message.get("model")
-        return name if self.kind == "assistant" and isinstance(name, str) and name != SYNTHETIC else ""
+        name = identifier_or_none(self.message.get("model")) if self.kind == "assistant" else None
+        return name if name and name != SYNTHETIC else ""
 
     @property
     def calls(self) -> list[Mapping[str, Any]]:
@@ -92,15 +93,18 @@ class ConversationLine:
             if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
                 raise self.refuse(f"message.content[{index}] is not a content block")
             self._check_block(index, block)
-        if not isinstance(message.get("usage"), Mapping | None):
+        usage = message.get("usage") or {}
+        if not isinstance(usage, Mapping):
             raise self.refuse("message.usage is not an object")
+        if (name := bad_count(usage)) is not None:
+            raise self.refuse(f"message.usage.{name} is not a number of tokens")
         self.message, self.blocks = message, blocks
 
     def _check_block(self, index: int, block: Mapping[str, Any]) -> None:
         name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
-        if name is not None and call_id_or_none(block.get(name)) is None:
+        if name is not None and identifier_or_none(block.get(name)) is None:
             raise self.refuse(f"message.content[{index}].{name} is not a text of 1 to {MAX_CALL_ID} characters")
-        if block["type"] == "tool_use" and not (isinstance(block.get("name"), str) and block["name"]):
+        if block["type"] == "tool_use" and identifier_or_none(block.get("name")) is None:
             raise self.refuse(f"message.content[{index}].name is not the name of a tool")
 
 

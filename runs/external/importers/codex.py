@@ -22,8 +22,9 @@ from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
     ImportedResult,
-    call_id_or_none,
+    bad_count,
     event_id,
+    identifier_or_none,
     time_or_none,
 )
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item
@@ -81,8 +82,13 @@ class _RolloutLine:
         return value if isinstance(value, str) else ""
 
     @property
+    def model(self) -> str:
+        """The model of a `turn_context`."""
+        return identifier_or_none(self.text("model")) or "" if self.type == "turn_context" else ""
+
+    @property
     def call_id(self) -> str:
-        call_id = call_id_or_none(self.payload.get("call_id") or self.payload.get("id"))
+        call_id = identifier_or_none(self.payload.get("call_id") or self.payload.get("id"))
         if call_id is None:
             raise self.refuse(f"{self.kind} without a call_id")
         return call_id
@@ -105,7 +111,7 @@ def _head(file: ImportFile, lines: list[_RolloutLine]) -> ImportedRun:
     return ImportedRun(
         run_ref=f"codex:{session_id}",
         agent=AGENT,
-        model=next((line.text("model") for line in lines if line.type == "turn_context"), ""),
+        model=next((line.model for line in lines if line.model), ""),
         session_id=session_id,
         created_at=time_or_none(meta.payload.get("timestamp")) or meta.at,
         labels=[label[:MAX_LABEL] for label in labels],
@@ -158,6 +164,8 @@ class _Rollout:
             return
         self._total = info.get("total_token_usage")
         usage = info.get("last_token_usage")
+        if isinstance(usage, Mapping) and (name := bad_count(usage)) is not None:
+            raise line.refuse(f"last_token_usage.{name} is not a number of tokens")
         if self._pieces and isinstance(usage, Mapping):
             # Without parts of its own, so that a file that ends before it gets the usage later.
             self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
@@ -185,7 +193,7 @@ class _Rollout:
             texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
             text = "\n".join(text for text in texts if isinstance(text, str))
             return [ThinkingPart(text)] if text else []
-        call_id, name = line.call_id, line.text("name") or line.kind
+        call_id, name = line.call_id, identifier_or_none(line.text("name")) or line.kind
         self._calls[call_id] = (name, line.at)
         arguments = next((payload[key] for key in ("arguments", "input", "action") if key in payload), None)
         return [contents.call_part(call_id, name, arguments)]
@@ -208,7 +216,7 @@ class _Rollout:
         payload: Payload
         message: ModelMessage | None = None
         if line.type == "turn_context":
-            self.model = line.text("model") or self.model
+            self.model = line.model or self.model
             return None
         if line.type == "compacted":
             payload = ContextTrimmed()

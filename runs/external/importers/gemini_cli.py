@@ -15,8 +15,9 @@ from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
     ImportedResult,
-    call_id_or_none,
+    bad_count,
     event_id,
+    identifier_or_none,
     time_or_none,
 )
 from runs.external.importers.base import ImportedRun, ImportFile, Item
@@ -48,11 +49,11 @@ class GeminiCliImporter:
             raise file.refuse("not a session ID of 1 to 128 characters", pointer="/sessionId")
         if not isinstance(messages, list):
             raise file.refuse("not a list", pointer="/messages")
-        models = (message.get("model") for message in messages if isinstance(message, Mapping))
+        models = (identifier_or_none(message.get("model")) for message in messages if isinstance(message, Mapping))
         head = ImportedRun(
             run_ref=f"gemini-cli:{session_id}",
             agent=AGENT,
-            model=next((model for model in models if isinstance(model, str)), ""),
+            model=next((model for model in models if model), ""),
             session_id=session_id,
             created_at=time_or_none(document.get("startTime")),
         )
@@ -105,9 +106,9 @@ class _ChatMessage:
         parts += [TextPart(text)] if text else []
         for index, call in enumerate(calls):
             place = f"{self.pointer}/toolCalls/{index}"
-            if call_id_or_none(call.get("id")) is None:
+            if identifier_or_none(call.get("id")) is None:
                 raise self.file.refuse("not a call ID", pointer=f"{place}/id")
-            if not (isinstance(call.get("name"), str) and call["name"]):
+            if identifier_or_none(call.get("name")) is None:
                 raise self.file.refuse("not the name of a tool", pointer=f"{place}/name")
             parts.append(contents.call_part(call["id"], call["name"], call.get("args")))
         model = self.data.get("model")
@@ -115,7 +116,7 @@ class _ChatMessage:
             run_ref=self.run_ref,
             answer_id=self.message_id,
             pieces=[AnswerPiece(parts=parts, usage=self._usage(), at=self.at)],
-            model=model if isinstance(model, str) else "",
+            model=identifier_or_none(model) or "",
             provider=PROVIDER,
             asked_at=asked_at,
         ).events()
@@ -139,11 +140,9 @@ class _ChatMessage:
         tokens = self.data.get("tokens")
         if not isinstance(tokens, Mapping):
             return None
-        counts = {
-            name: value
-            for name, value in tokens.items()
-            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-        }
+        if (name := bad_count(tokens)) is not None:
+            raise self.file.refuse("not a number of tokens", pointer=f"{self.pointer}/tokens/{name}")
+        counts = {name: value for name, value in tokens.items() if isinstance(value, int)}
         thoughts = counts.get("thoughts", 0)
         return RequestUsage(
             input_tokens=counts.get("input", 0) + counts.get("tool", 0),

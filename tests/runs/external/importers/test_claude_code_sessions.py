@@ -198,6 +198,38 @@ def test_sidechain_lines_are_child_runs_of_the_call_with_their_prompt(project: P
     assert linked == {"c2": children[0].pk, "c1": children[1].pk}
 
 
+def test_a_file_of_a_sub_agent_is_a_child_of_the_session_that_was_imported_before(
+    project: Project, tmp_path: Path
+) -> None:
+    [parent] = import_path(project, write(tmp_path / "s1.jsonl", line("user", "Go", "u1"))).runs
+    lines = [line("user", "One", "u2", isSidechain=True, agentId="a7")]
+
+    [child] = import_path(project, write(tmp_path / "agent-a7.jsonl", *lines)).runs
+
+    assert (child.parent_run_id, child.external_id) == (parent.pk, "claude-code:s1:a7")
+
+
+def test_what_no_column_holds_is_replaced_or_refused(project: Project, tmp_path: Path) -> None:
+    """NUL is in no text of PostgreSQL, and indexes hold no long names."""
+    nul = "\x00"
+    [run] = import_path(
+        project,
+        write(
+            tmp_path / "s.jsonl",
+            {"type": "summary", "summary": f"a{nul}", "leafUuid": f"u{nul}"},
+            line("user", f"Hello{nul}", f"u{nul}", cwd=f"/x/{nul}y", gitBranch=nul),
+            line("assistant", [{**call("c1", **{f"k{nul}": nul}), "name": "T"}], "a" * 500, message={"model": nul}),
+            line("user", [{"type": "tool_result", "tool_use_id": "c1", "content": nul, "is_error": True}], "u3"),
+            line("user", [{"type": "tool_result", "tool_use_id": "none", "content": [{"type": nul}]}], "u4"),
+            line("assistant", [{"type": nul}], "a2", message={"id": nul, "usage": {"input_tokens": 10**12}}),
+            {"type": "system", "subtype": "api_error", "error": {nul: nul}},
+        ),
+    ).runs
+
+    assert dict(run.tool_calls.values_list("call_id", "status")) == {"c1": "error", "none": "completed"}
+    assert run.input_tokens == 10**12
+
+
 def test_the_session_json_of_the_web_is_imported(project: Project) -> None:
     path = data("claude-code-synthetic/simonw-sample_session.json")
     lines = json.loads(path.read_text())["loglines"]
@@ -221,6 +253,10 @@ def test_the_session_json_of_the_web_is_imported(project: Project) -> None:
         (
             '{"type": "assistant", "message": {"content": [{"type": "tool_use", "id": "", "name": "x"}]}}',
             "s.jsonl:2: message.content[0].id is not a text of 1 to 256 characters",
+        ),
+        (
+            '{"type": "assistant", "message": {"content": "x", "usage": {"output_tokens": 1e30}}}',
+            "s.jsonl:2: message.usage.output_tokens is not a number of tokens",
         ),
     ],
 )
