@@ -53,7 +53,9 @@ class Projection:
     position: int
     _entries: list[Entry] = field(default_factory=list)
     _messages: list[AgentRunMessage] = field(default_factory=list)
+    #: The newest calls by ID; runners may use an ID again.
     _new_calls: dict[str, AgentRunToolCall] = field(default_factory=dict)
+    _calls: list[AgentRunToolCall] = field(default_factory=list)
     _stored_calls: dict[str, AgentRunToolCall | None] = field(default_factory=dict)
     _changed_calls: dict[UUID, AgentRunToolCall] = field(default_factory=dict)
     _usages: list[TurnUsage] = field(default_factory=list)
@@ -132,6 +134,7 @@ class Projection:
             call = tool_starts.planned_call(row, part, effect=None)
             call.effect = Effect.AT_MOST_ONCE.value
             self._new_calls[call.call_id] = call
+            self._calls.append(call)
         self.set_run(step_count=step)
         self.state.answer_from_seq = None
         self.append_message_event(row, event)
@@ -236,7 +239,7 @@ class Projection:
         """Write what was collected, in the caller's transaction."""
         with connection.cursor() as cursor:
             insert(cursor, self._messages)
-            insert(cursor, list(self._new_calls.values()))
+            insert(cursor, self._calls)
             insert(cursor, self._usages)
             insert(cursor, self._errors)
         for call in self._changed_calls.values():
@@ -245,7 +248,7 @@ class Projection:
             self.run.save(update_fields=sorted(self._run_columns))
         log.append(self.run.pk, self._entries, source=self.source, run_kind=RunKind(self.run.run_kind))
         self._stored_calls |= self._new_calls
-        for collected in (self._entries, self._messages, self._new_calls, self._usages, self._errors):
+        for collected in (self._entries, self._messages, self._new_calls, self._calls, self._usages, self._errors):
             collected.clear()
         self._changed_calls.clear()
         self._run_columns.clear()

@@ -29,7 +29,8 @@ def import_path(project: Project, path: Path) -> ImportReport:
 
 def check_run(run: AgentRun) -> None:
     """Check that a run keeps all invariants, and that its log and its rows tell the same."""
-    assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
+    violations = [one for one in invariants.check(run.pk) if not one.warning_only]
+    assert not violations, violations
     assert replay_check.differences(run.pk) == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -77,7 +77,7 @@ class ImportedAnswer:
     def _end(self, after: int) -> IncomingEvent:
         """Return the end of the turn, without the first `after` pieces."""
         pieces = self.pieces[after:]
-        parts = [part for piece in pieces for part in piece.parts]
+        parts = without_repeated_calls(part for piece in pieces for part in piece.parts)
         # The time of the first call, so that no call starts before it was requested.
         calls = (piece.at for piece in pieces if any(isinstance(part, ToolCallPart) for part in piece.parts))
         at = next(calls, pieces[-1].at)
@@ -158,6 +158,19 @@ def milliseconds(since: datetime | None, until: datetime | None) -> int | None:
     if since is None or until is None:
         return None
     return max(0, round((until - since).total_seconds() * 1000))
+
+
+def without_repeated_calls(parts: Iterable[ModelResponsePart]) -> list[ModelResponsePart]:
+    """Return the parts; of calls with one ID, the first."""
+    seen: set[str] = set()
+    kept = []
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            if part.tool_call_id in seen:
+                continue
+            seen.add(part.tool_call_id)
+        kept.append(part)
+    return kept
 
 
 def _difference(usage: RequestUsage, before: RequestUsage) -> RequestUsage:

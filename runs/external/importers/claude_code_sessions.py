@@ -144,7 +144,7 @@ class _Session:
         """Return the summary of this session, or its first prompt. Files also hold summaries of other sessions."""
         for line in reversed(self.main):
             summary = line.data.get("summary")
-            if line.kind == "summary" and isinstance(summary, str) and line.data.get("leafUuid") in self.by_uuid:
+            if line.kind == "summary" and isinstance(summary, str) and str(line.data.get("leafUuid")) in self.by_uuid:
                 return summary[:MAX_TITLE]
         for line in self.main:
             text = line.text.strip()

@@ -237,3 +237,21 @@ def test_repeated_and_long_call_ids_are_made_unique(sender: Sender) -> None:
     check(run)
     assert sorted(run.tool_calls.values_list("call_id", flat=True)) == ["a", "a-2", "a-3", long[:240]]
     assert run.tool_calls.get(call_id=long[:240]).status == "completed"
+
+
+def test_a_call_id_that_is_used_again_is_another_call(sender: Sender) -> None:
+    call = {"id": "c1", "name": "read", "arguments": {}}
+    turn = event("llm.turn.end", {"toolCalls": [call]})
+    results = send(
+        sender,
+        STARTED,
+        turn,
+        event("tool.end", {"callId": "c1", "output": "one"}),
+        turn,
+        event("tool.end", {"callId": "c1", "output": "two"}),
+    )
+
+    assert [result.error for result in results] == [None] * 5
+    run = the_run()
+    check(run)
+    assert list(run.tool_calls.order_by("step_number").values_list("step_number", "output")) == [(1, "one"), (2, "two")]
