@@ -30,7 +30,7 @@ from timeline.events.run import RunCompleted, RunFailed
 
 AGENT = "claude-agent-sdk"
 _MESSAGES = ("user", "assistant")
-_TYPES = frozenset({*_MESSAGES, "system", "stream_event", "result"})
+_TYPES = (*_MESSAGES, "system", "stream_event", "result")
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,14 @@ def test_a_bad_message_is_named_and_nothing_is_stored(project: Project, tmp_path
     assert counts(project)["runs"] == 0
 
 
+def test_a_message_whose_type_is_a_list_is_refused(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps({"messages": [{"type": [], "session_id": "s1"}]}))
+
+    with pytest.raises(ImportRefused, match="none of these formats"):
+        import_path(project, path)
+
+
 def test_a_plain_fixture_is_no_transcript(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "coder.json"
     path.write_text(json.dumps({"calls": [{"input": {"prompt": "x"}, "output": {"text": "y"}, "events": []}]}))
