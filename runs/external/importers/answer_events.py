@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -12,14 +12,13 @@ from pydantic_ai.messages import FinishReason, ModelResponse, ModelResponsePart,
 from pydantic_ai.messages import UserContent as Media
 from pydantic_ai.usage import RequestUsage
 
+from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external.event_input import MAX_IDENTIFIER, IncomingEvent, RejectedEvent, read_time
 from runs.external.importers.base import GrowingEvent
 from runs.providers.messages import request
 from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.tool import ToolEnd, ToolStart
 
-#: Characters of the longest call ID, as of the column.
-MAX_CALL_ID = 256
 #: Tokens of one answer, so that no sum of them exceeds its column.
 MAX_TOKENS = 10**12
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
@@ -77,7 +76,7 @@ class ImportedAnswer:
     def _end(self, after: int) -> IncomingEvent:
         """Return the end of the turn, without the first `after` pieces."""
         pieces = self.pieces[after:]
-        parts = without_repeated_calls(part for piece in pieces for part in piece.parts)
+        parts = [part for piece in pieces for part in piece.parts]
         # The time of the first call, so that no call starts before it was requested.
         calls = (piece.at for piece in pieces if any(isinstance(part, ToolCallPart) for part in piece.parts))
         at = next(calls, pieces[-1].at)
@@ -158,19 +157,6 @@ def milliseconds(since: datetime | None, until: datetime | None) -> int | None:
     if since is None or until is None:
         return None
     return max(0, round((until - since).total_seconds() * 1000))
-
-
-def without_repeated_calls(parts: Iterable[ModelResponsePart]) -> list[ModelResponsePart]:
-    """Return the parts; of calls with one ID, the first."""
-    seen: set[str] = set()
-    kept = []
-    for part in parts:
-        if isinstance(part, ToolCallPart):
-            if part.tool_call_id in seen:
-                continue
-            seen.add(part.tool_call_id)
-        kept.append(part)
-    return kept
 
 
 def _difference(usage: RequestUsage, before: RequestUsage) -> RequestUsage:

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, ThinkingPart, ToolCallPart, UserPromptPart
 
+from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external import contents
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.answer_events import (
-    MAX_CALL_ID,
     AnswerPiece,
     ImportedAnswer,
     ImportedResult,
@@ -23,7 +23,6 @@ from runs.external.importers.answer_events import (
     event_id,
     finish_reason_of,
     identifier_or_none,
-    without_repeated_calls,
 )
 from runs.external.importers.base import ImportFile, ImportRefused
 from runs.external.reported_usage import read_usage
@@ -146,8 +145,8 @@ class ClaudeConversation:
     def _answer(self, pieces: list[ConversationLine], asked_at: datetime | None) -> Iterator[IncomingEvent]:
         first = pieces[0]
         if first.message.get("model") == SYNTHETIC:
-            parts = (part for piece in pieces for block in piece.blocks for part in _parts(block))
-            response = ModelResponse(parts=without_repeated_calls(parts), model_name=SYNTHETIC)
+            parts = [part for piece in pieces for block in piece.blocks for part in _parts(block)]
+            response = ModelResponse(parts=parts, model_name=SYNTHETIC)
             if first.at is not None:
                 response.timestamp = first.at
             yield self._message(first, "assistant", response)

@@ -252,7 +252,7 @@ def test_the_session_json_of_the_web_is_imported(project: Project) -> None:
         ('{"type": "assistant", "message": {"content": [1]}}', "s.jsonl:2: message.content[0] is not a content block"),
         (
             '{"type": "assistant", "message": {"content": [{"type": "tool_use", "id": "", "name": "x"}]}}',
-            "s.jsonl:2: message.content[0].id is not a text of 1 to 256 characters",
+            "s.jsonl:2: message.content[0].id is not a text of 1 to 240 characters",
         ),
         (
             '{"type": "assistant", "message": {"content": "x", "usage": {"output_tokens": 1e30}}}',
