@@ -6,8 +6,6 @@ another answer; a count belongs to the answer before it. Encrypted reasoning is 
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePath
@@ -27,7 +25,8 @@ from runs.external.importers.answer_events import (
     identifier_or_none,
     time_or_none,
 )
-from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item
+from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.codex_lines import RESULTS, RolloutLine, output_of
 from runs.external.reported_usage import read_usage
 from runs.lifecycle.title_limits import MAX_LABEL
 from runs.providers.messages import request
@@ -38,9 +37,6 @@ from timeline.events.notice import ContextTrimmed, Error
 PROVIDER = "openai"
 AGENT = "codex"
 _TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
-_RESULTS = ("function_call_output", "custom_tool_call_output")
-_EXIT_CODE = re.compile(r"\A(?:[^\n]*\n){0,4}?Process exited with code (\d+)")
 
 
 class CodexImporter:
@@ -54,52 +50,13 @@ class CodexImporter:
         return any(line.get("type") in _TYPES and isinstance(line.get("payload"), Mapping) for line in lines)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        lines = [_RolloutLine(file, number, value) for number, value in file.lines()]
+        lines = [RolloutLine(file, number, value) for number, value in file.lines()]
         head = _head(file, lines)
         yield head
         yield from _Rollout(head).events(lines)
 
 
-class _RolloutLine:
-    """A line of a rollout."""
-
-    def __init__(self, file: ImportFile, number: int, value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise file.refuse("not a JSON object", line=number)
-        if not isinstance(value.get("type"), str) or not isinstance(value.get("payload"), Mapping):
-            raise file.refuse("not a line of a rollout: it has no type, or no payload object", line=number)
-        self.file, self.number = file, number
-        self.type: str = value["type"]
-        self.payload: Mapping[str, Any] = value["payload"]
-        self.at = time_or_none(value.get("timestamp"))
-        self.kind = str(self.payload.get("type", "")) if self.type in ("response_item", "event_msg") else ""
-
-    def refuse(self, detail: str) -> ImportRefused:
-        return self.file.refuse(detail, line=self.number)
-
-    def text(self, name: str) -> str:
-        value = self.payload.get(name)
-        return value if isinstance(value, str) else ""
-
-    @property
-    def model(self) -> str:
-        """The model of a `turn_context`."""
-        return identifier_or_none(self.text("model")) or "" if self.type == "turn_context" else ""
-
-    @property
-    def call_id(self) -> str:
-        call_id = identifier_or_none(self.payload.get("call_id") or self.payload.get("id"))
-        if call_id is None:
-            raise self.refuse(f"{self.kind} without a call_id")
-        return call_id
-
-    @property
-    def is_of_answer(self) -> bool:
-        is_text = self.kind == "message" and self.payload.get("role") == "assistant"
-        return self.type == "response_item" and (is_text or self.kind in ("reasoning", *_CALLS))
-
-
-def _head(file: ImportFile, lines: list[_RolloutLine]) -> ImportedRun:
+def _head(file: ImportFile, lines: list[RolloutLine]) -> ImportedRun:
     meta = next((line for line in lines if line.type == "session_meta"), None)
     session_id = meta.text("id") if meta else ""
     if meta is None or not (1 <= len(session_id) <= 128 and session_id.isprintable()):
@@ -133,7 +90,7 @@ class _Rollout:
         self._calls: dict[str, tuple[str, datetime | None]] = {}
         self._total: object = None
 
-    def events(self, lines: list[_RolloutLine]) -> Iterator[IncomingEvent]:
+    def events(self, lines: list[RolloutLine]) -> Iterator[IncomingEvent]:
         for line in lines:
             if line.is_of_answer:
                 if self._after:
@@ -142,7 +99,7 @@ class _Rollout:
                 self._add(line)
             elif line.kind == "token_count":
                 yield from self._count(line)
-            elif line.type == "response_item" and line.kind in _RESULTS:
+            elif line.type == "response_item" and line.kind in RESULTS:
                 self._after.append(self._result(line))
             else:
                 event = self._other(line)
@@ -152,12 +109,12 @@ class _Rollout:
             self._before = line.at or self._before
         yield from self._end_answer()
 
-    def _add(self, line: _RolloutLine) -> None:
+    def _add(self, line: RolloutLine) -> None:
         if not self._pieces:
             self._answer_id, self._asked_at = str(line.number), self._before
         self._pieces.append(AnswerPiece(parts=self._parts(line), at=line.at))
 
-    def _count(self, line: _RolloutLine) -> Iterator[IncomingEvent]:
+    def _count(self, line: RolloutLine) -> Iterator[IncomingEvent]:
         """End the answer with its usage. Codex repeats a count that has not changed."""
         info = line.payload.get("info")
         if not isinstance(info, Mapping) or info.get("total_token_usage") == self._total:
@@ -184,7 +141,7 @@ class _Rollout:
         yield from self._after
         self._pieces, self._after = [], []
 
-    def _parts(self, line: _RolloutLine) -> list[ModelResponsePart]:
+    def _parts(self, line: RolloutLine) -> list[ModelResponsePart]:
         payload = line.payload
         if line.kind == "message":
             return contents.response_parts(contents.text_content(payload.get("content")))
@@ -198,9 +155,9 @@ class _Rollout:
         arguments = next((payload[key] for key in ("arguments", "input", "action") if key in payload), None)
         return [contents.call_part(call_id, name, arguments)]
 
-    def _result(self, line: _RolloutLine) -> IncomingEvent:
+    def _result(self, line: RolloutLine) -> IncomingEvent:
         name, started_at = self._calls.get(line.call_id, ("tool", None))
-        output, is_error = _output(line.payload.get("output"))
+        output, is_error = output_of(line.payload.get("output"))
         return ImportedResult(
             run_ref=self.run_ref,
             call_id=line.call_id,
@@ -211,7 +168,7 @@ class _Rollout:
             started_at=started_at,
         ).event()
 
-    def _other(self, line: _RolloutLine) -> IncomingEvent | None:
+    def _other(self, line: RolloutLine) -> IncomingEvent | None:
         """Return the event of a message of people or the program, an error, or a compaction."""
         payload: Payload
         message: ModelMessage | None = None
@@ -243,26 +200,3 @@ def _usage(usage: Mapping[str, Any]) -> RequestUsage:
     """Return the tokens. Codex counts the cached ones among the input, and reasoning among the output."""
     reasoning = usage.get("reasoning_output_tokens")
     return read_usage({**usage, "reasoning_tokens": reasoning})
-
-
-def _output(value: object) -> tuple[Any, bool]:
-    """Return the output of a call, and whether it failed: by its exit code, or by `success`."""
-    if isinstance(value, Mapping):
-        return contents.user_content(value.get("content", value)), value.get("success") is False
-    if isinstance(value, str):
-        code = _exit_code(value)
-        return value, code not in (None, 0)
-    return contents.user_content(value), False
-
-
-def _exit_code(text: str) -> int | None:
-    found = _EXIT_CODE.match(text)
-    if found:
-        return int(found[1][:9])
-    try:
-        document = json.loads(text) if text.startswith("{") else None
-    except (ValueError, RecursionError):
-        return None
-    metadata = document.get("metadata") if isinstance(document, dict) else None
-    code = metadata.get("exit_code") if isinstance(metadata, dict) else None
-    return code if isinstance(code, int) else None
