@@ -126,7 +126,7 @@ def _completed(projection: Projection, event: IncomingEvent, payload: RunComplet
     stored = payload.model_copy(
         update={
             "usage": {name: count for name, count in totals.items() if count} or None,
-            "cost_usd": cost and f"{cost:f}",
+            "cost_usd": None if cost is None else f"{cost:f}",
         }
     )
     event = replace(event, payload=stored)

@@ -18,6 +18,7 @@ from runs.external import handlers
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
 from runs.external.projection import Projection
+from runs.external.reported_usage import read_cost
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, AgentRunToolCall
@@ -88,6 +89,8 @@ def _open(
 ) -> None:
     for head in heads:
         assert isinstance(head, ImportedRun)
+        if head.run_ref in imports:
+            continue  # a file may have a run twice
         rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
         run = rows.filter(project=project, external_id=head.run_ref).first()
         if run is not None and run.source != AgentRun.Source.IMPORT:
@@ -188,9 +191,10 @@ class _RunImport:
     def _last_status(self, projection: Projection) -> Payload:
         match self.head.ended:
             case RunStatus.COMPLETED:
-                return RunCompleted()
+                cost = read_cost(self.head.cost_usd)
+                return RunCompleted(usage=dict(self.head.usage) or None, cost_usd=None if cost is None else f"{cost:f}")
             case RunStatus.FAILED:
-                return RunFailed(error_type="failed")
+                return RunFailed(error_type="failed", error=self.head.error or None)
             case RunStatus.STOPPED:
                 return RunStopped()
         projection.close_answer(self.last_at)

@@ -18,8 +18,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 #: Counts that Anthropic reports beside its input tokens, which do not include them.
 _APART = ("cache_read_input_tokens", "cache_creation_input_tokens")
-MAX_COUNT = 2**63 - 1
-MAX_COST = Decimal(10) ** 8
+#: More than any answer has, and so little that the sums and prices of many answers fit their columns.
+MAX_COUNT = 10**12
+MAX_COST = Decimal(10) ** 6
 
 
 def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
@@ -40,7 +41,9 @@ def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
     tokens: dict[str, Any] = {
         field: next((counts[name] for name in names if name in counts), 0) for field, names in _NAMES.items()
     }
-    tokens["input_tokens"] += sum(counts.get(name, 0) for name in _APART)
+    if "prompt_tokens" not in counts:
+        # LiteLLM adds Anthropic's counts to those of OpenAI, whose prompt tokens include them.
+        tokens["input_tokens"] += sum(counts.get(name, 0) for name in _APART)
     tokens["output_reasoning_tokens"] = tokens.pop("reasoning_tokens")
     return RequestUsage(**tokens)
 

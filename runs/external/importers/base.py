@@ -6,8 +6,8 @@ messages beside them. Each has an `event_id` that is the same whenever the file,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,6 +53,11 @@ class ImportedRun:
     labels: Sequence[str] = ()
     #: The final status; None for a session that may go on, whose file may grow.
     ended: RunStatus | None = None
+    #: The tokens, as a usage object, and the US dollars of a completed run, if its messages do not report them.
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    cost_usd: object = None
+    #: Why it failed.
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

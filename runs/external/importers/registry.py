@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import entry_points
 
+from runs.external.importers.atif import AtifImporter
 from runs.external.importers.base import Importer, ImportFile
 from runs.external.importers.claude_agent_sdk import ClaudeAgentSdkImporter
 from runs.external.importers.claude_code_sessions import ClaudeCodeImporter
 from runs.external.importers.codex import CodexImporter
 from runs.external.importers.gemini_cli import GeminiCliImporter
+from runs.external.importers.inspect_log import InspectLogImporter
+from runs.external.importers.langfuse_export import LangfuseImporter
+from runs.external.importers.mini_swe_agent import MiniSweAgentImporter
+from runs.external.importers.openai_chat import OpenAIChatImporter
+from runs.external.importers.openhands import OpenHandsImporter
+from runs.external.importers.swe_agent import SweAgentImporter
 
 GROUP = "agentops.importers"
 #: In the order of detection: formats that are easily recognised first.
@@ -19,6 +26,13 @@ BUILTIN: tuple[Importer, ...] = (
     CodexImporter(),
     GeminiCliImporter(),
     ClaudeAgentSdkImporter(),
+    AtifImporter(),
+    InspectLogImporter(),
+    LangfuseImporter(),
+    SweAgentImporter(),
+    MiniSweAgentImporter(),
+    OpenHandsImporter(),
+    OpenAIChatImporter(),
 )
 
 

@@ -1,0 +1,117 @@
+"""Trajectories in the Agent Trajectory Interchange Format (ATIF)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic_ai.messages import ToolCallPart
+
+from runs.external import contents
+from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
+from runs.external.importers.reading.json_place import JsonPlace, looks_like
+from runs.statuses import RunStatus
+
+_TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+
+
+class AtifImporter:
+    """The importer of ATIF."""
+
+    name = "atif"
+    title = "trajectories in the Agent Trajectory Interchange Format"
+
+    def detect(self, file: ImportFile) -> bool:
+        """Whether the content says that it is ATIF."""
+        return looks_like(file, lambda value: value["schema_version"].startswith("ATIF") and "steps" in value)
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        """Yield the run of a trajectory. Raises `ImportRefused`."""
+        root = JsonPlace(file, file.document())
+        agent = root.at("agent")
+        steps = list(root.at("steps").items())
+        usage, cost = _totals(root)
+        head = ImportedRun(
+            run_ref=root.run_reference(self.name, root.at("trajectory_id").value or root.at("session_id").value),
+            agent=agent.at("name").label(),
+            model=agent.at("model_name").label(),
+            session_id=root.at("session_id").label(),
+            created_at=steps[0].at("timestamp").time() if steps else None,
+            ended=RunStatus.COMPLETED,
+            usage=usage,
+            cost_usd=cost,
+        )
+        yield head
+        conversation = ImportedConversation(head.run_ref)
+        for step in steps:
+            yield from _read_step(step, conversation, head.model)
+        yield from conversation.close()
+
+
+def _read_step(step: JsonPlace, conversation: ImportedConversation, model: str) -> Iterator[Item]:
+    source, at = step.at("source").text(None), step.at("timestamp").time()
+    content = _content(step.at("message").value)
+    if source == "agent":
+        calls = [_call(call) for call in step.at("tool_calls").items()]
+        message = ChatMessage(
+            role="assistant", content=content, thinking=step.at("reasoning_content").text(), calls=calls
+        )
+        check_calls(message, conversation, step.at("tool_calls"))
+        metrics = step.at("metrics")
+        facts = AnswerFacts(
+            model=step.at("model_name").label() or model,
+            usage={name: metrics.at(name).value for name in _TOKENS},
+            cost=metrics.at("cost_usd").value,
+            at=at,
+        )
+        yield from conversation.add(message, facts)
+    elif source in ("system", "user"):
+        yield from conversation.add(ChatMessage(role=source, content=content), AnswerFacts(at=at))  # type: ignore[arg-type]
+    else:
+        raise step.at("source").refuse(f"must be system, user or agent, not {source[:64]!r}")
+    for result in step.at("observation", "results").items():
+        yield from _read_result(result, conversation, AnswerFacts(at=at))
+
+
+def _read_result(result: JsonPlace, conversation: ImportedConversation, facts: AnswerFacts) -> Iterator[Item]:
+    call_id = result.at("source_call_id").text()
+    content = _content(result.at("content").value)
+    if not call_id and len(conversation.open_calls) == 1:
+        call_id = next(iter(conversation.open_calls))
+    if not call_id:
+        # What the agent observed without a call of its own.
+        yield from conversation.add(ChatMessage(role="user", content=content), facts)
+        return
+    message = ChatMessage(role="tool", content=content, call_ids=[call_id])
+    check_calls(message, conversation, result.at("source_call_id"))
+    yield from conversation.add(message, facts)
+
+
+def _call(place: JsonPlace) -> ToolCallPart:
+    return contents.call_part(
+        place.at("tool_call_id").name(), place.at("function_name").name(), place.at("arguments").value
+    )
+
+
+def _content(value: Any) -> Any:
+    """Return a content with its images as links: ATIF names their files."""
+    if not isinstance(value, list):
+        return value
+    return [_block(block) if isinstance(block, dict) else block for block in value]
+
+
+def _block(block: dict[str, Any]) -> Any:
+    source = block.get("source")
+    path = source.get("path") if isinstance(source, dict) else None
+    return f"[image: {path}]" if block.get("type") == "image" and isinstance(path, str) else block
+
+
+def _totals(root: JsonPlace) -> tuple[dict[str, Any], Any]:
+    """Return the tokens and the cost of the whole trajectory, as far as no step reports its own."""
+    metrics = [step.at("metrics") for step in root.at("steps").items()]
+    final = root.at("final_metrics")
+    has_tokens = any(one.at(name).value is not None for one in metrics for name in _TOKENS)
+    has_cost = any(one.at("cost_usd").value is not None for one in metrics)
+    usage = {} if has_tokens else {name: final.at(f"total_{name}").value for name in _TOKENS}
+    return usage, None if has_cost else final.at("total_cost_usd").value

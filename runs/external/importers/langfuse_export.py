@@ -1,0 +1,197 @@
+"""Traces that were exported from Langfuse, with their observations. A trace is a run.
+
+A generation is an answer. What it was sent and is not known yet comes before it: system and user messages, and results.
+A generation within another is the same call, seen by two libraries: the outer has the message, the inner counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from agentops.http import strict_json
+from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
+from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, looks_like
+from runs.external.importers.reading.observed_messages import answered_message, instructions_of, sent_messages
+from runs.providers.messages import canonical
+from runs.statuses import RunStatus
+
+_GENERATION = "GENERATION"
+_TOOL_NAMES = ("gen_ai.tool.name", "tool.name")
+_CALL_ID = "gen_ai.tool.call.id"
+#: Where the Google ADK has the output of a tool.
+_TOOL_OUTPUT = "gcp.vertex.agent.tool_response"
+_CACHE_READ = ("cache_read_input_tokens", "input_cached_tokens", "input_cache_read", "prompt_details.cache_read")
+_CACHE_WRITE = ("cache_creation_input_tokens", "input_cache_creation", "prompt_details.cache_write")
+_REASONING = ("output_reasoning_tokens", "output_reasoning", "completion_details.reasoning")
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+class LangfuseImporter:
+    """The importer of Langfuse traces."""
+
+    name = "langfuse"
+    title = "traces with observations, exported from Langfuse"
+
+    def detect(self, file: ImportFile) -> bool:
+        """Whether the content is a trace with observations."""
+        return looks_like(file, lambda value: {"traceId", "type", "startTime"} <= value["observations"][0].keys())
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        """Yield the run of a trace. Raises `ImportRefused`."""
+        root = JsonPlace(file, file.document())
+        trace = root.at("trace") if "trace" in root.members() else root
+        observations = sorted(root.at("observations").items(), key=_begin)
+        roots = [one for one in observations if one.at("parentObservationId").value is None]
+        has_failed = any(one.at("level").value == "ERROR" for one in roots)
+        models = (one.at("model").label() for one in observations)
+        head = ImportedRun(
+            run_ref=root.run_reference(self.name, trace.at("id").value),
+            agent=trace.at("name").label(),
+            model=next((model for model in models if model), ""),
+            session_id=trace.at("sessionId").label(),
+            created_at=trace.at("timestamp").time(),
+            labels=[tag.label()[:100] for tag in trace.at("tags").items()],
+            ended=RunStatus.FAILED if has_failed else RunStatus.COMPLETED,
+            error=next((one.at("statusMessage").text() for one in roots), "") if has_failed else "",
+        )
+        yield head
+        yield from _read_observations(observations, ImportedConversation(head.run_ref, last_at=head.created_at))
+
+
+def _begin(observation: JsonPlace) -> datetime:
+    return observation.at("startTime").time() or _BEGINNING
+
+
+def _read_observations(observations: Sequence[JsonPlace], conversation: ImportedConversation) -> Iterator[Item]:
+    by_id = {one.at("id").name(): one for one in observations}
+    inner: dict[str, list[JsonPlace]] = {}
+    for one in observations:
+        outer = _outer_generation(one, by_id) if one.at("type").value == _GENERATION else None
+        if outer is not None:
+            inner.setdefault(outer, []).append(one)
+    all_inner = {one.at("id").value for several in inner.values() for one in several}
+    for one in observations:
+        attributes = _attributes(one)
+        tool_name = next((attributes[name] for name in _TOOL_NAMES if _is_name(attributes.get(name))), "")
+        if one.at("type").value == _GENERATION:
+            if one.at("id").value not in all_inner:
+                within = inner.get(one.at("id").name(), [])
+                outer_ids = {of.at("parentObservationId").value for of in within}
+                leaves = [of for of in within if of.at("id").value not in outer_ids]
+                yield from _read_generation(one, leaves or [one], attributes, conversation)
+        elif one.at("type").value == "TOOL" or tool_name:
+            yield from _read_tool(
+                one, tool_name or one.at("name").label()[:MAX_NAME] or "tool", attributes, conversation
+            )
+        if one.at("level").value == "ERROR":
+            text = one.at("statusMessage").text()
+            yield conversation.error(one.at("name").label()[:64] or "error", text, one.at("endTime").time())
+    yield from conversation.close()
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and len(value) <= MAX_NAME
+
+
+def _outer_generation(observation: JsonPlace, by_id: Mapping[str, JsonPlace]) -> str | None:
+    """Return the ID of the outermost generation around this one; None if there is none."""
+    found, seen = None, {observation.at("id").value}
+    parent = by_id.get(observation.at("parentObservationId").text())
+    while parent is not None and parent.at("id").value not in seen:
+        seen.add(parent.at("id").value)
+        found = parent.at("id").name() if parent.at("type").value == _GENERATION else found
+        parent = by_id.get(parent.at("parentObservationId").text())
+    return found
+
+
+def _read_generation(
+    generation: JsonPlace,
+    counted: Sequence[JsonPlace],
+    attributes: Mapping[str, Any],
+    conversation: ImportedConversation,
+) -> Iterator[Item]:
+    began_at = generation.at("startTime").time()
+    output = generation.at("output")
+    sent = [_with_call_id(one, conversation) for one in sent_messages(generation.at("input"), attributes)]
+    yield from conversation.add_request([*instructions_of(output), *sent], began_at)
+    message = answered_message(output, generation.at("id").name())
+    check_calls(message, conversation, output)
+    costs = [cost for cost in map(_cost, counted) if cost is not None]
+    usage: dict[str, int] = {}
+    for one in counted:
+        for name, count in _usage(one).items():
+            usage[name] = usage.get(name, 0) + count
+    facts = AnswerFacts(
+        model=generation.at("model").label(),
+        usage=usage,
+        cost=sum(costs) if costs else None,
+        began_at=began_at,
+        at=generation.at("endTime").time() or began_at,
+    )
+    yield from conversation.add(message, facts)
+
+
+def _with_call_id(message: ChatMessage, conversation: ImportedConversation) -> ChatMessage:
+    """Return a tool result with the ID of the open call of its tool, if it has no ID of its own."""
+    if message.role != "tool" or any(message.call_ids):
+        return message
+    return replace(message, call_ids=[_open_call(message.tool_name, conversation)])
+
+
+def _open_call(tool_name: str, conversation: ImportedConversation) -> str:
+    calls = conversation.open_calls.items()
+    return next((call_id for call_id, call in calls if call.tool_name == tool_name), "")
+
+
+def _read_tool(
+    tool: JsonPlace, name: str, attributes: Mapping[str, Any], conversation: ImportedConversation
+) -> Iterator[Item]:
+    facts = AnswerFacts(began_at=tool.at("startTime").time(), at=tool.at("endTime").time())
+    call_id = attributes.get(_CALL_ID)
+    if not isinstance(call_id, str) or call_id not in conversation.open_calls:
+        call_id = _open_call(name, conversation)
+    if not call_id:
+        call_id = tool.at("id").name()
+        yield conversation.unrequested_call(call_id, name, tool.at("input").value, facts)
+    output = tool.at("output").value or attributes.get(_TOOL_OUTPUT) or tool.at("output").value
+    has_failed = tool.at("level").value == "ERROR"
+    if has_failed and not output:
+        output = tool.at("statusMessage").text()
+    text = output if isinstance(output, str) else "" if output is None else canonical(output)
+    yield from conversation.add(
+        ChatMessage(role="tool", content=text, call_ids=[call_id], tool_name=name, has_failed=has_failed), facts
+    )
+
+
+def _attributes(observation: JsonPlace) -> Mapping[str, Any]:
+    """Return the attributes of the span that the observation was made of. Some exports have metadata as JSON text."""
+    metadata = observation.at("metadata").value
+    if isinstance(metadata, str):
+        try:
+            metadata = strict_json.parse(metadata, strict_json.FILE)
+        except strict_json.NotJson:
+            return {}
+    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def _usage(observation: JsonPlace) -> dict[str, int]:
+    """Return the tokens: Langfuse's own sums take every count whose name contains `input` or `output`."""
+    details = observation.at("usageDetails").members() or observation.at("usage").members()
+    counts = {name: value for name, value in details.items() if isinstance(value, int)}
+    return {
+        "input_tokens": sum(count for name, count in counts.items() if "input" in name),
+        "output_tokens": sum(count for name, count in counts.items() if "output" in name),
+        "cache_read_tokens": next((counts[name] for name in _CACHE_READ if name in counts), 0),
+        "cache_write_tokens": next((counts[name] for name in _CACHE_WRITE if name in counts), 0),
+        "reasoning_tokens": next((counts[name] for name in _REASONING if name in counts), 0),
+    }
+
+
+def _cost(observation: JsonPlace) -> float | None:
+    total = observation.at("costDetails").members().get("total") or observation.at("totalCost").value
+    return total if isinstance(total, int | float) and total else None

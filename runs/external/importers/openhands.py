@@ -1,0 +1,173 @@
+"""Events of OpenHands: a list of actions and observations, alone or as the `history` of a result line.
+
+An action of the agent is an answer with a call, and the observation that it causes is the result. Newer versions keep
+the provider's response beside the action, which is then the exact answer; several actions can come from one response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs.external import contents
+from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.reading.chat_messages import read_chat_message
+from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
+from runs.external.importers.reading.json_place import JsonPlace, documents, looks_like
+from runs.statuses import RunStatus
+
+#: Events about OpenHands itself.
+_INTERNAL = frozenset({"null", "change_agent_state", "agent_state_changed", "recall", "condensation", "loadprompt"})
+#: Fields of an event without `args` that are no arguments.
+_NO_ARGUMENTS = frozenset(
+    {"action", "id", "timestamp", "source", "message", "cause", "timeout", "thought", "is_confirmed", "action_risk"}
+    | {"confirmation_state", "security_risk", "keep_prompt", "kernel_init_code", "tool_call_metadata", "llm_metrics"}
+)
+
+
+class OpenHandsImporter:
+    """The importer of OpenHands."""
+
+    name = "openhands"
+    title = "events of OpenHands, and its result lines (output.jsonl)"
+
+    def detect(self, file: ImportFile) -> bool:
+        """Whether the content is a list of actions and observations, or has one as its history."""
+        return looks_like(file, _is_events)
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        """Yield a run for each list of events. Raises `ImportRefused`."""
+        for place in documents(file):
+            yield from _read_run(place)
+
+
+def _is_events(value: Any) -> bool:
+    events = value["history"] if isinstance(value, dict) else value
+    return bool(events) and all("action" in event or "observation" in event for event in events[:5])
+
+
+def _read_run(place: JsonPlace) -> Iterator[Item]:
+    is_list = isinstance(place.value, list)
+    events = list((place if is_list else place.at("history")).items())
+    if not events:
+        raise place.refuse("must be a list of events, or have one as its history")
+    error = "" if is_list else place.at("error").text()
+    costs = [] if is_list else _costs(place.at("metrics", "costs"))
+    turns = sum(_is_turn(event) for event in events)
+    models = (event.at("tool_call_metadata", "model_response", "model").label() for event in events)
+    has_costs = bool(costs) and len(costs) == turns
+    head = ImportedRun(
+        run_ref=place.run_reference(OpenHandsImporter.name),
+        agent="openhands",
+        model=next((model for model in models if model), ""),
+        title="" if is_list else place.at("issue", "title").label(),
+        created_at=events[0].at("timestamp").time(),
+        ended=RunStatus.FAILED if error else RunStatus.COMPLETED,
+        cost_usd=None if is_list or has_costs else place.at("metrics", "accumulated_cost").value,
+        error=error,
+    )
+    yield head
+    reader = _Reader(ImportedConversation(head.run_ref, last_at=head.created_at), costs if has_costs else [])
+    for event in events:
+        yield from reader.read(event)
+    yield from reader.conversation.close()
+
+
+def _is_turn(event: JsonPlace) -> bool:
+    """Return whether an event without a provider's response is an answer of its own."""
+    return event.at("action").value not in (None, "message", "system", *_INTERNAL)
+
+
+def _costs(place: JsonPlace) -> list[Any]:
+    """Return the cost of each model call: a number, or an object in newer versions."""
+    return [item.at("cost").value if isinstance(item.value, dict) else item.value for item in place.items()]
+
+
+@dataclass
+class _Reader:
+    """Reads the events of a run in order."""
+
+    conversation: ImportedConversation
+    costs: Sequence[Any]
+    #: The call of each action, by the ID of its event.
+    calls: dict[str, str] = field(default_factory=dict)
+    answers: int = 0
+    responses: set[str] = field(default_factory=set)
+    has_messages: bool = False
+
+    def read(self, event: JsonPlace) -> Iterator[Item]:
+        at = event.at("timestamp").time()
+        if event.at("observation").value is not None:
+            yield from self._observation(event, AnswerFacts(at=at))
+            return
+        action = event.at("action").name()
+        # The oldest events keep their arguments beside the action, and do not say who has sent a message.
+        arguments = event.at("args") if event.at("args").value is not None else event
+        if action in _INTERNAL:
+            return
+        if action in ("message", "system") and event.at("tool_call_metadata").value is None:
+            role = self._role(event, action)
+            content = arguments.at("content").text()
+            images = [{"type": "image_url", "image_url": url.text()} for url in arguments.at("image_urls").items()]
+            blocks = [content, *images] if images else content
+            yield from self.conversation.add(ChatMessage(role=role, content=blocks), AnswerFacts(at=at))
+            return
+        yield from self._action(event, action, arguments, AnswerFacts(at=at, cost=self._next_cost()))
+
+    def _role(self, event: JsonPlace, action: str) -> Any:
+        is_first, self.has_messages = not self.has_messages, True
+        source = event.at("source").value or ("user" if is_first else "agent")
+        return "system" if action == "system" else "assistant" if source == "agent" else "user"
+
+    def _next_cost(self) -> Any:
+        self.answers += 1
+        return self.costs[self.answers - 1] if self.costs else None
+
+    def _action(self, event: JsonPlace, action: str, arguments: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
+        metadata = event.at("tool_call_metadata")
+        thought = arguments.at("thought").text()
+        if metadata.value is not None:
+            yield from self._response(metadata.at("model_response"), facts)
+            call_id = metadata.at("tool_call_id").name()
+        elif action == "finish":
+            yield from self.conversation.add(ChatMessage(role="assistant", content=thought), facts)
+            return
+        else:
+            call_id = f"event-{event.path[-1]}"
+            given = {name: value for name, value in arguments.members().items() if name not in _NO_ARGUMENTS}
+            call = contents.call_part(call_id, action, given)
+            yield from self.conversation.add(ChatMessage(role="assistant", content=thought, calls=[call]), facts)
+        self.calls[str(event.at("id").value)] = call_id
+        if action == "finish" and call_id in self.conversation.open_calls:
+            # The action is all there is: nothing is observed after it.
+            yield from self.conversation.add(ChatMessage(role="tool", content="", call_ids=[call_id]), facts)
+
+    def _response(self, response: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
+        """Yield the answer of a provider's response, unless another action had it."""
+        response_id = response.at("id").text(None)
+        choice = next(response.at("choices").items(), None)
+        if choice is None:
+            raise response.at("choices").refuse("must have a message")
+        if response_id in self.responses:
+            return
+        self.responses.add(response_id)
+        message = read_chat_message(choice.at("message"))
+        check_calls(message, self.conversation, choice.at("message"))
+        known = AnswerFacts(
+            model=response.at("model").label(), usage=response.at("usage").members(), cost=facts.cost, at=facts.at
+        )
+        yield from self.conversation.add(message, known)
+
+    def _observation(self, event: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
+        kind = event.at("observation").text()
+        content = event.at("content").text()
+        has_failed = kind == "error"
+        named = event.at("tool_call_metadata", "tool_call_id").text() or self.calls.get(str(event.at("cause").value))
+        open_calls = self.conversation.open_calls
+        call_id = named or next(reversed(open_calls), None)
+        if call_id in open_calls:
+            result = ChatMessage(role="tool", content=content, call_ids=[call_id], has_failed=has_failed)
+            yield from self.conversation.add(result, facts)
+        if has_failed:
+            yield self.conversation.error("runner", content, facts.at)

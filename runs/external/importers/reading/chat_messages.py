@@ -1,0 +1,94 @@
+"""Reads messages as the Chat Completions API of OpenAI has them, and the variants of programs that are built on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_ai.messages import ToolCallPart
+
+from runs.external import contents
+from runs.external.importers.reading.conversation import ChatMessage
+from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace
+
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "model": "assistant"}
+_RESULT_ROLES = ("tool", "function")
+
+
+def read_chat_message(place: JsonPlace) -> ChatMessage:
+    """Return a message. Raises `ImportRefused` if it is none."""
+    role = place.at("role").text(None)
+    content = place.at("content")
+    if content.value is not None and not isinstance(content.value, str | list):
+        raise content.refuse("must be a text or a list")
+    if role in _RESULT_ROLES:
+        return _result(place)
+    if role not in _ROLES:
+        raise place.at("role").refuse(f"{role[:64]!r} is no role of a message")
+    if role not in ("assistant", "model"):
+        return ChatMessage(role="system" if _ROLES[role] == "system" else "user", content=_readable(content.value))
+    calls = [_call(call) for call in place.at("tool_calls").items()]
+    if place.at("function_call").value is not None:
+        # The older form, without an ID: the result that follows names the function.
+        calls.append(_function_call(place.at("function_call")))
+    return ChatMessage(role="assistant", content=_readable(content.value), thinking=_thinking(place), calls=calls)
+
+
+def is_chat_message(value: object) -> bool:
+    """Return whether a value looks like a message."""
+    return (
+        isinstance(value, Mapping)
+        and value.get("role") in (*_ROLES, *_RESULT_ROLES)
+        and isinstance(value.get("content"), str | list | None)
+        and not {"parts", "type"} & value.keys()
+    )
+
+
+def _result(place: JsonPlace) -> ChatMessage:
+    ids = [item.name() for item in place.at("tool_call_ids").items()]  # SWE-agent
+    if not ids and place.at("role").value == "function":
+        ids = [place.at("name").name()]
+    name = place.at("name").value or place.at("function").value
+    error = place.at("error").value  # Inspect
+    content = place.at("content").value
+    if error and not content:
+        content = error.get("message") if isinstance(error, dict) else error
+    return ChatMessage(
+        role="tool",
+        content=_readable(content),
+        call_ids=ids or [place.at("tool_call_id").name()],
+        tool_name=name[:MAX_NAME] if isinstance(name, str) and name.isprintable() else "",
+        has_failed=bool(error),
+    )
+
+
+def _call(place: JsonPlace) -> ToolCallPart:
+    function = place.at("function")
+    if isinstance(function.value, str):  # Inspect
+        return contents.call_part(place.at("id").name(), function.name(), place.at("arguments").value)
+    return contents.call_part(place.at("id").name(), function.at("name").name(), function.at("arguments").value)
+
+
+def _function_call(place: JsonPlace) -> ToolCallPart:
+    name = place.at("name").name()
+    return contents.call_part(name, name, place.at("arguments").value)
+
+
+def _thinking(place: JsonPlace) -> str:
+    value = place.at("reasoning_content").value or place.at("reasoning").value
+    return value if isinstance(value, str) else ""
+
+
+def _readable(content: Any) -> Any:
+    """Return a content in the forms that `runs.external.contents` knows: Inspect has forms of its own."""
+    if not isinstance(content, list):
+        return content
+    return [_block(block) if isinstance(block, Mapping) else block for block in content]
+
+
+def _block(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    if block.get("type") == "image" and isinstance(block.get("image"), str):
+        return {"type": "image_url", "image_url": {"url": block["image"]}}
+    if block.get("type") == "reasoning":
+        return {"type": "thinking", "thinking": block.get("reasoning") or "", "signature": block.get("signature")}
+    return block

@@ -1,0 +1,193 @@
+"""Makes the events of an imported conversation, message by message. Its calls are matched with their results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from django.utils import timezone
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from runs.external import contents
+from runs.external.event_input import IncomingEvent
+from runs.external.importers.reading.json_place import JsonPlace
+from runs.external.reported_usage import read_cost, read_usage
+from runs.fixtures.format import UNKNOWN_OUTCOME
+from runs.providers.messages import canonical, request
+from timeline.events import Payload
+from timeline.events.llm import LlmTurnEnd
+from timeline.events.message import MessageAdded
+from timeline.events.notice import Error
+from timeline.events.tool import ToolEnd, ToolStart
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatMessage:
+    """A message of a conversation in any format."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    #: A text, or texts and blocks: what `runs.external.contents` reads.
+    content: Any = None
+    thinking: str = ""
+    calls: Sequence[ToolCallPart] = ()
+    #: Of a tool result: the calls that it answers, and the name of the tool.
+    call_ids: Sequence[str] = ()
+    tool_name: str = ""
+    has_failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerFacts:
+    """What is known of an answer, or of a tool call, besides its message."""
+
+    model: str = ""
+    #: Tokens, as `runs.external.reported_usage` reads them.
+    usage: Mapping[str, Any] | None = None
+    cost: object = None
+    began_at: datetime | None = None
+    at: datetime | None = None
+    #: Milliseconds, if they are known without the times.
+    took_ms: int | None = None
+
+    @property
+    def duration_ms(self) -> int | None:
+        """Milliseconds as reported, or between both times; None if neither is known."""
+        if self.took_ms is not None:
+            return self.took_ms
+        if self.began_at is None or self.at is None or self.at < self.began_at:
+            return None
+        return round((self.at - self.began_at).total_seconds() * 1000)
+
+
+NO_FACTS = AnswerFacts()
+
+
+@dataclass
+class ImportedConversation:
+    """The conversation of one run. The IDs of its events count them, so that the same file gives the same IDs."""
+
+    run_ref: str
+    #: The time of the last event: one without its own gets it, so that the order of times is that of the events.
+    last_at: datetime | None = None
+    #: The calls without a result.
+    open_calls: dict[str, ToolCallPart] = field(default_factory=dict)
+    _count: int = 0
+    _known: Counter[str] = field(default_factory=Counter)
+    #: When and how long the tools of calls ran, if the file knows it.
+    call_facts: dict[str, AnswerFacts] = field(default_factory=dict)
+
+    def add(self, message: ChatMessage, facts: AnswerFacts = NO_FACTS) -> Iterator[IncomingEvent]:
+        """Yield the events of the next message. A tool result closes its calls."""
+        self._known[_key(message)] += 1
+        if message.role == "tool":
+            for call_id in message.call_ids:
+                yield from self._result(call_id, message, facts)
+        elif message.role == "assistant":
+            yield from self._answer(message, facts)
+        else:
+            yield self._head(message, facts.at)
+
+    def add_request(self, messages: Sequence[ChatMessage], at: datetime | None) -> Iterator[IncomingEvent]:
+        """Yield the events of the messages of a request that the conversation does not have yet, without answers.
+
+        A request repeats the conversation before it.
+        """
+        sent: Counter[str] = Counter()
+        for message in messages:
+            key = _key(message)
+            sent[key] += 1
+            if message.role == "assistant" or sent[key] <= self._known[key]:
+                continue
+            if message.role != "tool" or all(call_id in self.open_calls for call_id in message.call_ids):
+                yield from self.add(message, AnswerFacts(at=at))
+
+    def unrequested_call(self, call_id: str, name: str, arguments: Any, facts: AnswerFacts) -> IncomingEvent:
+        """Return the start of a call that no answer has requested. It gets an answer of its own."""
+        self.open_calls[call_id] = contents.call_part(call_id, name, arguments)
+        return self._event(ToolStart(call_id=call_id, tool_name=name, arguments=arguments), facts.began_at)
+
+    def close(self) -> Iterator[IncomingEvent]:
+        """Yield the ends of the calls without a result, at the end of a finished run: their outcome is unknown."""
+        for call_id, call in self.open_calls.items():
+            end = ToolEnd(call_id=call_id, tool_name=call.tool_name, status="unknown")
+            yield self._event(end, None, message=request(ToolReturnPart(call.tool_name, UNKNOWN_OUTCOME, call_id)))
+
+    def error(self, kind: str, text: str, at: datetime | None = None, *, details: Any = None) -> IncomingEvent:
+        """Return the event of an error."""
+        return self._event(Error(error_type=kind, error=text, details=details), at)
+
+    def _head(self, message: ChatMessage, at: datetime | None) -> IncomingEvent:
+        when = at or timezone.now()
+        part: SystemPromptPart | UserPromptPart
+        if message.role == "system":
+            part = SystemPromptPart(contents.text_content(message.content), timestamp=when)
+        else:
+            part = UserPromptPart(contents.user_content(message.content), timestamp=when)
+        payload = MessageAdded(role=cast("Literal['system', 'user']", message.role))
+        return self._event(payload, at, message=request(part))
+
+    def _answer(self, message: ChatMessage, facts: AnswerFacts) -> Iterator[IncomingEvent]:
+        parts: list[ModelResponsePart] = [ThinkingPart(message.thinking)] if message.thinking else []
+        parts += contents.response_parts(message.content)
+        parts += message.calls
+        answer = ModelResponse(
+            parts=parts,
+            usage=read_usage(facts.usage or {}),
+            model_name=facts.model or None,
+            timestamp=facts.at or timezone.now(),
+        )
+        cost = read_cost(facts.cost)
+        payload = LlmTurnEnd(cost_usd=None if cost is None else f"{cost:f}", duration_ms=facts.duration_ms)
+        yield self._event(payload, facts.at, message=answer)
+        for call in answer.tool_calls:
+            self.open_calls[call.tool_call_id] = call
+            known = self.call_facts.get(call.tool_call_id, NO_FACTS)
+            start = ToolStart(call_id=call.tool_call_id, tool_name=call.tool_name)
+            yield self._event(start, known.began_at or facts.at)
+
+    def _result(self, call_id: str, message: ChatMessage, facts: AnswerFacts) -> Iterator[IncomingEvent]:
+        call = self.open_calls.pop(call_id, None)
+        name = call.tool_name if call else message.tool_name
+        facts = self.call_facts.get(call_id, facts)
+        output = contents.user_content(message.content)
+        end = ToolEnd(
+            call_id=call_id,
+            tool_name=name,
+            status="error" if message.has_failed else "completed",
+            duration_ms=facts.duration_ms,
+        )
+        yield self._event(end, facts.at, message=request(ToolReturnPart(name, output, call_id)))
+
+    def _event(self, payload: Payload, at: datetime | None, *, message: Any = None) -> IncomingEvent:
+        self._count += 1
+        self.last_at = at = at or self.last_at
+        return IncomingEvent(
+            self.run_ref, payload.event_type, payload, event_id=str(self._count), ts=at, message=message
+        )
+
+
+def check_calls(message: ChatMessage, conversation: ImportedConversation, place: JsonPlace) -> None:
+    """Raise `ImportRefused` for calls with the same ID, and for results without a call or the name of their tool."""
+    ids = [call.tool_call_id for call in message.calls]
+    if len(set(ids)) < len(ids):
+        raise place.refuse("two calls of an answer have the same ID")
+    for call_id in message.call_ids:
+        if call_id not in conversation.open_calls and not message.tool_name:
+            raise place.refuse(f"no call before it has the ID {call_id[:64]!r}")
+
+
+def _key(message: ChatMessage) -> str:
+    """Return what makes two messages of a conversation the same."""
+    content = contents.text_content(message.content) if message.role in ("system", "user") else message.content
+    return canonical([message.role, content, list(message.call_ids)])

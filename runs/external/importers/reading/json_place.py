@@ -1,0 +1,119 @@
+"""A value of an imported file together with its place, so that every refusal can name it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from agentops.http import strict_json
+from runs.external.event_input import RejectedEvent, read_time
+from runs.external.importers.base import ImportFile, ImportRefused
+from runs.providers.messages import canonical
+
+#: Characters of the ID of a call, and of the name of a tool.
+MAX_NAME = 256
+#: Characters of a digest that names a run without an ID.
+_DIGEST = 16
+#: The longest own ID that is used as it is: with the name of the format, it must fit the column.
+_MAX_ID = 160
+
+
+class JsonPlace:
+    """A JSON value and the way to it. What is absent is null."""
+
+    def __init__(self, file: ImportFile, value: Any, path: strict_json.Path = (), line: int | None = None) -> None:
+        self.file = file
+        self.value = value
+        self.path = path
+        self.line = line
+
+    def at(self, *path: str) -> JsonPlace:
+        """Return a member, or a member of a member. Raises `ImportRefused` where one is no object."""
+        place = self
+        for name in path:
+            members = place.members()
+            place = JsonPlace(self.file, members.get(name), (*place.path, name), self.line)
+        return place
+
+    def members(self) -> Mapping[str, Any]:
+        """Return an object; an empty one for null. Raises `ImportRefused` for other values."""
+        if self.value is not None and not isinstance(self.value, dict):
+            raise self.refuse(f"must be an object, not {self._kind()}")
+        return self.value or {}
+
+    def items(self) -> Iterator[JsonPlace]:
+        """Yield the items of a list; none for null. Raises `ImportRefused` for other values."""
+        if self.value is not None and not isinstance(self.value, list):
+            raise self.refuse(f"must be a list, not {self._kind()}")
+        for index, item in enumerate(self.value or []):
+            yield JsonPlace(self.file, item, (*self.path, index), self.line)
+
+    def text(self, default: str | None = "") -> str:
+        """Return a text, or `default` for null; None: a text is required. Raises `ImportRefused`."""
+        if isinstance(self.value, str) and (self.value or default is not None):
+            return self.value
+        if self.value is not None or default is None:
+            raise self.refuse(f"must be a text, not {self._kind()}")
+        return default
+
+    def label(self) -> str:
+        """Return a text without what cannot be printed; empty for null. Raises `ImportRefused` for other values."""
+        return "".join(letter for letter in self.text() if letter.isprintable())
+
+    def name(self) -> str:
+        """Return a required text that an ID or a name can be. Raises `ImportRefused`."""
+        text = self.text(None)
+        if len(text) > MAX_NAME or not text.isprintable():
+            raise self.refuse(f"must have at most {MAX_NAME} characters, which can be printed")
+        return text
+
+    def time(self) -> datetime | None:
+        """Return a time. Raises `ImportRefused` for what is none."""
+        try:
+            return read_time(self.value)
+        except RejectedEvent as error:
+            raise self.refuse(error.detail) from None
+
+    def run_reference(self, format_name: str, own_id: object = None) -> str:
+        """Return the reference of the run that is read from this place: its own ID, or else a digest of the content."""
+        if isinstance(own_id, str) and 0 < len(own_id) <= _MAX_ID and own_id.isprintable():
+            return f"{format_name}:{own_id}"
+        digest = hashlib.sha256(canonical(self.value).encode(errors="surrogatepass")).hexdigest()
+        return f"{format_name}:{digest[:_DIGEST]}"
+
+    def refuse(self, detail: str) -> ImportRefused:
+        """Return the error for this place."""
+        return self.file.refuse(detail, line=self.line, pointer=strict_json.pointer(self.path))
+
+    def _kind(self) -> str:
+        kinds = {type(None): "null", dict: "an object", list: "a list", str: "a text", bool: "a truth value"}
+        return "an empty text" if self.value == "" else kinds.get(type(self.value), "a number")
+
+
+def documents(file: ImportFile) -> Iterator[JsonPlace]:
+    """Yield the whole content as one value, or the value of each line of JSON lines. Raises `ImportRefused`."""
+    if _first_of_lines(file) is None:
+        yield JsonPlace(file, file.document())
+    else:
+        yield from (JsonPlace(file, value, line=number) for number, value in file.lines())
+
+
+def looks_like(file: ImportFile, matches: Callable[[Any], bool]) -> bool:
+    """Return whether the content, or the first of its lines, matches. For `detect`: whatever `matches` raises is no."""
+    first = _first_of_lines(file)
+    value = file.whole() if first is None else first
+    try:
+        return value is not None and matches(value)
+    except (TypeError, AttributeError, LookupError):
+        return False
+
+
+def _first_of_lines(file: ImportFile) -> Any:
+    """Return the value of the first line, if there are more; None if it is none, as in a document of several lines."""
+    content = file.content
+    end = content.find(b"\n")
+    if end < 0 or end + 1 >= len(content.rstrip()):
+        return None
+    return ImportFile(file.name, content[:end]).whole()

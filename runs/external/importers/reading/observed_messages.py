@@ -1,0 +1,190 @@
+"""Reads what a traced model call was sent and has answered, in the forms of several providers and tracing libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai.messages import ToolCallPart
+
+from runs.external import contents
+from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
+from runs.external.importers.reading.conversation import ChatMessage
+from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace
+from runs.providers.messages import canonical
+
+#: OpenInference's attributes of a message: `llm.input_messages.0.message.role`.
+_ATTRIBUTE = re.compile(r"llm\.input_messages\.(\d+)\.message\.(role|content|name|tool_call_id)")
+_ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "model": "assistant", "tool": "tool"}
+
+
+def sent_messages(place: JsonPlace, attributes: Mapping[str, Any]) -> list[ChatMessage]:
+    """Return the messages of a request."""
+    value = place.value
+    if isinstance(value, dict) and isinstance(value.get("contents"), list):
+        return [*_gemini_system(value), *_gemini(value["contents"])]
+    items = value.get("messages") if isinstance(value, dict) else value
+    if isinstance(items, list) and items and all(isinstance(item, dict) for item in items):
+        base = place.at("messages") if isinstance(value, dict) else place
+        return [message for item in base.items() for message in _message(item)]
+    from_attributes = _from_attributes(attributes)
+    if from_attributes:
+        return from_attributes
+    arguments = value.get("args") if isinstance(value, dict) else None
+    if isinstance(arguments, list) and len(arguments) == 1 and isinstance(arguments[0], str):
+        value = arguments[0]
+    return [] if value is None else [ChatMessage(role="user", content=_text(value))]
+
+
+def answered_message(place: JsonPlace, call_prefix: str) -> ChatMessage:
+    """Return the answer of a response. Calls without an ID get one that begins with `call_prefix`."""
+    value = place.value
+    messages = list(_answers(place))
+    if not messages:
+        return ChatMessage(role="assistant", content=None if value is None else _text(value))
+    parts = [part for one in messages for part in (one.content if isinstance(one.content, list) else [one.content])]
+    calls = [call for one in messages for call in one.calls]
+    return ChatMessage(
+        role="assistant",
+        content=[part for part in parts if part],
+        thinking="\n".join(one.thinking for one in messages if one.thinking),
+        calls=[replace(call, tool_call_id=call.tool_call_id or f"{call_prefix}:{i}") for i, call in enumerate(calls)],
+    )
+
+
+def instructions_of(place: JsonPlace) -> list[ChatMessage]:
+    """Return the system message that a response of OpenAI's Responses API repeats."""
+    text = place.value.get("instructions") if isinstance(place.value, dict) else None
+    return [ChatMessage(role="system", content=text)] if isinstance(text, str) and text else []
+
+
+def _answers(place: JsonPlace) -> Iterator[ChatMessage]:
+    value = place.value
+    if isinstance(value, list):
+        for item in place.items():
+            yield from _message(item) if isinstance(item.value, dict) else ()
+    elif isinstance(value, dict):
+        if isinstance(value.get("choices"), list):
+            for choice in list(place.at("choices").items())[:1]:
+                yield from _message(choice.at("message"))
+        elif isinstance(value.get("output"), list):
+            for item in place.at("output").items():
+                yield from _message(item)
+        elif isinstance(value.get("content"), dict):
+            yield from _gemini([value["content"]])
+        elif "role" in value:
+            yield from _message(place)
+
+
+def _message(place: JsonPlace) -> Iterator[ChatMessage]:
+    """Yield the messages of an item, which can be one of the Responses API or one with parts."""
+    value = place.members()
+    kind, parts = value.get("type"), value.get("parts")
+    if kind == "function_call":
+        call = contents.call_part(place.at("call_id").name(), place.at("name").name(), value.get("arguments"))
+        yield ChatMessage(role="assistant", calls=[call])
+    elif kind == "function_call_output":
+        yield ChatMessage(role="tool", content=value.get("output"), call_ids=[place.at("call_id").name()])
+    elif kind == "reasoning":
+        texts = [item.get("text") for item in _objects(value.get("summary"))]
+        yield ChatMessage(role="assistant", thinking="\n".join(text for text in texts if isinstance(text, str)))
+    elif isinstance(parts, list):
+        yield from _with_parts(place, parts)
+    elif is_chat_message({**value, "type": None} if kind == "message" else value) or "role" in value:
+        message = read_chat_message(place)
+        yield replace(message, content=_plain(message.content)) if kind == "message" else message
+
+
+def _plain(content: Any) -> Any:
+    """Return the texts of the Responses API as blocks that `runs.external.contents` knows."""
+    if not isinstance(content, list):
+        return content
+    return [item["text"] if isinstance(item, dict) and isinstance(item.get("text"), str) else item for item in content]
+
+
+def _with_parts(place: JsonPlace, parts: Sequence[Any]) -> Iterator[ChatMessage]:
+    """Yield the messages of an item with parts, as OpenTelemetry's GenAI conventions have them."""
+    role = _ROLES.get(str(place.at("role").value), "user")
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[ToolCallPart] = []
+    for part in _objects(parts):
+        match part.get("type"):
+            case "tool_call":
+                calls.append(_call(part, part.get("arguments")))
+            case "tool_call_response":
+                output = _text(part.get("result", part.get("response")))
+                yield ChatMessage(
+                    role="tool",
+                    content=output,
+                    call_ids=[_id(part.get("id"))],
+                    tool_name=_id(part.get("name")),
+                )
+            case "thinking" | "reasoning":
+                thoughts.append(_text(part.get("content")))
+            case _:
+                texts.append(_text(part.get("content", part.get("text", part))))
+    if texts or calls or thoughts:
+        content = "\n".join(texts)
+        thinking = "\n".join(thoughts)
+        yield ChatMessage(role=role, content=content, thinking=thinking, calls=calls)  # type: ignore[arg-type]
+
+
+def _gemini_system(request: Mapping[str, Any]) -> list[ChatMessage]:
+    config = request.get("config")
+    text = config.get("system_instruction") if isinstance(config, dict) else None
+    return [ChatMessage(role="system", content=_text(text))] if text else []
+
+
+def _gemini(items: Sequence[Any]) -> Iterator[ChatMessage]:
+    for item in _objects(items):
+        texts: list[str] = []
+        calls: list[ToolCallPart] = []
+        for part in _objects(item.get("parts")):
+            call, response = part.get("function_call"), part.get("function_response")
+            if isinstance(call, dict):
+                calls.append(_call(call, call.get("args")))
+            elif isinstance(response, dict):
+                name, output = _id(response.get("name")), _text(response.get("response"))
+                yield ChatMessage(role="tool", content=output, call_ids=[_id(response.get("id"))], tool_name=name)
+            else:
+                texts.append(_text(part.get("text", part)))
+        if texts or calls:
+            role = "assistant" if item.get("role") == "model" else "user"
+            yield ChatMessage(role=role, content="\n".join(texts), calls=calls)  # type: ignore[arg-type]
+
+
+def _from_attributes(attributes: Mapping[str, Any]) -> list[ChatMessage]:
+    found: dict[int, dict[str, Any]] = {}
+    for name, value in attributes.items():
+        match = _ATTRIBUTE.fullmatch(name)
+        if match:
+            found.setdefault(int(match[1]), {})[match[2]] = value
+    return [
+        ChatMessage(
+            role=_ROLES.get(str(one.get("role")), "user"),  # type: ignore[arg-type]
+            content=_text(one.get("content")),
+            call_ids=[_id(one.get("tool_call_id"))] if one.get("role") == "tool" else (),
+            tool_name=_id(one.get("name")),
+        )
+        for _, one in sorted(found.items())
+    ]
+
+
+def _call(call: Mapping[str, Any], arguments: object) -> ToolCallPart:
+    return contents.call_part(_id(call.get("id")), _id(call.get("name")) or "tool", arguments)
+
+
+def _id(value: object) -> str:
+    """Return an ID or a name as a text; empty for what is none."""
+    return value[:MAX_NAME] if isinstance(value, str) and value.isprintable() else ""
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else canonical(value)

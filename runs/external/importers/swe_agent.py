@@ -1,0 +1,91 @@
+"""Trajectories of SWE-agent. Its history is the conversation; older versions write calls as text, and so they stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agentops.http import strict_json
+from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
+from runs.external.importers.reading.conversation import NO_FACTS, AnswerFacts, ImportedConversation, check_calls
+from runs.external.importers.reading.json_place import JsonPlace, looks_like
+from runs.statuses import RunStatus
+
+#: How SWE-agent ends a run with a solution: `submitted`, or `submitted (exit_cost)`.
+_SUBMITTED = "submitted"
+
+
+class SweAgentImporter:
+    """The importer of SWE-agent."""
+
+    name = "swe-agent"
+    title = "trajectories of SWE-agent (.traj)"
+
+    def detect(self, file: ImportFile) -> bool:
+        """Whether the content is a history whose messages name their agent."""
+        return looks_like(file, lambda value: is_chat_message(value["history"][0]) and "agent" in value["history"][0])
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        """Yield the run of a trajectory. Raises `ImportRefused`."""
+        root = JsonPlace(file, file.document())
+        history = list(root.at("history").items())
+        exit_status = root.at("info", "exit_status").text()
+        has_failed = bool(exit_status) and not exit_status.startswith(_SUBMITTED)
+        stats = root.at("info", "model_stats").members()
+        usage = {"input_tokens": stats.get("tokens_sent"), "output_tokens": stats.get("tokens_received")}
+        totals = AnswerFacts(model=_model(root), usage=usage, cost=stats.get("instance_cost"))
+        environment = root.at("environment").label()
+        head = ImportedRun(
+            run_ref=root.run_reference(self.name),
+            agent="swe-agent",
+            model=totals.model,
+            labels=[f"environment: {environment}"] if environment else (),
+            ended=RunStatus.FAILED if has_failed else RunStatus.COMPLETED,
+            usage=usage,
+            cost_usd=totals.cost,
+            error=exit_status if has_failed else "",
+        )
+        yield head
+        yield from _read_history(history, ImportedConversation(head.run_ref), root, totals if has_failed else None)
+
+
+def _read_history(
+    history: list[JsonPlace], conversation: ImportedConversation, root: JsonPlace, totals: AnswerFacts | None
+) -> Iterator[Item]:
+    """Yield the messages. A failed run has no event that holds the totals: they are counted with its last answer."""
+    durations = list(_durations(root))
+    answers = 0
+    last_answer = max((i for i, place in enumerate(history) if place.at("role").value == "assistant"), default=-1)
+    for index, place in enumerate(history):
+        message = read_chat_message(place)
+        check_calls(message, conversation, place)
+        facts = NO_FACTS
+        if message.role == "assistant":
+            if answers < len(durations) and len(message.calls) == 1:
+                conversation.call_facts[message.calls[0].tool_call_id] = AnswerFacts(took_ms=durations[answers])
+            answers += 1
+            facts = replace(totals) if totals and index == last_answer else NO_FACTS
+        yield from conversation.add(message, facts)
+    yield from conversation.close()
+
+
+def _durations(root: JsonPlace) -> Iterator[int | None]:
+    """Yield the milliseconds of each step's action."""
+    for step in root.at("trajectory").items():
+        seconds = step.at("execution_time").value
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 1e6
+        yield round(seconds * 1000) if is_number else None
+
+
+def _model(root: JsonPlace) -> str:
+    """Return the model of the configuration, which is JSON in a text; empty if it names none."""
+    config: Any = root.at("replay_config").value
+    try:
+        config = strict_json.parse(config, strict_json.FILE) if isinstance(config, str) else config
+    except strict_json.NotJson:
+        return ""
+    for name in ("agent", "model", "name"):
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return config if isinstance(config, str) and config.isprintable() else ""
