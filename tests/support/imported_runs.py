@@ -9,7 +9,7 @@ from typing import Any
 
 from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport, import_file
-from runs.external.importers import registry
+from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
@@ -21,7 +21,7 @@ TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 def import_path(project: Project, path: Path) -> ImportReport:
     """Import a file, whose format is recognised by its content, and check the runs that it leaves."""
     file = ImportFile.open(path)
-    report = import_file(project, file, registry.find(file), by="command:test")
+    report = import_file(project, file, formats.find(file), by="command:test")
     for run in report.runs:
         check_run(run)
     return report

@@ -12,7 +12,7 @@ from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
 from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport, import_file
-from runs.external.importers import registry
+from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
 from runs.management.agent.references import operator
 from runs.models import AgentRun
@@ -33,7 +33,7 @@ class Command(AgentopsCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        known = [importer.name for importer in registry.importers()]
+        known = [importer.name for importer in formats.importers()]
         if options["format"] and options["format"] not in known:
             text = f"no format is called {options['format']!r}: known are {', '.join(known)}"
             raise CommandError(printable(text), returncode=EXIT_USAGE)
@@ -58,7 +58,7 @@ class Command(AgentopsCommand):
     def _import(self, project: Project, path: Path, options: dict[str, Any]) -> list[dict[str, Any]]:
         """Import a file, and return a row for each of its runs."""
         file = ImportFile.open(path)
-        importer = registry.find(file, options["format"])
+        importer = formats.find(file, options["format"])
         try:
             with transaction.atomic():
                 report = import_file(project, file, importer, by=operator(), progress=self._progress(path))

@@ -9,8 +9,8 @@ import pytest
 from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport, import_file
 from runs.external.importers.base import ImportFile
-from runs.external.importers.registry import find
-from runs.external.importers.registry import importers as all_importers
+from runs.external.importers.formats import find
+from runs.external.importers.formats import importers as all_importers
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.paths import ROOT

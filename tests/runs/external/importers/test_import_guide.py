@@ -12,7 +12,7 @@ import pytest
 
 from agentops.projects.models import Project
 from runs.external.import_runs import import_file
-from runs.external.importers import registry
+from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused
 from runs.upkeep import invariants, replay_check
 from tests.support.paths import ROOT
@@ -43,9 +43,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: parrot-importer\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    registry.importers.cache_clear()
+    formats.importers.cache_clear()
     yield
-    registry.importers.cache_clear()
+    formats.importers.cache_clear()
 
 
 def chat(*lines: object) -> ImportFile:
@@ -56,7 +56,7 @@ def chat(*lines: object) -> ImportFile:
 def test_the_example_imports_a_chat(installed: None) -> None:
     project = Project.objects.create(slug="birds", name="Birds")
     file = chat(*LINES)
-    importer = registry.find(file)
+    importer = formats.find(file)
     assert (importer.name, importer.title) == ("parrot", "chats of Parrot")
 
     [run] = import_file(project, file, importer, by="test").runs
@@ -78,4 +78,4 @@ def test_the_example_imports_a_chat(installed: None) -> None:
 
 def test_the_table_has_every_included_format() -> None:
     listed = set(re.findall(r"^\| `([a-z-]+)` \|", GUIDE, re.MULTILINE))
-    assert {importer.name for importer in registry.BUILTIN} <= listed
+    assert {importer.name for importer in formats.BUILTIN} <= listed

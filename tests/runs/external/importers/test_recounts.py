@@ -14,7 +14,7 @@ import pytest
 from agentops.projects.models import Project
 from runs.external.import_runs import import_file
 from runs.external.importers.base import ImportFile
-from runs.external.importers.registry import find
+from runs.external.importers.formats import find
 from runs.models import AgentRun
 from tests.support.paths import ROOT
 from tests.support.services import missing

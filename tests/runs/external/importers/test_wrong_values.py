@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
-from runs.external.importers.registry import find
+from runs.external.importers.formats import find
 from tests.support.paths import ROOT
 
 DATA = ROOT.parent / "shared" / "data"

@@ -1,0 +1,123 @@
+"""What messages and model calls do to the rows of an external run."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.utils import timezone
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    UserPromptPart,
+)
+
+from runs.conversation.message_text import text_of
+from runs.conversation.tool_results import CallResult
+from runs.external import contents, tool_events
+from runs.external.event_input import IncomingEvent, RejectedEvent
+from runs.external.projection import Projection
+from runs.external.reported_usage import read_cost, read_usage
+from runs.models import AgentRunMessage
+from runs.providers.messages import request
+from runs.statuses import ToolStatus
+from timeline.events import Payload
+from timeline.events.llm import LlmTurnEnd, LlmTurnStart
+from timeline.events.message import MessageAdded
+
+Role = AgentRunMessage.Role
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+def message(projection: Projection, event: IncomingEvent, payload: MessageAdded) -> int:
+    if payload.role == "tool_result":
+        return _tool_result(projection, event, payload)
+    projection.close_answer(event.ts)
+    if payload.role == "assistant":
+        response = _response(event, contents.response_parts(payload.content or payload.preview), projection.model)
+        return projection.add_answer_without_turn(response, at=event.ts, event=event)
+    return add_request(projection, payload.role, payload.content, event, is_own=True)
+
+
+def add_request(
+    projection: Projection, role: str, content: object, event: IncomingEvent, *, is_own: bool = False
+) -> int:
+    """Add a system or user message. `is_own`: `event` is its `message.added`; otherwise, one is derived."""
+    at = event.ts or timezone.now()
+    message = event.message
+    if message is not None:
+        pass
+    elif role == Role.SYSTEM:
+        message = request(SystemPromptPart(contents.text_content(content), timestamp=at))
+    else:
+        message = request(UserPromptPart(contents.user_content(content), timestamp=at))
+    row = projection.add_message(role, message, step=projection.next_step, at=event.ts)
+    if role == Role.USER and projection.run.prompt is None:
+        turn = row.content["parts"][0]["content"]
+        lines = text_of(row.content).strip().splitlines()
+        title = {} if projection.run.title or not lines else {"title": lines[0][:200]}
+        projection.set_run(prompt=turn, **title)
+    return projection.append_message_event(row, event if is_own else None)
+
+
+def _tool_result(projection: Projection, event: IncomingEvent, payload: MessageAdded) -> int:
+    call = projection.find_call(contents.call_id_of(payload.content))
+    if call is None or tool_events.is_closed(call):
+        text = "a tool result must name an open call in its content, as call_id; or send tool.end"
+        raise RejectedEvent("unknown_call", text, "/payload/content")
+    output = contents.user_content(payload.content)
+    return tool_events.close_call(
+        projection, call, CallResult(ToolStatus.COMPLETED, cast("Any", output)), event, own="message"
+    )
+
+
+def turn_start(projection: Projection, event: IncomingEvent, payload: LlmTurnStart) -> int:
+    projection.close_answer(event.ts)
+    projection.begin_answer()
+    return projection.append(projection.entry_of(event, step=projection.next_step))
+
+
+def text(projection: Projection, event: IncomingEvent, payload: Payload) -> int:
+    projection.begin_answer()
+    return projection.append(projection.entry_of(event, step=projection.next_step))
+
+
+def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) -> int:
+    calls = payload.tool_calls if isinstance(payload.tool_calls, list) else []
+    parts: list[ModelResponsePart] = [ThinkingPart(payload.thinking)] if payload.thinking else []
+    parts += [TextPart(payload.text)] if payload.text else []
+    parts = parts or projection.received_parts()
+    parts += [contents.call_part(call.id, call.name, call.arguments) for call in _unique(calls)]
+    response = _response(event, parts, payload.model or projection.model)
+    if event.message is None:
+        response.usage = read_usage({**(payload.usage or {}), **payload.model_dump(exclude_none=True)})
+    step = projection.next_step
+    row = projection.add_answer(response, at=event.ts)
+    used = projection.add_usage(
+        response, step=step, cost=read_cost(payload.cost_usd), duration_ms=tool_events.whole(payload.duration_ms)
+    )
+    counts = {name: getattr(used, name) or None for name in _COUNTS}
+    stored = payload.model_copy(
+        update={
+            **dict.fromkeys(("text", "thinking", "usage")),
+            **counts,
+            "tool_calls": len(response.tool_calls) or None,
+            "model": used.model or None,
+            "cost_usd": str(used.cost_usd) if used.cost_usd is not None else None,
+        }
+    )
+    return projection.append(projection.entry_of(event, stored, step=step, ref_id=row.id))
+
+
+def _response(event: IncomingEvent, parts: list[ModelResponsePart], model: str) -> ModelResponse:
+    """Return the answer of an event: the exact one of an import, or one of these parts."""
+    if isinstance(event.message, ModelResponse):
+        return event.message
+    return ModelResponse(parts=parts, model_name=model or None, timestamp=event.ts or timezone.now())
+
+
+def _unique(calls: list[Any]) -> list[Any]:
+    """Return the calls without those whose ID another call of the answer has."""
+    return list({call.id: call for call in reversed(calls)}.values())[::-1]

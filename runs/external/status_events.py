@@ -1,0 +1,115 @@
+"""What events of the status do to an external run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runs.conversation import transcript
+from runs.external import message_events
+from runs.external.event_input import IncomingEvent, RejectedEvent
+from runs.external.projection import Projection
+from runs.external.reported_usage import read_cost, read_usage
+from runs.lifecycle import reported_runs
+from runs.lifecycle.transitions import PHASES
+from runs.models import AgentRun, AgentRunMessage
+from runs.providers.messages import canonical
+from runs.statuses import RunStatus
+from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStarted, RunStopped, RunWaiting
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: Statuses that a runner may report by `run.phase`; the others have event types of their own.
+_PHASE_STATUSES = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
+
+
+def started(projection: Projection, event: IncomingEvent, payload: RunStarted) -> int:
+    run = projection.run
+    changes: dict[str, Any] = {}
+    if payload.session_id:
+        changes["session_id"] = payload.session_id[:128]
+    if payload.title and not run.title:
+        changes["title"] = REDACTOR.clean_text(payload.title)[0][:200]
+    if payload.model and not run.agent_config.get("model"):
+        changes["agent_config"] = {**run.agent_config, "model": payload.model[:200]}
+    seq = _report(projection, event, RunStatus.RUNNING, **changes)
+    if payload.prompt and not projection.position:
+        message_events.add_request(projection, AgentRunMessage.Role.USER, payload.prompt, event)
+    return seq
+
+
+def phase(projection: Projection, event: IncomingEvent, payload: RunPhase) -> int:
+    if payload.status not in _PHASE_STATUSES:
+        allowed = ", ".join(sorted(_PHASE_STATUSES))
+        text = f"run.phase reports {allowed}; send run.{payload.status[:64]} for other statuses"
+        raise RejectedEvent("invalid_value", text, "/payload/status")
+    reason = payload.reason or "" if payload.status == RunStatus.QUEUED else ""
+    return _report(projection, event, RunStatus(payload.status), reason=reason)
+
+
+def waiting(projection: Projection, event: IncomingEvent, payload: RunWaiting) -> int:
+    return _report(projection, event, RunStatus.WAITING, reason=payload.reason)
+
+
+def paused(projection: Projection, event: IncomingEvent, payload: RunPaused) -> int:
+    return _report(projection, event, RunStatus.PAUSED, reason=payload.reason)
+
+
+def completed(projection: Projection, event: IncomingEvent, payload: RunCompleted) -> int:
+    changes: dict[str, Any] = {}
+    if payload.result is not None:
+        result = payload.result if isinstance(payload.result, str) else canonical(payload.result)
+        changes["result"] = REDACTOR.clean_text(result)[0]
+    if payload.structured_output is not None:
+        changes["structured_output"] = REDACTOR.clean(payload.structured_output)[0]
+    if payload.summary:
+        changes["summary"] = REDACTOR.clean_text(payload.summary)[0]
+    run = projection.run
+    totals: dict[str, Any] = _total_usage(payload.usage or {}) if not (run.input_tokens or run.output_tokens) else {}
+    cost = read_cost(payload.cost_usd)
+    if cost is not None:
+        changes |= {"cost_usd": cost, "cost_source": AgentRun.CostSource.REPORTED.value}
+    stored = payload.model_copy(
+        update={
+            "usage": {name: count for name, count in totals.items() if count} or None,
+            "cost_usd": None if cost is None else f"{cost:f}",
+        }
+    )
+    event = replace(event, payload=stored)
+    return _report(projection, event, RunStatus.COMPLETED, **totals, **changes)
+
+
+def failed(projection: Projection, event: IncomingEvent, payload: RunFailed) -> int:
+    message = REDACTOR.clean_text(payload.error or "")[0]
+    error_type = payload.error_type[:64]
+    return _report(projection, event, RunStatus.FAILED, reason=error_type, error_type=error_type, error_message=message)
+
+
+def stopped(projection: Projection, event: IncomingEvent, payload: RunStopped) -> int:
+    return _report(projection, event, RunStatus.STOPPED, reason=payload.reason or "")
+
+
+def _report(projection: Projection, event: IncomingEvent, to: RunStatus, *, reason: str = "", **changes: Any) -> int:
+    """Write what was collected, then the status together with its event."""
+    if to.terminal:
+        projection.close_answer(event.ts)
+    projection.flush()
+    projection.run.status = projection.run.status or RunStatus.QUEUED.value
+    entry = projection.entry_of(event, phase=PHASES[to])
+    results = reported_runs.report(
+        projection.run, to, entry, source=projection.source, reason=reason, at=event.ts, **changes
+    )
+    projection.last_seq = results[-1].seq
+    projection.position = transcript.last_position(projection.run.pk) if to.terminal else projection.position
+    return projection.last_seq
+
+
+def _total_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    counts = read_usage(usage)
+    return {
+        "input_tokens": counts.input_tokens,
+        "output_tokens": counts.output_tokens,
+        "cache_read_tokens": counts.cache_read_tokens,
+        "cache_write_tokens": counts.cache_write_tokens,
+        "reasoning_tokens": counts.output_reasoning_tokens,
+    }
