@@ -81,6 +81,8 @@ class IncomingEvent:
     body_sha256: bytes | None = None
     #: The exact message of an imported `message.added`, `llm.turn.end` or `tool.end`, in place of the payload's texts.
     message: ModelMessage | None = None
+    #: Events that the same posted event stands for. They are stored with it, or not at all.
+    following: tuple[IncomingEvent, ...] = ()
 
 
 def read_event(document: object) -> IncomingEvent:
@@ -103,7 +105,7 @@ def read_event(document: object) -> IncomingEvent:
         step=_step(fields.get("step")),
         node_id=_identifier(fields, "nodeId", MAX_IDENTIFIER),
         run_kind=_run_kind(fields.get("runKind")),
-        body_sha256=_digest(fields) if event_id else None,
+        body_sha256=body_digest(fields) if event_id else None,
     )
 
 
@@ -187,7 +189,8 @@ def _run_kind(value: object) -> RunKind | None:
     return RunKind(str(value))
 
 
-def _digest(fields: Mapping[str, Any]) -> bytes:
+def body_digest(fields: Mapping[str, Any]) -> bytes:
+    """Return the digest of an event's body, without what the server sets."""
     body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
     return hashlib.sha256(canonical(body).encode(errors="surrogatepass")).digest()
 

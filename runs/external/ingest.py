@@ -17,7 +17,8 @@ from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.external import handlers
-from runs.external.event_input import IncomingEvent, RejectedEvent, read_event
+from runs.external.event_dialects import read_any
+from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
 from runs.external.run_references import references
 from runs.lifecycle import reported_runs
@@ -66,7 +67,7 @@ def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     by_run: dict[str, list[tuple[int, IncomingEvent]]] = {}
     for index, document in enumerate(documents):
         try:
-            event = read_event(document)
+            event = read_any(document)
         except RejectedEvent as error:
             results[index] = EventResult(error=error)
             continue
@@ -149,6 +150,8 @@ def _apply(projection: Projection, event: IncomingEvent) -> EventResult:
             raise RejectedEvent("run_is_native", text, "/type", status=409)
         late = run.state.terminal
         seq = handlers.apply(projection, event)
+        for following in event.following:
+            handlers.apply(projection, following)
     except RejectedEvent as error:
         return EventResult(run_id=run.pk, event_id=event.event_id, error=error)
     is_skewed = event.ts is not None and abs(timezone.now() - event.ts) > MAX_SKEW

@@ -74,6 +74,7 @@ class LlmThinking(Payload):
 
     text: str | None = None
     index: Count | None = None
+    token_count: Count | None = None
 
     def describe(self) -> str:
         return sentence("Model wrote", number(len(self.text or ""), "character"), "of thinking")

@@ -1,0 +1,122 @@
+"""Events of the agent dialect, in the vocabulary of the log.
+May import: timeline.dialects, timeline.events; no database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from timeline import events
+from timeline.dialects.agent_input import AmbiguousEvent, is_agent_event, pointer_into, to_canonical
+
+
+def one(document: dict[str, Any]) -> dict[str, Any]:
+    [event] = to_canonical({"runId": "r", **document})
+    events.validate(event["type"], event["payload"])
+    return event
+
+
+@pytest.mark.parametrize(
+    ("sent", "type_", "payload"),
+    [
+        (
+            {"type": "agent:start", "sessionId": "s", "model": "m", "prompt": "p"},
+            "run.started",
+            {"sessionId": "s", "model": "m", "prompt": "p"},
+        ),
+        ({"type": "agent:text", "content": "a", "tokenCount": 2}, "llm.text", {"text": "a", "tokenCount": 2}),
+        ({"type": "agent:text:delta", "payload": {"content": "a"}}, "llm.text.delta", {"text": "a"}),
+        ({"type": "agent:thinking", "content": "a", "tokenCount": 2}, "llm.thinking", {"text": "a", "tokenCount": 2}),
+        ({"type": "agent:thinking:delta", "content": "a"}, "llm.thinking.delta", {"text": "a"}),
+        (
+            {"type": "agent:error", "errorType": "rate_limit", "message": "slow", "details": {"a": 1}},
+            "error",
+            {"errorType": "rate_limited", "error": "slow", "details": {"a": 1}},
+        ),
+        ({"type": "agent:error", "errorType": "Mine", "message": "m"}, "error", {"errorType": "Mine", "error": "m"}),
+        (
+            {"type": "agent:complete", "result": "r", "totalCostUsd": 0.5, "numTurns": 3, "usage": {"inputTokens": 1}},
+            "run.completed",
+            {"result": "r", "costUsd": 0.5, "steps": 3, "usage": {"inputTokens": 1}},
+        ),
+        ({"type": "flow:start", "flow": "f"}, "flow.started", {"flow": "f"}),
+        ({"type": "node:complete", "output": 1, "nodeId": "n"}, "node.completed", {"output": 1, "node": "n"}),
+        (
+            {"type": "edge:fired", "edgeId": "e", "source": "a", "to": "b"},
+            "edge.fired",
+            {"edge": "e", "source": "a", "target": "b"},
+        ),
+        ({"type": "edge:iterated", "iteration": 2}, "loop.iterated", {"iteration": 2}),
+        (
+            {"type": "command:received", "command": "send", "payload": {"message": "m"}},
+            "command.received",
+            {"type": "send", "payload": {"message": "m"}},
+        ),
+        ({"type": "command:received", "payload": {"type": "send"}}, "command.received", {"type": "send"}),
+        ({"type": "child_job.started", "childRunId": "c", "prompt": "p"}, "child_run.started",
+         {"runId": "c", "prompt": "p"}),
+    ],
+)  # fmt: skip
+def test_each_type_has_its_event(sent: dict[str, Any], type_: str, payload: dict[str, Any]) -> None:
+    event = one(sent)
+
+    assert (event["type"], event["payload"]) == (type_, payload)
+
+
+def test_a_tool_event_is_a_start_and_an_end() -> None:
+    sent = {"runId": "r", "type": "agent:tool", "event_id": "e1", "timestamp": 5000, "nodeId": "n",
+            "toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "text", "durationMs": 40,
+            "error": None}  # fmt: skip
+    start, end = to_canonical(sent)
+
+    assert start["payload"] == {"callId": end["payload"]["callId"], "toolName": "Read", "arguments": {"a": 1}}
+    assert end["payload"] == {
+        "callId": start["payload"]["callId"], "toolName": "Read", "output": "text", "durationMs": 40,
+    }  # fmt: skip
+    assert (start["ts"], end["ts"]) == (4960, 5000)
+    assert (start["event_id"], "event_id" in end) == ("e1", False)
+    assert to_canonical(sent) == [start, end]
+    assert to_canonical({**sent, "event_id": "e2"})[0]["payload"]["callId"] != start["payload"]["callId"]
+
+
+def test_calls_without_ids_differ() -> None:
+    sent = {"runId": "r", "type": "agent:tool", "toolName": "Read"}
+
+    assert to_canonical(sent)[0]["payload"]["callId"] != to_canonical(sent)[0]["payload"]["callId"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"type": "agent:text", "content": "a", "payload": {"content": "b"}},
+        {"type": "agent:text", "content": "a", "text": "b"},
+        {"type": "agent:text", "content": "a", "ts": 1, "timestamp": 1},
+    ],
+)
+def test_a_field_is_given_once(sent: dict[str, Any]) -> None:
+    with pytest.raises(AmbiguousEvent, match="two names"):
+        to_canonical(sent)
+
+
+@pytest.mark.parametrize(
+    "type_", ["agent:none", "agent:started", "llm.text", "x.agent", 7, None, "flow:", ["agent:text"]]
+)
+def test_other_types_are_left_alone(type_: object) -> None:
+    assert not is_agent_event({"type": type_})
+
+
+@pytest.mark.parametrize(
+    ("sent", "pointer", "expected"),
+    [
+        ({"type": "agent:text:delta"}, "/payload/text", "/content"),
+        ({"type": "agent:text", "content": 1}, "/payload/text", "/content"),
+        ({"type": "agent:text", "payload": {"content": 1}}, "/payload/text", "/payload/content"),
+        ({"type": "agent:tool", "toolName": 1}, "/payload/toolName", "/toolName"),
+        ({"type": "agent:tool"}, "/payload/tool_name", "/toolName"),
+        ({"type": "agent:text", "timestamp": "x"}, "/ts", "/timestamp"),
+        ({"type": "agent:text"}, "/runId", "/runId"),
+    ],
+)
+def test_errors_point_into_the_event_as_sent(sent: dict[str, Any], pointer: str, expected: str) -> None:
+    assert pointer_into(sent, pointer) == expected
