@@ -172,9 +172,8 @@ def last_event_at(log_id: UUID) -> datetime | None:
 
 
 def wire(event: Event) -> dict[str, Any]:
-    """Return the event in its wire format, with a description as `message` in the payload."""
-    payload = dict(event.payload)
-    payload.setdefault("message", events.describe(event.type, event.payload))
+    """Return the event in its wire format, with the fields of `events.wire_fields` in the payload."""
+    payload = {**event.payload, **events.wire_fields(event.type, event.payload)}
     return {
         "seq": event.seq,
         "event_id": event.event_id or f"~{event.seq}",

@@ -18,11 +18,14 @@ as the API sends it:
 ```json
 {"seq": 12, "event_id": "01a20348-4d7f-7610-8020-944577c2f630", "runId": "01a20348-4d6f-7608-b04f-2d908c637df1",
  "runKind": "session", "phase": "running", "type": "tool.start", "ts": "2026-11-22T12:43:22.104000Z", "step": 1,
- "nodeId": "reviewer", "payload": {"call_id": "toolu_01", "tool_name": "read_file", "message": "Started read_file"},
+ "nodeId": "reviewer", "payload": {"call_id": "toolu_01", "tool_name": "read_file",
+  "arguments": "{\\"path\\":\\"a.py\\"}", "message": "Started read_file", "tool": "read_file",
+  "argsSummary": "{\\"path\\":\\"a.py\\"}", "durationMs": null},
  "source": "worker"}
 ```
 
 Every payload may contain `message`, a sentence for people; if the sender gave none, it is written from the fields.
+`tool.start` and `tool.end` are sent with `tool`, `argsSummary` (the beginning of the arguments) and `durationMs` too.
 Fields that are not required are omitted if they have no value. Unknown fields are refused, except in events of the
 sender's own types, which begin with `x.`. Secrets are masked before an event is stored.
 

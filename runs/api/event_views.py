@@ -12,8 +12,10 @@ from rest_framework.request import Request
 
 from runs.api.base_views import ApiView
 from runs.api.problems import JSON
-from runs.api.requests.queries import MAX_INTEGER, Limit, QuerySerializer, WholeParameter
+from runs.api.requests.queries import MAX_INTEGER, Dialect, Limit, QuerySerializer, WholeParameter
+from runs.queries.agent_dialect import agent_texts
 from runs.queries.record_columns import EVENTS, events_after
+from timeline import log
 
 PAGE = {
     "type": "object",
@@ -36,23 +38,38 @@ class EventsQuery(QuerySerializer):
         style={"example": 50},
     )
     limit = Limit()
+    dialect = Dialect()
 
 
 @extend_schema(responses={200: PAGE})
 class Events(ApiView):
-    """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`."""
+    """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`.
+
+    With `dialect=agent`, the events are those of the agent dialect, with whole prompts, inputs and outputs.
+    """
 
     query_class: ClassVar = EventsQuery
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        limit, after, run_id = self.query["limit"], self.query["afterSeq"], self.kwargs["run_id"]
-        batch, last_seq = events_after(self.get_project().pk, run_id, after, limit + 1)
-        rows, url = batch.first(limit), None
-        if not len(rows):
-            last_seq = self.get_run_key().last_seq
-        if len(batch) > limit:
-            params = {**request.query_params.dict(), "afterSeq": rows.position_of(-1)[0]}
+        limit, after = self.query["limit"], self.query["afterSeq"]
+        read = self._read_dialect if self.query.get("dialect") else self._read
+        texts, seqs, last_seq = read(after, limit + 1)
+        url = None
+        if len(texts) > limit:
+            params = {**request.query_params.dict(), "afterSeq": seqs[limit - 1]}
             url = f"{request.path}?{urlencode(sorted(params.items()))}"
         tail = f'"last_seq":{last_seq},"next":{json.dumps(url)}'
         headers = {"Link": f'<{url}>; rel="next"'} if url else {}
-        return HttpResponse(f'{{"results":[{",".join(rows.items)}],{tail}}}', content_type=JSON, headers=headers)
+        return HttpResponse(f'{{"results":[{",".join(texts[:limit])}],{tail}}}', content_type=JSON, headers=headers)
+
+    def _read(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
+        """Return events as JSON texts, their sequence numbers, and that of the last event of the run."""
+        rows, last_seq = events_after(self.get_project().pk, self.kwargs["run_id"], after, count)
+        if not len(rows):
+            last_seq = self.get_run_key().last_seq
+        return rows.items, [key[0] for key in rows.keys], last_seq
+
+    def _read_dialect(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
+        run_key = self.get_run_key()
+        batch = log.read(run_key.pk, after=after, limit=count)
+        return agent_texts(run_key.pk, batch), [event.seq for event in batch], run_key.last_seq

@@ -5,7 +5,9 @@ The view authorises and parses; timeline.live serves the stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
@@ -13,11 +15,13 @@ from rest_framework.request import Request
 
 from runs.api.base_views import ApiView
 from runs.api.requests.bodies import StringField
-from runs.api.requests.queries import QuerySerializer
+from runs.api.requests.queries import Dialect, QuerySerializer
+from runs.queries.agent_dialect import agent_texts
 from timeline.access import Permit
 from timeline.live.cursor import cursor_of
-from timeline.live.rendering import JSON
+from timeline.live.rendering import JSON, Piece, Rendering
 from timeline.live.response import log_stream, refuse_foreign
+from timeline.models import Event
 
 ONE_EACH = {"type": "string", "description": "Server-sent events, one JSON object each."}
 
@@ -28,6 +32,15 @@ class StreamQuery(QuerySerializer):
         help_text="Start after this sequence number. A `Last-Event-ID` header takes precedence.",
         style={"example": "50"},
     )
+    dialect = Dialect()
+
+
+def _in_agent_dialect(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
+    return [{"message": text} for text in agent_texts(log_id, batch)]
+
+
+#: The agent dialect, one message per event.
+AGENT = Rendering("agent", _in_agent_dialect)
 
 
 @extend_schema(
@@ -58,4 +71,5 @@ class EventStreamView(ApiView):
         run = self.get_run()
         session_key = request.session.session_key if self.principal.user_id is not None else None
         permit = Permit(self.principal, run.project_id, session_key)
-        return log_stream(run.log, cursor_of(request), JSON, permit, ended=run.state.terminal)
+        rendering = AGENT if self.query.get("dialect") else JSON
+        return log_stream(run.log, cursor_of(request), rendering, permit, ended=run.state.terminal)

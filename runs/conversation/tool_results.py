@@ -26,7 +26,7 @@ from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
 from runs.tools.output import Output, shorten_for_model
 from timeline.database_clock import Now
-from timeline.events.tool import ToolEnd
+from timeline.events.tool import ToolEnd, args_summary
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.preview import preview
@@ -167,7 +167,7 @@ def _end_event(call: AgentRunToolCall, text: str) -> Entry:
     payload = ToolEnd(
         call_id=call.call_id, tool_name=call.tool_name, status=call.status, duration_ms=call.duration_ms,
         preview=None if failed else text_preview, truncated=is_cut, error=text_preview if failed else None,
-        bytes=len(text.encode(errors="replace")),
+        bytes=len(text.encode(errors="replace")), args_summary=args_summary(call.input),
     )  # fmt: skip
     # A started tool has a registered name; a tool that does not exist has whatever name the model invented.
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=call.starts > 0)

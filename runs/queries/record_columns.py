@@ -141,9 +141,8 @@ _decode_json = json.JSONDecoder().raw_decode
 def _event_json(text: str, type_: str, payload: str, source: str, last_seq: int) -> str:
     """Return an event in the form of timeline.log.wire. The payload stays the text of the database."""
     values, _ = _decode_json(payload)
-    if isinstance(values, dict) and "message" not in values:
-        message = f'"message": {to_json(events.describe(type_, values))}'
-        payload = f"{payload[:-1]}{', ' if values else ''}{message}}}"
+    if isinstance(values, dict) and (added := events.wire_fields(type_, values)):
+        payload = f"{payload[:-1]}{', ' if values else ''}{to_json(added)[1:]}"
     return f'{text[:-1]},"payload":{payload},"source":"{source}"}}'
 
 

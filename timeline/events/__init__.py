@@ -29,6 +29,7 @@ __all__ = [
     "is_custom",
     "parse",
     "validate",
+    "wire_fields",
 ]
 
 JSON: TypeAlias = JsonValue
@@ -108,6 +109,15 @@ def describe(type_: str, payload: Mapping[str, object]) -> str:
     if event_class.message:
         return event_class.message
     return f"{event_class.describe()} {type_}" if isinstance(event_class, Custom) else event_class.describe()
+
+
+def wire_fields(type_: str, payload: Mapping[str, object]) -> dict[str, JSON]:
+    """Return what the wire form of an event adds to its payload: `message`, and of tool calls what a list shows.
+
+    Of payloads stored under older rules, what is unknown is null.
+    """
+    added: dict[str, JSON] = {} if "message" in payload else {"message": describe(type_, payload)}
+    return added | tool.summary(payload) if type_ in (EventType.TOOL_START, EventType.TOOL_END) else added
 
 
 def parse(type_: str, payload: Mapping[str, object]) -> Payload:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import cast
+
 from pydantic import JsonValue
 
 from timeline.events.base import Count, Millis, Moment, Name, Payload, by, register, seconds, sentence
 from timeline.events.vocabulary import EventType
+from timeline.preview import preview
+
+#: Bytes of the arguments that stand for a call in a list.
+SUMMARY_BYTES = 120
 
 
 @register(EventType.TOOL_START)
@@ -51,6 +59,8 @@ class ToolEnd(Payload):
     bytes: Count | None = None
     error: str | None = None
     output: JsonValue = None
+    #: The beginning of the call's arguments, so that a list can name the call without its start.
+    args_summary: str | None = None
 
     def describe(self) -> str:
         outcome = "failed" if self.error else self.status or "ended"
@@ -74,3 +84,19 @@ class ToolOutcomeResolved(Payload):
         resolution = _RESOLUTIONS.get(self.decision, self.decision)
         note = "" if self.decision == "retry" else ", not observed"
         return f"{sentence(self.tool_name or 'Tool call', resolution, by(self.by))}{note}"
+
+
+def args_summary(arguments: object) -> str:
+    """Return the beginning of a call's arguments as text."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    return preview(text, SUMMARY_BYTES)[0]
+
+
+def summary(payload: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Return what a list shows of a call, from the payload of its start or end."""
+    arguments = payload.get("args_summary", payload.get("arguments"))
+    return {
+        "tool": cast("JsonValue", payload.get("tool_name")),
+        "argsSummary": None if arguments is None else args_summary(arguments),
+        "durationMs": cast("JsonValue", payload.get("duration_ms")),
+    }

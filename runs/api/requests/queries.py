@@ -60,6 +60,12 @@ class Limit(WholeParameter):
         super().__init__(1, MAX_LIMIT, default=DEFAULT_LIMIT, help_text=text)
 
 
+class Dialect(Choice):
+    def __init__(self) -> None:
+        text = "The vocabulary of the events: `agent` for the agent dialect. By default, that of the log."
+        super().__init__(choices=["agent"], required=False, help_text=text)
+
+
 class Cursor(StringField):
     """A cursor. The paginator validates its text."""
 

@@ -1,0 +1,114 @@
+"""Events in the agent dialect, with whole texts from the rows: at most five queries for any number of events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Sum
+
+from runs.conversation.message_text import text_of
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, TurnUsage
+from runs.queries.json_columns import to_json
+from runs.queries.masking import mask_rows
+from timeline.dialects.agent_output import Fields, WholeTexts, agent_event
+from timeline.events import EventType
+from timeline.models import Event
+
+_OF_RUN = frozenset({EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_COMPLETED})
+_OF_CALL = frozenset({EventType.TOOL_START, EventType.TOOL_END})
+_OF_CHILD = frozenset({EventType.CHILD_RUN_STARTED})
+_SENT_ROLES = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
+_TOKENS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
+
+
+def agent_texts(log_id: UUID, batch: Sequence[Event]) -> list[str]:
+    """Return events of a log as JSON texts in the agent dialect, with secrets masked."""
+    whole = _whole_texts(log_id, batch)
+    return mask_rows([to_json(agent_event(event, whole)) for event in batch])
+
+
+def _whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
+    run = AgentRun.objects.filter(pk=log_id).first() if any(event.type in _OF_RUN for event in batch) else None
+    is_complete = any(event.type == EventType.RUN_COMPLETED for event in batch)
+    return WholeTexts(
+        start=_start(run) if run else {},
+        complete=_complete(run) if run and is_complete else {},
+        calls=_calls(log_id, _refs(batch, _OF_CALL)),
+        contents=_contents(log_id, _refs(batch, {EventType.MESSAGE_ADDED})),
+        prompts=_prompts(_refs(batch, _OF_CHILD)),
+    )
+
+
+def _refs(batch: Sequence[Event], types: Iterable[str]) -> list[UUID]:
+    return [event.ref_id for event in batch if event.type in types and event.ref_id is not None]
+
+
+def _start(run: AgentRun) -> Fields:
+    """Return the fields of `agent:start`. A run that has no session of its runner is its own."""
+    return {
+        "sessionId": run.session_id or str(run.pk),
+        "model": run.agent_config.get("model"),
+        "prompt": _as_text(run.prompt),
+    }
+
+
+def _complete(run: AgentRun) -> Fields:
+    elapsed = run.completed_at - (run.started_at or run.created_at) if run.completed_at else None
+    return {
+        "result": run.result or run.summary or None,
+        "structuredOutput": run.structured_output,
+        "usage": _usage({name: getattr(run, name) for name in _TOKENS}),
+        "modelUsage": _model_usage(run),
+        "totalCostUsd": None if run.cost_usd is None else float(run.cost_usd),
+        "durationMs": None if elapsed is None else round(elapsed.total_seconds() * 1000),
+        "numTurns": run.step_count - run.step_base,
+    }
+
+
+def _model_usage(run: AgentRun) -> Fields:
+    sums = {name: Sum(name) for name in _TOKENS}
+    rows = TurnUsage.objects.filter(run=run).order_by("model").values("model").annotate(cost=Sum("cost_usd"), **sums)
+    return {
+        row["model"]: {**_usage(row), "costUsd": None if row["cost"] is None else float(row["cost"])} for row in rows
+    }
+
+
+def _usage(counts: Mapping[str, Any]) -> dict[str, int]:
+    """Return tokens as the dialect counts them: the input without cached tokens, which stand beside it."""
+    cached = counts["cache_write_tokens"] + counts["cache_read_tokens"]
+    return {
+        "inputTokens": max(counts["input_tokens"] - cached, 0),
+        "outputTokens": counts["output_tokens"],
+        "cacheCreationInputTokens": counts["cache_write_tokens"],
+        "cacheReadInputTokens": counts["cache_read_tokens"],
+    }
+
+
+def _calls(run_id: UUID, ids: list[UUID]) -> dict[UUID, Fields]:
+    if not ids:
+        return {}
+    rows = AgentRunToolCall.objects.filter(run=run_id, pk__in=ids).values_list("pk", "tool_name", "input", "output")
+    return {
+        pk: {"toolName": name, "toolInput": given, "toolOutput": output}
+        for pk, name, given, output in rows
+    }  # fmt: skip
+
+
+def _contents(run_id: UUID, ids: list[UUID]) -> dict[UUID, str]:
+    if not ids:
+        return {}
+    rows = AgentRunMessage.objects.filter(run=run_id, pk__in=ids, role__in=_SENT_ROLES).values_list("pk", "content")
+    return {pk: text_of(content) for pk, content in rows}
+
+
+def _prompts(ids: list[UUID]) -> dict[UUID, str]:
+    if not ids:
+        return {}
+    rows = AgentRun.objects.filter(pk__in=ids, prompt__isnull=False).values_list("pk", "prompt")
+    return {pk: _as_text(prompt) for pk, prompt in rows}
+
+
+def _as_text(prompt: Any) -> str:
+    return "" if prompt is None else text_of({"parts": [{"part_kind": "user-prompt", "content": prompt}]})

@@ -1,0 +1,44 @@
+"""`?dialect=agent` of the stream: the events of the page, and beside readers of the log's own vocabulary."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.support.factories import drive
+from tests.support.live.growing_logs import finish, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.waiting import eventually
+from tests.support.web.event_stream import Follower
+
+
+def sent_to(reader: Follower) -> list[dict[str, Any]]:
+    return [json.loads(message.data or "") for message in reader.events("message")]
+
+
+def hears_all(reader: Follower, last: int) -> list[dict[str, Any]]:
+    return eventually(lambda: (sent := sent_to(reader)) and sent[-1]["seq"] == last and sent, why="events are missing")
+
+
+@pytest.mark.every_database
+def test_the_stream_sends_what_the_page_lists(streamed: StreamedRun) -> None:
+    run = drive(streamed.run)
+    sent = hears_all(streamed.open("?dialect=agent"), last_seq(run))
+
+    client = Client()
+    client.force_login(streamed.reader)
+    url = f"/api/projects/{streamed.project.slug}/agent-runs/{run.pk}/events?dialect=agent&limit=200"
+    assert sent[:200] == client.get(url).json()["results"]
+
+
+def test_both_vocabularies_are_streamed_side_by_side(streamed: StreamedRun) -> None:
+    own, other = streamed.open(), streamed.open("?dialect=agent")
+    last = finish(streamed.run)
+
+    for one, told in zip(hears_all(own, last), hears_all(other, last), strict=True):
+        assert (one["seq"], one["type"]) == (told["seq"], told["type"])
+        assert isinstance(one["ts"], str)
+        assert isinstance(told["ts"], int)

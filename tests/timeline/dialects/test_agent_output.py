@@ -1,0 +1,148 @@
+"""Events of the log in the agent dialect, and the way there and back.
+May import: timeline; no database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timeline import events
+from timeline.dialects.agent_input import to_canonical
+from timeline.dialects.agent_output import WholeTexts, agent_event
+from timeline.events import EVENT_TYPES
+from timeline.models import Event, Phase, RunKind
+
+LOG, REF = UUID(int=7), UUID(int=8)
+AT = datetime(2026, 11, 23, 6, 0, 0, 250_000, UTC)
+EMPTY = WholeTexts()
+
+
+def event(type_: str, payload: dict[str, Any], *, node_id: str = "n") -> Event:
+    return Event(
+        log_id=LOG, seq=3, ref_id=REF, run_kind=RunKind.JOB, phase=Phase.RUNNING, type=type_, ts=AT, step=2,
+        node_id=node_id, payload=payload,
+    )  # fmt: skip
+
+
+def test_the_envelope_is_in_camel_case_with_milliseconds() -> None:
+    assert agent_event(event("llm.text.delta", {"text": "a", "token_count": 2}), EMPTY) == {
+        "seq": 3, "eventId": "~3", "runId": str(LOG), "runKind": "job", "phase": "running", "type": "agent:text:delta",
+        "ts": 1_795_413_600_250, "step": 2, "nodeId": "n", "content": "a", "tokenCount": 2,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("type_", sorted(EVENT_TYPES))
+def test_every_event_names_its_run_and_its_node(type_: str) -> None:
+    told = agent_event(event(type_, {"call_id": "c"}, node_id=""), EMPTY)
+
+    assert (told["runId"], told["nodeId"]) == (str(LOG), str(LOG))
+
+
+def test_a_call_is_whole_and_its_preview_is_not_used() -> None:
+    whole = WholeTexts(calls={REF: {"toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "all of it"}})
+    end = {"call_id": "c", "tool_name": "Read", "preview": "all", "duration_ms": 4, "truncated": True}
+
+    told = agent_event(event("tool.end", end), whole)
+    assert {name: value for name, value in told.items() if name.startswith(("tool", "duration", "error"))} == {
+        "toolCallId": "c", "toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "all of it", "durationMs": 4,
+        "error": None,
+    }  # fmt: skip
+    failed = agent_event(event("tool.end", {"call_id": "c", "error": "all"}), whole)
+    assert (failed["error"], failed["toolOutput"]) == ("all of it", None)
+    start = agent_event(event("tool.start", {"call_id": "c", "tool_name": "Read", "arguments": "{"}), whole)
+    assert (start["type"], start["payload"]["arguments"]) == ("tool.start", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "error_type", "message"),
+    [
+        ("error", {"error_type": "tool_error", "error": "boom"}, "error_tool_use", "boom"),
+        ("error", {"error_type": "out_of_credits", "error": "boom"}, "out_of_credits", "boom"),
+        ("error", {}, "error", "Error without details"),
+        ("run.failed", {"error_type": "rate_limited", "error": "slow"}, "rate_limit", "slow"),
+        ("run.failed", {"error_type": "max_turns"}, "error_max_turns", "Run failed: step limit reached"),
+        ("run.paused", {"reason": "max_steps", "detail": "2 of 2"}, "error_max_turns", None),
+    ],
+)
+def test_failures_are_errors(type_: str, payload: dict[str, Any], error_type: str, message: str | None) -> None:
+    told = agent_event(event(type_, payload), EMPTY)
+
+    assert (told["type"], told["errorType"]) == ("agent:error", error_type)
+    assert message in (None, told["message"])
+
+
+def test_other_pauses_and_types_keep_their_names() -> None:
+    pause = agent_event(event("run.paused", {"reason": "operator"}), EMPTY)
+    custom = agent_event(event("x.mine", {"snake_case": 1}), EMPTY)
+
+    assert (pause["type"], pause["payload"]["reason"]) == ("run.paused", "operator")
+    assert (custom["type"], custom["payload"]) == ("x.mine", {"snake_case": 1})
+
+
+# --- There and back ---------------------------------------------------------------------------------------------
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+NAME = st.text("abcdef", min_size=1, max_size=8)
+COUNT = st.integers(0, 2**40)
+JSON = st.recursive(
+    st.none() | st.booleans() | COUNT | TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=5
+)
+#: Of each type, the fields that the dialect can say.
+SAYABLE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "run.started": {"session_id": NAME, "model": NAME, "prompt": NAME},
+    "llm.text": {"text": TEXT, "token_count": COUNT, "index": COUNT},
+    "llm.text.delta": {"text": TEXT, "token_count": COUNT, "index": COUNT},
+    "llm.thinking": {"text": TEXT, "token_count": COUNT, "index": COUNT},
+    "llm.thinking.delta": {"text": TEXT, "token_count": COUNT, "index": COUNT},
+    "error": {"error_type": st.sampled_from(["tool_error", "max_turns", "invalid_request", "no_internet",
+                                             "rate_limited", "mine"]), "error": NAME, "details": JSON},
+    "run.completed": {"result": JSON, "structured_output": JSON, "usage": st.dictionaries(NAME, COUNT),
+                      "model_usage": st.dictionaries(NAME, JSON), "steps": COUNT, "duration_ms": COUNT},
+    "flow.started": {"flow": NAME, "nodes": COUNT, "inputs": JSON, "by": NAME},
+    "flow.resumed": {"nodes": st.lists(NAME), "by": NAME},
+    "flow.completed": {"status": NAME, "outputs": JSON, "duration_ms": COUNT},
+    "node.started": {"node": NAME, "item": COUNT, "run_id": NAME, "resumed": st.just(True)},
+    "node.completed": {"node": NAME, "output": JSON, "run_id": NAME, "truncated": st.just(True)},
+    "node.failed": {"node": NAME, "error_type": NAME, "error": NAME, "continued": st.just(True)},
+    "node.skipped": {"node": NAME, "reason": NAME, "iteration": COUNT},
+    "edge.fired": {"edge": NAME, "source": NAME, "target": NAME},
+    "edge.skipped": {"edge": NAME, "source": NAME, "target": NAME, "reason": NAME},
+    "loop.iterated": {"edge": NAME, "node": NAME, "iteration": COUNT, "max_iterations": COUNT},
+    "command.received": {"type": NAME, "by": NAME, "key": NAME, "payload": JSON},
+    "child_run.started": {"run_id": NAME, "agent": NAME, "call_id": NAME, "index": COUNT, "prompt": NAME},
+}  # fmt: skip
+REQUIRED = {"text", "type"}
+
+
+@given(st.data())
+@pytest.mark.parametrize("type_", SAYABLE)
+def test_what_the_dialect_can_say_survives_the_way_there_and_back(type_: str, data: st.DataObject) -> None:
+    fields = SAYABLE[type_]
+    drawn = {name: data.draw(values | st.none() if name not in REQUIRED else values) for name, values in fields.items()}
+    payload = events.validate(type_, {name: value for name, value in drawn.items() if value is not None})
+
+    told = agent_event(event(type_, payload), EMPTY)
+    [back] = to_canonical({name: value for name, value in told.items() if name not in ("eventId", "seq")})
+    returned = events.validate(back["type"], back["payload"])
+
+    assert (back["type"], back["runId"], back["ts"]) == (type_, str(LOG), told["ts"])
+    added = {"message", "agent", "node"} - payload.keys()
+    if type_ == "error":
+        added |= {"error", "error_type"} - payload.keys()
+    assert {name: value for name, value in returned.items() if name not in added} == payload
+
+
+@given(name=NAME, given=JSON, output=NAME, ms=COUNT, failed=st.booleans())
+def test_a_call_survives_the_way_there_and_back(name: str, given: Any, output: str, ms: int, failed: bool) -> None:
+    payload = {"call_id": "c", "tool_name": name, "duration_ms": ms, ("error" if failed else "output"): output}
+    whole = WholeTexts(calls={REF: {"toolName": name, "toolInput": given, "toolOutput": output}})
+
+    start, end = to_canonical({**agent_event(event("tool.end", payload), whole), "eventId": str(uuid4())})
+    assert events.validate("tool.end", end["payload"]) == payload
+    expected = {"call_id": "c", "tool_name": name} | ({} if given is None else {"arguments": given})
+    assert events.validate("tool.start", start["payload"]) == expected
