@@ -23,6 +23,8 @@ from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
+REPORT = "report"
+_SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
@@ -32,6 +34,11 @@ API: dict[str, dict[str, str]] = {
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
     "api/projects/<str:project>/agent-runs": {"GET": READ, "POST": OPERATE},
     "api/projects/<str:project>/agent-runs/resume": {"POST": OPERATE},
+    "api/jobs/<str:job>/events": {"GET": READ},
+    "api/jobs/<str:job>/events/stream": {"GET": READ},
+    _SESSION: {"GET": READ, "PATCH": REPORT},
+    f"{_SESSION}/events": {"GET": READ},
+    f"{_SESSION}/events/stream": {"GET": READ},
     "api/projects/<str:project>/notifications": {"GET": READ},
     "api/projects/<str:project>/notifications/read": {"POST": PERSON},
     _RUN: {"GET": READ},
@@ -68,7 +75,7 @@ BODIES = {
 READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
 OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
-ALLOWED = {"read": READERS, "operate": OPERATORS, "person": PEOPLE}
+ALLOWED = {"read": READERS, "operate": OPERATORS, "person": PEOPLE, "report": {"key:ingest", "key:write"}}
 ADMINS = {"admin", "superuser"}
 RUNNERS = {"key:ingest", "outsider's key"}
 FOREIGNERS = {"outsider", "outsider's key"}
@@ -107,7 +114,8 @@ def caller(who: str, project: Project, foreign: Project) -> Client:
 def parts_of(run: AgentRun) -> Parts:
     message, call = run.messages.earliest("position"), run.tool_calls.earliest("pk")
     agent = run.agent_config["agent_id"]
-    return {"project": run.project.slug, "run_id": run.pk, "message_id": message.pk, "call_id": call.pk, "agent": agent}
+    own = {"project": run.project.slug, "agent": agent, "session": run.pk, "job": run.pk}
+    return {**own, "run_id": run.pk, "message_id": message.pk, "call_id": call.pk}
 
 
 def of_nobody(parts: Parts) -> Parts:
@@ -117,7 +125,7 @@ def of_nobody(parts: Parts) -> Parts:
 def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
     url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address)
     body = json.dumps(BODIES.get(address, {})).replace("AGENT", str(parts["agent"]))
-    return client.generic(method, url, body if method == "POST" else "", content_type="application/json")
+    return client.generic(method, url, body if method in ("POST", "PATCH") else "", content_type="application/json")
 
 
 def expected(address: str, method: str, who: str) -> set[int]:

@@ -41,6 +41,7 @@ pytestmark = pytest.mark.django_db
 PAYLOADS = ("runs/<uuid:run_id>/messages/<uuid:message_id>", "runs/<uuid:run_id>/calls/<uuid:call_id>")
 #: Of the API, below /api/projects/<p>/ or above it.
 RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
+SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 API = {
     *(
         "api/schema",
@@ -54,12 +55,16 @@ API = {
         for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
     ),
     *(f"{RUN}/{part}" for part in ("events", "replay", "snapshot", "children", "checkpoints", "errors", "usage")),
+    SESSION,
 }
 #: They answer a POST with the rows that the others show, or show no run.
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     "api/internal/agent-events",
+    # The events of `events` under other names.
+    *(f"{SESSION}/{part}" for part in ("events", "events/stream")),
+    *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),
     f"{RUN}/events/stream",  # the events of `events`, one by one
 }
 

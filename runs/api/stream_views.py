@@ -24,6 +24,10 @@ from timeline.live.response import log_stream, refuse_foreign
 from timeline.models import Event
 
 ONE_EACH = {"type": "string", "description": "Server-sent events, one JSON object each."}
+STREAM: dict[Any, Any] = {
+    (200, "text/event-stream"): OpenApiResponse(ONE_EACH, "Success."),
+    204: OpenApiResponse(description="The run has ended and there are no further events."),
+}
 
 
 class StreamQuery(QuerySerializer):
@@ -43,12 +47,7 @@ def _in_agent_dialect(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
 AGENT = Rendering("agent", _in_agent_dialect)
 
 
-@extend_schema(
-    responses={
-        (200, "text/event-stream"): OpenApiResponse(ONE_EACH, "Success."),
-        204: OpenApiResponse(description="The run has ended and there are no further events."),
-    }
-)
+@extend_schema(responses=STREAM)
 class EventStreamView(ApiView):
     """Stream the events of a run: those after `Last-Event-ID` or `afterSeq`, then new ones until the run ends.
 

@@ -18,7 +18,7 @@ from runs.api import (
     stream_views,
     tool_call_views,
 )
-from runs.api.ingest import event_posts
+from runs.api.ingest import event_posts, session_aliases
 from runs.api.schema import docs
 
 # projects/{project}/agent-runs/{run}/
@@ -50,6 +50,13 @@ of_project = [
     path("agent-runs/resume", action_views.ResumeMany.as_view(), name="resume-many"),
     path("agent-runs/<uuid:run_id>", run_views.RunDetail.as_view(), name="run"),
     path("agent-runs/<uuid:run_id>/", include(of_run)),
+    path("agent/sessions/<str:session>", session_aliases.SessionDetail.as_view(), name="session"),
+    path("agent/sessions/<str:session>/events", session_aliases.SessionEvents.as_view(), name="session-events"),
+    path(
+        "agent/sessions/<str:session>/events/stream",
+        session_aliases.SessionEventStream.as_view(),
+        name="session-events-stream",
+    ),
     path("notifications", notification_views.Notifications.as_view(), name="notifications"),
     path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
 ]
@@ -60,5 +67,7 @@ urlpatterns = [
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),
     path("projects/<str:project>/", include(of_project)),
+    path("jobs/<str:job>/events", session_aliases.JobEvents.as_view(), name="job-events"),
+    path("jobs/<str:job>/events/stream", session_aliases.JobEventStream.as_view(), name="job-events-stream"),
     path(settings.AGENT_EVENTS_INGEST_PATH, event_posts.AgentEvents.as_view(), name="agent-events"),
 ]

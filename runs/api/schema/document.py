@@ -103,6 +103,8 @@ class OperationSchema(AutoSchema):
     PATH_DESCRIPTIONS: ClassVar[Mapping[str, str]] = {
         "project": "A project's ID or slug.",
         "agent": "The agent's name.",
+        "session": "A run's ID, or its runner's own ID of it.",
+        "job": "A run's ID, or its runner's own ID of it.",
     }
 
     def get_operation_id(self) -> str:
@@ -145,7 +147,11 @@ class OperationSchema(AutoSchema):
 
     def _path_parameter(self, name: str) -> OpenApiParameter:
         text = self.PATH_DESCRIPTIONS.get(name)
-        schema: Any = {"type": "string", "maxLength": 63} if text else {"type": "string", "format": "uuid"}
+        schema: Any = (
+            {"type": "string", "maxLength": 200 if name in ("session", "job") else 63}
+            if text
+            else {"type": "string", "format": "uuid"}
+        )
         description = text or f"The {name.removesuffix('_id').replace('_', ' ')}'s id."
         return OpenApiParameter(name, schema, OpenApiParameter.PATH, description=description)
 
@@ -181,9 +187,9 @@ class OperationSchema(AutoSchema):
         statuses = [400, 401, 403, 404, 406]
         if self.path.endswith("/projects"):
             statuses = [400, 401, 406]
-        if "{run_id}" in self.path:
+        if any(name in self.path for name in ("{run_id}", "{session}", "{job}")):
             statuses.append(410)
-        if self.method == "POST":
+        if self.method in ("POST", "PATCH"):
             statuses += [408, 409, 413, 415, 422]
         if self._is_stream():
             statuses = [status for status in statuses if status != 406]

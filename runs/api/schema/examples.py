@@ -89,7 +89,7 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str 
         return {key: example_of(inner, schemas, key) for key, inner in schema["properties"].items()}
     kinds = schema.get("type", "string")
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds[0] == "array" and "items" in schema and name not in BY_NAME:
+    if kinds[0] == "array" and "items" in schema and not isinstance(BY_NAME.get(name), list):
         return [example_of(schema["items"], schemas)]
     if name in BY_NAME and "format" not in schema:
         return BY_NAME[name]

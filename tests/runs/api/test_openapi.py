@@ -112,6 +112,7 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     """Each list and each single thing of a run that has one of everything."""
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
     places = {"project": run.project.slug, "run_id": str(run.pk), "agent": run.agent_config["agent_id"]}
+    places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
     client = Client(headers=with_key(run.project))
     seen = 0

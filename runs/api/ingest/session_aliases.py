@@ -1,0 +1,191 @@
+"""Addresses that earlier runners and their readers know: `…/agent/sessions/{session}` and `/api/jobs/{job}`.
+
+A session and a job are a run, named by our ID or its runner's own. Their events are those of the run: the default
+vocabulary is the same as under `…/agent-runs`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agentops.projects.access import ANONYMOUS, Action, project_for, visible_rows
+from agentops.projects.errors import AuthRequired
+from agentops.projects.models import Project, Scope
+from agentops.projects.names import UUID_PATTERN
+from runs.access import run_for
+from runs.api.base_views import ApiView
+from runs.api.event_views import PAGE, Events
+from runs.api.problems import Problem
+from runs.api.requests.bodies import Choice, StrictSerializer, StringField, document_of
+from runs.api.stream_views import STREAM, EventStreamView
+from runs.errors import RunNotFound
+from runs.external import legacy_lines
+from runs.external.event_input import MAX_RUN_REFERENCE
+from runs.external.ingest import MAX_EVENTS, Sender, record
+from runs.external.legacy_lines import LINE_TYPES, STATUSES
+from runs.external.run_references import references
+from runs.models import AgentRun
+from runs.queries.masking import mask
+
+MAX_PATH = 4096
+_LINE = {
+    "type": "object",
+    "properties": {"type": {"type": "string", "enum": list(LINE_TYPES)}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+}
+SESSION = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "format": "uuid"},
+        "status": {"type": "string"},
+        "output": {"type": "array", "items": _LINE, "description": "The newest 5,000 lines."},
+        "changed_files": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["id", "status", "output", "changed_files"],
+}
+PATCHED = {
+    "type": "object",
+    "properties": {name: SESSION["properties"][name] for name in ("id", "status")},  # type: ignore[index]
+    "required": ["id", "status"],
+}
+
+
+class OutputLine(StrictSerializer):
+    """One line of output."""
+
+    type = Choice(choices=LINE_TYPES)
+    text = StringField()
+
+
+class SessionPatch(StrictSerializer):
+    """What a runner reports of a session."""
+
+    outputLine = OutputLine(required=False, allow_null=True, default=None, help_text="A line of output.")
+    status = Choice(
+        choices=list(STATUSES), required=False, allow_null=True, default=None, help_text="The status, if it changes."
+    )
+    changed_files = serializers.ListField(
+        child=StringField(min_length=1, max_length=MAX_PATH, allow_blank=False),
+        required=False,
+        default=list,
+        max_length=MAX_EVENTS - 3,
+        help_text="Paths of files that the agent has changed. A path that was reported before is not stored again.",
+    )
+
+
+class SessionView(ApiView):
+    """A run by the address `…/agent/sessions/{session}`."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.method in ("GET", "HEAD"):
+            run = _find(self.get_project(), self.kwargs["session"])
+            # The view refuses an unknown run, and one that retention deleted.
+            self.kwargs["run_id"] = _id_of(self.kwargs["session"]) if run is None else run.pk
+
+
+@extend_schema(responses={200: PAGE})
+class SessionEvents(SessionView, Events):
+    """List the events of a session, as of the run that it is."""
+
+
+@extend_schema(responses=STREAM)
+class SessionEventStream(SessionView, EventStreamView):
+    """Stream the events of a session, as of the run that it is."""
+
+
+class SessionDetail(SessionView):
+    """Show a session: its lines of output and the files that it has changed, made of its events."""
+
+    serializer_class = SessionPatch
+
+    @extend_schema(responses={200: SESSION})
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        return self.etag_response(mask(json.dumps(legacy_lines.session_of(self.get_run()), ensure_ascii=False)))
+
+    @extend_schema(responses={200: OpenApiResponse(PATCHED, "The session. Everything was stored.")})
+    def patch(self, request: Request, **_: Any) -> Response:
+        """Report a line of output, the status or changed files of a session.
+
+        A line becomes an event: `step` and `info` are `run.phase`, `stdout` and `stderr` are `tool.output`, `error` is
+        `error`, and `done` is `run.completed`. The status `running` of an unknown session opens it. For API keys with
+        the scope `ingest` or `write`.
+        """
+        project = self._project()
+        body = self.get_serializer(data=document_of(request))
+        body.is_valid(raise_exception=True)
+        data, reference = body.validated_data, self.kwargs["session"]
+        run = _find(project, reference)
+        current = None if run is None else run.status
+        line, status, files = data["outputLine"], data["status"], data["changed_files"]
+        events = legacy_lines.events_of_patch(reference, current, line=line, status=status, files=files)
+        for result in record(Sender(project, self.principal.actor), events):
+            if (error := result.error) is not None:
+                raise Problem(error.detail, code=error.code, status=error.status)
+        run = _find(project, reference)
+        if run is None:
+            raise RunNotFound("no such session: the status running opens one")
+        return Response({"id": run.pk, "status": run.status})
+
+    def _project(self) -> Project:
+        key = self.request.auth
+        is_writer = key is not None and Scope.WRITE in key.scopes and Scope.INGEST not in key.scopes
+        return self.get_project(Action.OPERATE if is_writer else Action.INGEST)
+
+
+class JobView(ApiView):
+    """A run by the address `/api/jobs/{job}`, which names no project."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if self.principal == ANONYMOUS:
+            raise AuthRequired
+        if self.principal.project_id is not None:
+            project_for(self.principal, self.principal.project_id, Action.READ)
+        runs = visible_rows(_named(self.kwargs["job"]), self.principal)
+        found = list(runs.values_list("pk", "project_id")[:2])
+        if len(found) > 1:
+            text = "runs of several projects have this ID of their runner: use the run's ID"
+            raise Problem(text, code="ambiguous_run", status=409)
+        if not found:
+            # A run that retention deleted has another error.
+            run = run_for(self.principal, _id_of(self.kwargs["job"]))
+            found = [(run.pk, run.project_id)]
+        self.kwargs["run_id"], self.kwargs["project"] = found[0][0], str(found[0][1])
+
+
+@extend_schema(responses={200: PAGE})
+class JobEvents(JobView, Events):
+    """List the events of a job, as of the run that it is."""
+
+
+@extend_schema(responses=STREAM)
+class JobEventStream(JobView, EventStreamView):
+    """Stream the events of a job, as of the run that it is."""
+
+
+def _find(project: Project, reference: str) -> AgentRun | None:
+    return _named(reference).filter(project=project).first()
+
+
+def _named(reference: str) -> QuerySet[AgentRun]:
+    """Return the runs with this ID. Texts that no runner may use as an ID are not sent to the database."""
+    is_valid = len(reference) <= MAX_RUN_REFERENCE and reference.isprintable()
+    return AgentRun.objects.filter(references(reference)) if is_valid else AgentRun.objects.none()
+
+
+def _id_of(reference: str) -> UUID:
+    """Return the run ID that a reference is. Raises `RunNotFound` if it is none."""
+    if not re.match(UUID_PATTERN, reference):
+        raise RunNotFound("no such run")
+    return UUID(reference)

@@ -1,0 +1,197 @@
+"""Sessions and jobs: lines of output by PATCH, what is read back, and the events under the addresses of before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from agentops.projects.models import Project
+from runs.external.ingest import Sender, record
+from runs.models import AgentRun
+from runs.upkeep import invariants, replay_check
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import drive, make_agent, make_project, make_run
+from timeline import log
+
+pytestmark = pytest.mark.django_db
+SESSION = "/api/projects/outside/agent/sessions/s1"
+
+Patch = Callable[..., Any]
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("outside")
+
+
+@pytest.fixture
+def reader(project: Project) -> Client:
+    return Client(headers=with_key(project, "read"))
+
+
+@pytest.fixture
+def patch(project: Project) -> Patch:
+    headers = with_key(project, "ingest")
+
+    def send(document: dict[str, Any], url: str = SESSION) -> Any:
+        return Client().patch(url, document, content_type="application/json", headers=headers)
+
+    return send
+
+
+def line(type_: str, text: str = "") -> dict[str, Any]:
+    return {"outputLine": {"type": type_, "text": text}}
+
+
+def the_run() -> AgentRun:
+    return AgentRun.objects.get(external_id="s1")
+
+
+def events() -> list[tuple[str, dict[str, Any]]]:
+    return [(event.type, event.payload) for event in log.events_of(the_run().pk)][2:]
+
+
+def test_lines_become_events_and_are_read_back(patch: Patch, reader: Client) -> None:
+    lines = [("step", "Read the code"), ("info", "3 files"), ("stdout", "ok\n"), ("stderr", "warning"),
+             ("error", "boom"), ("done", "All done")]  # fmt: skip
+    answers = [patch({"status": "running"}), *(patch(line(*each)) for each in lines)]
+    patch({"changed_files": ["a.py"]})
+
+    assert [answer.status_code for answer in answers] == [200] * 7
+    run = the_run()
+    assert answers[-1].json() == {"id": str(run.pk), "status": "completed"}
+    assert reader.get(SESSION).json() == {
+        "id": str(run.pk),
+        "status": "completed",
+        "output": [{"type": type_, "text": text} for type_, text in lines],
+        "changed_files": ["a.py"],
+    }
+    assert [type_ for type_, _ in events()] == [
+        "run.phase", "run.phase", "tool.output", "tool.output", "error", "run.completed", "file.changed",
+    ]  # fmt: skip
+    assert (run.result, run.status_reason) == ("All done", "")
+    assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
+    assert replay_check.differences(run.pk) == []
+
+
+def test_a_line_can_open_a_session_and_end_it(patch: Patch) -> None:
+    answer = patch({**line("step", "Begin"), "status": "running", "changed_files": ["a", "b"]})
+    ended = patch({**line("done"), "status": "completed"})
+
+    assert (answer.json()["status"], ended.json()["status"]) == ("running", "completed")
+    assert [type_ for type_, _ in events()] == ["file.changed", "file.changed", "run.phase", "run.completed"]
+
+
+def test_what_is_repeated_is_stored_once(patch: Patch, reader: Client) -> None:
+    for files in (["a"], ["a", "b"], ["a", "b"]):
+        assert patch({"status": "running", "changed_files": files}).status_code == 200
+
+    assert [payload for _, payload in events()] == [{"path": "a"}, {"path": "b"}]
+    assert reader.get(SESSION).json()["changed_files"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ("queued", "queued"), ("pending", "queued"), ("waiting", "waiting"), ("paused", "paused"),
+        ("done", "completed"), ("error", "failed"), ("failed", "failed"), ("cancelled", "stopped"),
+    ],
+)  # fmt: skip
+def test_statuses_are_those_of_runs(patch: Patch, sent: str, status: str) -> None:
+    patch({"status": "running"})
+
+    assert patch({"status": sent}).json()["status"] == status
+    assert the_run().status == status
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ({"outputLine": {"type": "shout", "text": "a"}}, "invalid_choice"),
+        ({"outputLine": {"type": "info"}}, "required"),
+        ({"outputLine": {"type": "info", "text": 7}}, "invalid"),
+        ({"outputLine": "info"}, "invalid"),
+        ({"status": "resumed"}, "invalid_choice"),
+        ({"changed_files": "a"}, "not_a_list"),
+        ({"changed_files": [""]}, "blank"),
+        ({"lines": []}, "unknown_field"),
+    ],
+)
+def test_bad_bodies_are_refused(patch: Patch, document: dict[str, Any], code: str) -> None:
+    patch({"status": "running"})
+    answer = patch(document)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    assert events() == []
+
+
+def test_an_unknown_session_is_opened_by_its_status_only(patch: Patch, reader: Client) -> None:
+    answers = [patch(line("info", "a")), patch({}), patch({"status": "completed"}), reader.get(SESSION)]
+
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(404, "run_not_found")] * 4
+    assert not AgentRun.objects.exists()
+
+
+def test_a_run_of_a_worker_takes_no_lines(patch: Patch, project: Project) -> None:
+    run = make_run(make_agent(project))
+    answer = patch(line("info", "a"), f"/api/projects/outside/agent/sessions/{run.pk}")
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "run_is_native")
+
+
+def test_who_may_report(project: Project) -> None:
+    person = Client()
+    person.force_login(make_person(project))
+    callers = {"read": 403, "ingest": 200, "write": 200}
+    clients = {Client(headers=with_key(project, scope)): status for scope, status in callers.items()}
+
+    for client, status in {**clients, person: 403, Client(): 401}.items():
+        sent = client.patch(SESSION, {"status": "running"}, content_type="application/json")
+        assert sent.status_code == status
+
+
+# --- Addresses ------------------------------------------------------------------------------------------------------
+
+
+def test_events_are_the_same_under_each_address(project: Project, reader: Client) -> None:
+    run = drive(make_run(make_agent(project)))
+    for query in ("?limit=5", "?limit=5&dialect=agent"):
+        own = reader.get(f"/api/projects/outside/agent-runs/{run.pk}/events{query}").json()
+        for url in (f"/api/projects/outside/agent/sessions/{run.pk}/events", f"/api/jobs/{run.pk}/events"):
+            page = reader.get(f"{url}{query}").json()
+            assert page["results"] == own["results"]
+            assert page["next"].startswith(url)
+            assert reader.get(page["next"]).status_code == 200
+
+
+def test_runs_are_found_by_the_id_of_their_runner(patch: Patch, reader: Client) -> None:
+    patch({"status": "running"})
+    for url in (f"{SESSION}/events", "/api/jobs/s1/events"):
+        assert [event["type"] for event in reader.get(url).json()["results"]] == ["run.created", "run.started"]
+    for url in (f"{SESSION}/events/stream", "/api/jobs/s1/events/stream"):
+        assert reader.get(url)["Content-Type"].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize("name", ["s2", "%00", "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4", "x" * 300])
+def test_unknown_names_are_refused(reader: Client, patch: Patch, name: str) -> None:
+    for url in (f"/api/jobs/{name}/events", f"/api/projects/outside/agent/sessions/{name}"):
+        answer = reader.get(url)
+        assert (answer.status_code, answer.json()["code"]) == (404, "run_not_found"), url
+    assert patch(line("info"), f"/api/projects/outside/agent/sessions/{name}").status_code in (404, 422)
+
+
+def test_jobs_of_other_projects_are_unknown_and_ambiguous_ones_refused(project: Project, reader: Client) -> None:
+    for one in (project, make_project("other")):
+        record(Sender(one, "key:test"), [{"runId": "both", "type": "run.started"}])
+    foreign = AgentRun.objects.get(project__slug="other")
+
+    assert reader.get("/api/jobs/both/events").json()["results"][0]["runId"] != str(foreign.pk)
+    assert reader.get(f"/api/jobs/{foreign.pk}/events").status_code == 404
+    assert Client().get("/api/jobs/both/events").status_code == 401
+    superuser = Client()
+    superuser.force_login(User.objects.create_superuser("boss"))
+    assert superuser.get("/api/jobs/both/events").json()["code"] == "ambiguous_run"
