@@ -28,6 +28,7 @@ _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
+    "api/schema/events": {"GET": ANYONE},
     "api/internal/agent-events": {"POST": INGEST},
     "api/projects": {"GET": ANYONE},
     "api/projects/<str:project>/agents": {"GET": READ},

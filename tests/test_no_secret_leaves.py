@@ -62,6 +62,7 @@ OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     "api/internal/agent-events",
+    "api/schema/events",
     # The events of `events` under other names.
     *(f"{SESSION}/{part}" for part in ("events", "events/stream")),
     *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),
@@ -115,7 +116,8 @@ def run() -> AgentRun:
 def parts(run: AgentRun) -> dict[str, object]:
     """What addresses name: the run, its message and its call with canaries."""
     slug = run.agent.slug if run.agent else ""
-    return parts_of(run) | {"str:project": "alpha", "str:agent": slug, "uuid:message_id": answer_of(run).pk}
+    own = {"str:project": "alpha", "str:agent": slug, "str:session": run.pk}
+    return parts_of(run) | own | {"uuid:message_id": answer_of(run).pk}
 
 
 def url_of(address: str, run: AgentRun) -> str:

@@ -30,7 +30,22 @@ Fields that are not required are omitted if they have no value. Unknown fields a
 sender's own types, which begin with `x.`. Secrets are masked before an event is stored.
 
 A *terminal* event ends the log: a stream closes after it, and what is stored later is marked as late. A *reserved*
-event is written by agentops only and is not accepted from external runners."""
+event is written by agentops only and is not accepted from external runners.
+
+## Agent dialect
+
+Runners may also send, and readers get with `?dialect=agent`, events with camel case names and times in milliseconds:
+`agent:start`, `agent:text`, `agent:text:delta`, `agent:thinking`, `agent:thinking:delta`, `agent:tool`, `agent:error`,
+`agent:complete`, `flow:*`, `node:*`, `edge:*`, `command:received` and `child_job.started`.
+
+- Fields of `agent:` events are flat in the event; those of others are in `payload`. Both places are accepted.
+- Prompts, and inputs and outputs of tools, are whole, without previews.
+- `agent:tool` is `tool.start` and `tool.end`; without `toolCallId`, the call gets an ID.
+- `agent:error` also reports a failed run, and one that pauses at its step limit.
+- Event types without a name in the dialect keep theirs. `seq` counts the same events.
+
+JSON Schemas: [events](events.schema.json) and [agent dialect](agent-events.schema.json), at `/api/schema/events` and
+`/api/schema/events?dialect=agent` on a running site."""
 
 
 def events_page() -> str:

@@ -64,6 +64,7 @@ of_project = [
 app_name = "api"
 urlpatterns = [
     path("schema", docs.Schema.as_view(), name="schema"),
+    path("schema/events", docs.EventSchema.as_view(), name="schema-events"),
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),
     path("projects/<str:project>/", include(of_project)),

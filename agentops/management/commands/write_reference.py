@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
 from agentops.reference.exit_codes_page import exit_codes_page
 from agentops.reference.settings_page import settings_page
+from timeline.dialects.json_schemas import agent_schema, events_schema
 
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
@@ -21,7 +23,13 @@ PAGES: dict[str, Callable[[], str]] = {
     "exit-codes.md": exit_codes_page,
     "events.md": events_page,
     "api.md": api_page,
+    "events.schema.json": lambda: _json_text(events_schema()),
+    "agent-events.schema.json": lambda: _json_text(agent_schema()),
 }
+
+
+def _json_text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 class Command(AgentopsCommand):

@@ -1,4 +1,4 @@
-"""`/api/schema`: the OpenAPI document. `/api/docs`: its page for people.
+"""`/api/schema`: the OpenAPI document, and the JSON Schemas of events. `/api/docs`: its page for people.
 
 The document is made once per process.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 from csp.decorators import csp_replace
 from django.contrib.auth.decorators import login_required
@@ -18,6 +18,8 @@ from rest_framework.request import Request
 
 from agentops.http.methods import require_safe
 from runs.api.base_views import ApiView
+from runs.api.requests.queries import Dialect, QuerySerializer
+from timeline.dialects.json_schemas import agent_schema, events_schema
 
 
 class Schema(ApiView):
@@ -29,6 +31,22 @@ class Schema(ApiView):
 
     def get(self, request: Request) -> HttpResponse:
         return self.etag_response(document())
+
+
+class EventSchemaQuery(QuerySerializer):
+    dialect = Dialect()
+
+
+class EventSchema(ApiView):
+    """The JSON Schema of an event, for every authenticated caller."""
+
+    schema = None
+    query_class: ClassVar = EventSchemaQuery
+    accepts_any_type = True
+
+    def get(self, request: Request) -> HttpResponse:
+        schema = agent_schema() if self.query.get("dialect") else events_schema()
+        return self.etag_response(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import jsonschema
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
@@ -111,6 +112,25 @@ def test_secrets_are_masked(run: AgentRun, client: Client) -> None:
     text = client.get(url_of(run, f"&limit=200&afterSeq={log.events_of(run.pk).count() - 2}")).content.decode()
     assert "[REDACTED:" in text
     assert [kind for kind, (secret, _) in CANARIES.items() if secret in text] == []
+
+
+def test_events_are_what_the_published_schemas_allow(run: AgentRun, client: Client) -> None:
+    for query in ("", "&dialect=agent"):
+        answer = client.get(f"/api/schema/events?{query[1:]}")
+        schema = answer.json()
+        jsonschema.Draft202012Validator.check_schema(schema)
+        validator = jsonschema.Draft202012Validator(schema)
+        url: str | None = f"/api/projects/alpha/agent-runs/{run.pk}/events?limit=200{query}"
+        while url:
+            page = client.get(url).json()
+            for event in page["results"]:
+                assert validator.is_valid(event), event
+            url = page["next"]
+        assert not validator.is_valid({**page["results"][-1], "colour": "red"})
+        assert client.get("/api/schema/events?dialect=x").status_code == 400
+        assert (
+            client.get(f"/api/schema/events?{query[1:]}", headers={"If-None-Match": answer["ETag"]}).status_code == 304
+        )
 
 
 def test_a_foreign_run_is_unknown(run: AgentRun, client: Client) -> None:

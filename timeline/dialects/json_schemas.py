@@ -1,0 +1,128 @@
+"""JSON Schemas of an event as it is sent: in the log's own vocabulary, and in the agent dialect."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from timeline.dialects.agent_names import DIALECT_TYPES
+from timeline.events import REGISTRY, EventType
+from timeline.models import Phase, RunKind, Source
+
+Schema = dict[str, Any]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_ANY: Schema = {}
+_TIME: Schema = {"type": "string", "format": "date-time"}
+_CUSTOM: Schema = {"type": "string", "pattern": r"^x(\.[a-z][a-z0-9_]*)+$"}
+_TOOLS = (EventType.TOOL_START, EventType.TOOL_END)
+
+
+def _nullable(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+#: What `events.wire_fields` adds to events of tools.
+_TOOL_FIELDS: Schema = {"tool": _nullable(_TEXT), "argsSummary": _nullable(_TEXT), "durationMs": _nullable(_COUNT)}
+_SHARED: Schema = {
+    "seq": {"type": "integer", "minimum": 1},
+    "runId": {"type": "string", "format": "uuid"},
+    "runKind": {"enum": RunKind.values},
+    "phase": {"enum": Phase.values},
+    "step": _nullable(_COUNT),
+}
+_OWN: Schema = {
+    **_SHARED,
+    "event_id": _TEXT,
+    "ts": _TIME,
+    "nodeId": _nullable(_TEXT),
+    "source": {"enum": Source.values},
+}
+_AGENT: Schema = {
+    **_SHARED,
+    "eventId": _TEXT,
+    "ts": {"type": "integer", "description": "Milliseconds since 1970."},
+    "nodeId": {"type": "string", "description": "The agent's ID, the node within a flow, or else the run's ID."},
+}
+_TEXT_FIELDS: Schema = {"content": _TEXT, "tokenCount": _COUNT, "index": _COUNT}
+_USAGE: Schema = {
+    "type": "object",
+    "properties": dict.fromkeys(
+        ("inputTokens", "outputTokens", "cacheCreationInputTokens", "cacheReadInputTokens"), _COUNT
+    ),
+}
+#: Fields of `agent:` events, by their type. They stand beside the envelope.
+_FLAT: dict[str, Schema] = {
+    "agent:start": {"sessionId": _nullable(_TEXT), "model": _nullable(_TEXT), "prompt": _nullable(_TEXT)},
+    "agent:text": _TEXT_FIELDS,
+    "agent:text:delta": _TEXT_FIELDS,
+    "agent:thinking": _TEXT_FIELDS,
+    "agent:thinking:delta": _TEXT_FIELDS,
+    "agent:tool": {
+        "toolCallId": _TEXT,
+        "toolName": _nullable(_TEXT),
+        "toolInput": _ANY,
+        "toolOutput": _ANY,
+        "durationMs": _nullable(_COUNT),
+        "error": _nullable(_TEXT),
+    },
+    "agent:error": {"errorType": _TEXT, "message": _TEXT, "details": _ANY},
+    "agent:complete": {
+        "result": _ANY,
+        "structuredOutput": _ANY,
+        "usage": _nullable(_USAGE),
+        "modelUsage": _nullable({"type": "object"}),
+        "totalCostUsd": _nullable({"type": "number"}),
+        "durationMs": _nullable(_COUNT),
+        "numTurns": _nullable(_COUNT),
+    },
+}
+_OPTIONAL = frozenset({"tokenCount", "index"})
+
+
+@cache
+def events_schema() -> Schema:
+    """Return the schema of an event in the log's own vocabulary."""
+    definitions: Schema = {}
+    payloads = {type_: _payload(type_, definitions, by_alias=False) for type_ in REGISTRY}
+    for type_ in _TOOLS:
+        payloads[type_] = {**payloads[type_], "properties": payloads[type_]["properties"] | _TOOL_FIELDS}
+    variants = [_variant({"const": type_}, _OWN | {"payload": payload}) for type_, payload in payloads.items()]
+    custom = _variant(_CUSTOM, _OWN | {"payload": {"type": "object"}})
+    return _document("Event", [*variants, custom], definitions)
+
+
+@cache
+def agent_schema() -> Schema:
+    """Return the schema of an event in the agent dialect, as it is read."""
+    definitions: Schema = {}
+    # A failed run is told as its error.
+    types = [type_ for type_ in REGISTRY if type_ != EventType.RUN_FAILED]
+    names = {type_: DIALECT_TYPES.get(type_, type_) for type_ in types}
+    variants = [_variant({"const": name}, _AGENT | fields) for name, fields in _FLAT.items()]
+    variants += [
+        _variant({"const": str(name)}, _AGENT | {"payload": _payload(type_, definitions, by_alias=True)})
+        for type_, name in names.items()
+        if name not in _FLAT
+    ]
+    custom = _variant(_CUSTOM, _AGENT | {"payload": {"type": "object"}})
+    return _document("Event in the agent dialect", [*variants, custom], definitions)
+
+
+def _payload(type_: str, definitions: Schema, *, by_alias: bool) -> Schema:
+    """Return the schema of a payload. What it refers to is added to `definitions`."""
+    schema = REGISTRY[type_].model_json_schema(by_alias=by_alias)
+    definitions |= schema.pop("$defs", {})
+    return schema
+
+
+def _variant(type_: Schema, members: Schema) -> Schema:
+    properties = {"type": type_, **members}
+    required = [name for name in properties if name not in _OPTIONAL]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _document(title: str, variants: list[Schema], definitions: Schema) -> Schema:
+    return {"$schema": _DRAFT, "title": title, "oneOf": variants, "$defs": definitions}
