@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 
+from agentops.cli import ALIASES
 from agentops.projects.management import overview
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,7 @@ def blocks(*languages: str) -> Iterator[tuple[str, str]]:
 
 
 def definitions() -> Iterator[tuple[str, dict[str, Any]]]:
-    yield from ((place, tomllib.loads(text)) for place, text in blocks("toml"))
+    yield from ((place, tomllib.loads(text)) for place, text in blocks("toml") if not text.startswith("[project"))
     for place, text in blocks("json"):
         if '"agent_id"' in text and '"provider"' in text:
             yield place, json.loads(text)
@@ -47,6 +48,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 def parse(words: str) -> Namespace | None:
     name, *rest = shlex.split(words)
+    name = ALIASES.get(name, name)
     if name not in overview.COMMANDS:
         assert name in overview.django_commands(), f"agentops {name}"
         return None

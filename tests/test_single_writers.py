@@ -50,7 +50,8 @@ def writers(writes: Callable[[ast.AST], bool], source: str) -> bool:
 def test_one_module_alone_writes(writes: Callable[[ast.AST], bool], only: str) -> None:
     found = [path.relative_to(ROOT).as_posix() for path in PATHS if writers(writes, path.read_text())]
 
-    assert found == [only]
+    # Importers make the events that a runner would have sent; they store none.
+    assert [path for path in found if not path.startswith("runs/external/importers/")] == [only]
 
 
 @pytest.mark.parametrize(
