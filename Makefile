@@ -40,9 +40,10 @@ PROCESSES := $(BIN)/python -m pytest -n 6 --dist worksteal $(if $(NAMED),,tests/
 # Browsers by themselves: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
 BROWSERS := $(BIN)/python -m pytest -n 3 --dist worksteal $(if $(NAMED),,tests/browser --ignore=tests/browser/processes)
-# What has SQLite whatever the database of the suite is, or is about the provider and takes half a minute, is run by the
+# What has SQLite whatever the database of the suite is, or is about a provider or a file format, is run by the
 # first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
-ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py) \
+ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py \
+	runs/external/importers) \
 	--ignore=tests/browser/processes/test_up.py
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')

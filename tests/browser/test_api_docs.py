@@ -19,7 +19,7 @@ def test_it_shows_the_document_and_sends_what_is_tried(tabs: Tabs, web: WebThrea
     page = tabs.open(web.url, make_person(project))
     page.goto("/api/docs")
     page.get_by_text("The projects that the caller may see").click()
-    page.get_by_role("button", name="Execute").click()
+    page.get_by_role("button", name="Execute", exact=True).click()
 
     answer = page.locator(".live-responses-table")
     expect(answer).to_contain_text(f'"slug": "{project.slug}"')
@@ -32,7 +32,7 @@ def test_a_post_is_sent_with_its_token(tabs: Tabs, web: WebThread) -> None:
     page.goto("/api/docs")
     page.get_by_text("Start a run of an agent.").click()
     page.get_by_role("textbox", name="project").first.fill(project.slug)
-    page.get_by_role("button", name="Execute").click()
+    page.get_by_role("button", name="Execute", exact=True).click()
 
     # Past the token's check: what is refused is the agent.
     expect(page.locator(".live-responses-table")).to_contain_text("agent_not_found")
