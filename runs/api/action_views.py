@@ -126,10 +126,12 @@ class Runs(ActionView, RunList):
     def act(self, project: Project, data: dict[str, Any]) -> Response:
         if data["source"] == "external":
             return self.run_answer(run_actions.open_external(self.principal, project, **_external(data)), 201)
+        agent = _agent(project, data["agent_id"])
+        _require_native(data)
         run = run_actions.create(
             self.principal,
             project,
-            _agent(project, data["agent_id"]),
+            agent,
             data["prompt"],
             parent_id=data["parent_run_id"],
             title=data["title"],
@@ -275,6 +277,14 @@ class Commands(ActionView):
             case _:
                 posted = run_actions.stop(principal, run, key=key)
         return Response(_command_json(posted, data["type"]), 202 if posted.is_new else 200)
+
+
+def _require_native(data: dict[str, Any]) -> None:
+    """Raise `Problem` for what only an external run has."""
+    for name, is_given in [("external_id", data["external_id"] is not None), ("run_kind", data["run_kind"] == "job")]:
+        if is_given:
+            fault = Fault(f"/{name}", "invalid_value", "only an external run has this")
+            raise Problem(fault.detail, code=fault.code, status=422, errors=[fault])
 
 
 def _external(data: dict[str, Any]) -> dict[str, Any]:

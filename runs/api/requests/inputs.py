@@ -118,13 +118,6 @@ class NewRun(StrictSerializer):
     )
     run_kind = Choice(RunKind.values, required=False, default="session", help_text="`job` is for external runs.")
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        is_external = attrs["source"] == "external"
-        for name, is_given in [("external_id", attrs["external_id"]), ("run_kind", attrs["run_kind"] == "job")]:
-            if is_given and not is_external:
-                raise ValidationError({name: ["only an external run has this"]}, "invalid_value")
-        return attrs
-
 
 class ResumeRun(RunBody):
     message = MessageField('Next user turn (default "continue").')

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.models import Role
+from agentops.projects.models import Project, Role
 from runs.actions import run_actions
 from runs.actions.fork import fork
 from runs.errors import NoCheckpoint, RunIsExternal
@@ -18,7 +18,7 @@ from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_project
+from tests.support.factories import make_agent, make_project
 from timeline.models import Event, Log
 
 pytestmark = pytest.mark.django_db
@@ -129,6 +129,8 @@ def test_an_external_id_is_given_once(program: Client) -> None:
 
 @pytest.mark.parametrize("body", [{"external_id": "r1"}, {"run_kind": "job"}])
 def test_a_run_of_this_site_has_no_external_id(program: Client, body: dict[str, str]) -> None:
+    make_agent(Project.objects.get(slug="outside"), slug="coder")
+
     answer = opened(program, source="native", **body)
 
     assert (answer["status_code"], answer["code"], AgentRun.objects.count()) == (422, "invalid_value", 0)
