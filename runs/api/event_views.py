@@ -17,10 +17,23 @@ from runs.queries.agent_dialect import agent_texts
 from runs.queries.record_columns import EVENTS, events_after
 from timeline import log
 
+#: An event with `dialect=agent`. The fields of each type are at /api/schema/events?dialect=agent.
+AGENT_EVENT = {
+    "type": "object",
+    "properties": {
+        "seq": {"type": "integer"},
+        "eventId": {"type": "string"},
+        "runId": {"type": "string"},
+        "type": {"type": "string"},
+        "ts": {"type": "integer", "description": "Milliseconds since 1970."},
+        "nodeId": {"type": "string"},
+    },
+    "required": ["seq", "eventId", "runId", "type", "ts", "nodeId"],
+}
 PAGE = {
     "type": "object",
     "properties": {
-        "results": {"type": "array", "items": EVENTS.schema()},
+        "results": {"type": "array", "items": {"anyOf": [EVENTS.schema(), AGENT_EVENT]}},
         "last_seq": {"type": "integer", "description": "Sequence number of the newest event."},
         "next": {"type": ["string", "null"], "format": "uri-reference"},
     },
