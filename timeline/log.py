@@ -46,6 +46,8 @@ class Entry:
     event_id: str | None = None
     #: SHA-256 of the body as sent. Distinguishes a repeat from another event with the same ID.
     body_sha256: bytes | None = None
+    #: What was replaced in the payload before, as in `Event.sanitized`.
+    replaced: frozenset[str] = frozenset()
     #: The payload contains no texts, or only redacted ones, and is not redacted again.
     clean: bool = False
 
@@ -206,7 +208,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "ref_id": entry.ref_id,
         "payload": cleaned,
         "late": entry.late,
-        "sanitized": ",".join(sorted(replaced)) if replaced else "",
+        "sanitized": ",".join(sorted(entry.replaced.union(replaced or ()))),
         "sha256": entry.body_sha256.hex() if entry.body_sha256 else None,
     }
 

@@ -19,6 +19,7 @@ from runs.providers.messages import canonical
 from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
 from timeline.models import Phase, RunKind
+from timeline.redaction.redact import BARE
 
 #: Names of the envelope, by the names that are accepted.
 _FIELDS = {
@@ -79,6 +80,8 @@ class IncomingEvent:
     run_kind: RunKind | None = None
     #: Distinguishes a repeat from another event with the same ID.
     body_sha256: bytes | None = None
+    #: What was replaced in the payload, because no column holds it: "nul", "surrogate".
+    replaced: frozenset[str] = frozenset()
     #: The exact message of an imported `message.added`, `llm.turn.end` or `tool.end`, in place of the payload's texts.
     message: ModelMessage | None = None
     #: Events that the same posted event stands for. They are stored with it, or not at all.
@@ -95,11 +98,12 @@ def read_event(document: object) -> IncomingEvent:
         raise RejectedEvent("reserved_event_type", f"events of type {type_} are written by the server", "/type")
     event_id = _identifier(fields, "event_id", MAX_IDENTIFIER)
     _check_dropped(fields)
-    payload = fields.get("payload")
+    payload, replaced = _storable(type_, fields.get("payload"))
     return IncomingEvent(
         run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
         type=type_,
         payload=_payload(type_, {} if payload is None else payload),
+        replaced=replaced,
         event_id=event_id or None,
         ts=read_time(fields.get("ts")),
         step=_step(fields.get("step")),
@@ -158,6 +162,14 @@ def _check_dropped(fields: Mapping[str, Any]) -> None:
         raise RejectedEvent("invalid_client_seq", "seq must be a whole number from 0; it is not stored", "/seq")
     if phase is not None and phase not in Phase.values:
         raise RejectedEvent("invalid_value", f"phase must be one of {', '.join(Phase.values)}", "/phase")
+
+
+def _storable(type_: str, payload: Any) -> tuple[Any, frozenset[str]]:
+    """Return a payload without NUL and lone surrogates, since its texts become columns too; and which it had."""
+    if type_ not in EVENT_TYPES or not isinstance(payload, Mapping):
+        return payload, frozenset()
+    cleaned, replaced = BARE.clean(dict(payload))
+    return cleaned, frozenset(replaced)
 
 
 def _payload(type_: str, payload: object) -> events.Payload | Mapping[str, Any]:

@@ -87,6 +87,7 @@ class Projection:
             ts=event.ts,
             event_id=event.event_id,
             body_sha256=event.body_sha256,
+            replaced=event.replaced,
             **columns,
         )
 

@@ -27,11 +27,11 @@ def started(projection: Projection, event: IncomingEvent, payload: RunStarted) -
     run = projection.run
     changes: dict[str, Any] = {}
     if payload.session_id:
-        changes["session_id"] = payload.session_id[:128]
+        changes["session_id"] = REDACTOR.clean_text(payload.session_id)[0][:128]
     if payload.title and not run.title:
         changes["title"] = REDACTOR.clean_text(payload.title)[0][:200]
     if payload.model and not run.agent_config.get("model"):
-        changes["agent_config"] = {**run.agent_config, "model": payload.model[:200]}
+        changes["agent_config"] = {**run.agent_config, "model": REDACTOR.clean_text(payload.model)[0][:200]}
     seq = _report(projection, event, RunStatus.RUNNING, **changes)
     if payload.prompt and not projection.position:
         message_events.add_request(projection, AgentRunMessage.Role.USER, payload.prompt, event)
@@ -81,7 +81,7 @@ def completed(projection: Projection, event: IncomingEvent, payload: RunComplete
 
 def failed(projection: Projection, event: IncomingEvent, payload: RunFailed) -> int:
     message = REDACTOR.clean_text(payload.error or "")[0]
-    error_type = payload.error_type[:64]
+    error_type = REDACTOR.clean_text(payload.error_type)[0][:64]
     return _report(projection, event, RunStatus.FAILED, reason=error_type, error_type=error_type, error_message=message)
 
 

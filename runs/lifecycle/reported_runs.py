@@ -60,14 +60,18 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
     run = AgentRun(
         log=ledger,
         project=project,
-        agent_config={"agent_id": agent[:MAX_AGENT], "model": reported.model[:200], **reported.config},
+        agent_config={
+            "agent_id": agent[:MAX_AGENT],
+            "model": REDACTOR.clean_text(reported.model)[0][:200],
+            **reported.config,
+        },
         root_run_id=ledger.pk,
         parent_run=reported.parent,
         source=reported.source,
         external_id=reported.external_id,
         title=(REDACTOR.clean_text(reported.title)[0] or prompt.strip().partition("\n")[0])[:200],
         prompt=prompt or None,
-        session_id=reported.session_id[:128],
+        session_id=REDACTOR.clean_text(reported.session_id)[0][:128],
         run_kind=reported.run_kind,
         labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in reported.labels)),
         created_at=now,
@@ -115,7 +119,7 @@ def report(
     elif to is RunStatus.RUNNING and run.started_at is None:
         changes["started_at"] = at
     previous = run.status
-    for name, value in {"status": to.value, "status_reason": reason[:64], **changes}.items():
+    for name, value in {"status": to.value, "status_reason": REDACTOR.clean_text(reason)[0][:64], **changes}.items():
         setattr(run, name, value)
     run.save(update_fields=["status", "status_reason", *changes])
     if to.terminal:

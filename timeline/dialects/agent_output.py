@@ -145,7 +145,7 @@ def _of(event: Event, *names: str) -> Fields:
     return {to_camel(name): event.payload.get(name) for name in names}
 
 
-#: Types whose fields are flat in the dialect. A failed run is told as its error.
+#: Types whose fields are flat in the dialect. A failed run is an `agent:error`.
 _FLAT: dict[str, Callable[[Event, WholeTexts], Fields]] = {
     EventType.RUN_STARTED: _start,
     EventType.LLM_TEXT: _text,

@@ -98,7 +98,7 @@ def events_schema() -> Schema:
 def agent_schema() -> Schema:
     """Return the schema of an event in the agent dialect, as it is read."""
     definitions: Schema = {}
-    # A failed run is told as its error.
+    # A failed run is an `agent:error`.
     types = [type_ for type_ in REGISTRY if type_ != EventType.RUN_FAILED]
     names = {type_: DIALECT_TYPES.get(type_, type_) for type_ in types}
     variants = [_variant({"const": name}, _AGENT | fields) for name, fields in _FLAT.items()]

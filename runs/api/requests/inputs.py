@@ -93,6 +93,18 @@ class RunBody(StrictSerializer):
         return values
 
 
+class RunReference(StringField):
+    """A runner's own ID of a run: any printable text."""
+
+    default_error_messages = {"invalid_identifier": "this must be a printable text"}
+
+    def to_internal_value(self, data: Any) -> str:
+        reference = super().to_internal_value(data)
+        if not reference.isprintable():
+            self.fail("invalid_identifier")
+        return str(reference)
+
+
 class NewRun(StrictSerializer):
     agent_id = AgentId(help_text="Name of the agent.")
     prompt = MessageField("First user turn. Optional for agents that play a recording.")
@@ -108,7 +120,7 @@ class NewRun(StrictSerializer):
         default="native",
         help_text="`external`: the run is only recorded, and its runner sends the events.",
     )
-    external_id = StringField(
+    external_id = RunReference(
         required=False,
         allow_null=True,
         allow_blank=False,

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from agentops.http import strict_json
 from runs.external.event_input import IncomingEvent
 from runs.statuses import RunStatus
+from timeline.redaction.redact import BARE
 
 MIB = 1024 * 1024
 #: Bytes of the largest file.
@@ -151,7 +152,9 @@ class ImportFile:
         if len(self.content) > MAX_FILE:
             raise ImportRefused(self.name, f"larger than {MAX_FILE // MIB} MiB")
         try:
-            return strict_json.parse(content, strict_json.FILE)
+            value = strict_json.parse(content, strict_json.FILE)
+            # Texts become columns, none of which holds NUL.
+            return BARE.clean(value)[0] if rb"\u0000" in content else value
         except strict_json.NotJson as error:
             raise ImportRefused(self.name, str(error), line=line, pointer=error.data.get("pointer", "")) from None
 

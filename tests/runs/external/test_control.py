@@ -127,6 +127,12 @@ def test_an_external_id_is_given_once(program: Client) -> None:
     assert (again["status_code"], again["code"], again["run_id"]) == (409, "external_id_conflict", first["id"])
 
 
+def test_an_external_id_is_printable(program: Client) -> None:
+    for odd in ("a\x00b", "a\ud800", "a\nb", ""):
+        answer = opened(program, external_id=odd)
+        assert (answer["status_code"], AgentRun.objects.count()) == (422, 0)
+
+
 @pytest.mark.parametrize("body", [{"external_id": "r1"}, {"run_kind": "job"}])
 def test_a_run_of_this_site_has_no_external_id(program: Client, body: dict[str, str]) -> None:
     make_agent(Project.objects.get(slug="outside"), slug="coder")

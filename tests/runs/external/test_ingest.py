@@ -255,3 +255,26 @@ def test_a_call_id_that_is_used_again_is_another_call(sender: Sender) -> None:
     run = the_run()
     check(run)
     assert list(run.tool_calls.order_by("step_number").values_list("step_number", "output")) == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.every_database
+def test_characters_that_no_column_holds_are_replaced_everywhere(sender: Sender) -> None:
+    odd = "a\x00b\ud800"
+    calls = [{"id": odd, "name": odd, "arguments": {odd: odd}}]
+    results = send(
+        sender, event("run.started", dict.fromkeys(("agent", "model", "prompt", "title", "sessionId"), odd)),
+        event("run.waiting", {"reason": odd}), event("run.started", {"sessionId": odd, "model": odd}),
+        event("llm.turn.end", {"text": odd, "thinking": odd, "toolCalls": calls, "model": odd, "finishReason": odd}),
+        event("tool.start", {"callId": odd, "toolName": odd, "arguments": odd}),
+        event("tool.end", {"callId": odd, "output": odd}),
+        event("tool.start", {"callId": odd + "2", "toolName": odd}),
+        event("child_run.started", {"runId": odd, "callId": odd}),
+        event("message.added", {"role": "user", "content": [odd]}),
+        event("error", {"error": odd, "errorType": odd, "context": odd, "details": odd}),
+        event("run.failed", {"errorType": odd, "error": odd}),
+    )  # fmt: skip
+
+    assert [result.error for result in results if result.error] == []
+    run = the_run()
+    check(run)
+    assert (run.status, run.session_id, run.tool_calls.count()) == ("failed", "a\ufffdb\ufffd", 2)

@@ -57,6 +57,7 @@ def _member(file: ImportFile, archive: ZipFile, name: str) -> JsonPlace:
         with archive.open(name) as stream:
             # The size that the archive states may be wrong: one that is too large is refused by `document`.
             content = stream.read(MAX_FILE + 1)
+    # What zipfile raises for damaged, encrypted (RuntimeError) and unknown compressed (NotImplementedError) members.
     except (BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise file.refuse(f"{name} cannot be unpacked: {error}") from None
     member = ImportFile(f"{file.name}/{name}", content)

@@ -14,7 +14,7 @@ from runs.external.importers.formats import importers as all_importers
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.paths import ROOT
-from tests.support.services import missing
+from tests.support.services import NO_SHARED, missing
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +34,7 @@ FILES = [path for folder in FOLDERS for path in sorted((DATA / folder).glob("*")
 @pytest.fixture
 def project() -> Project:
     if not DATA.is_dir():
-        missing("needs the recordings in ../shared, a directory beside the project")
+        missing(NO_SHARED)
     return Project.objects.create(slug="imported", name="Imported")
 
 

@@ -17,7 +17,7 @@ from runs.external.importers.base import ImportFile
 from runs.external.importers.formats import find
 from runs.models import AgentRun
 from tests.support.paths import ROOT
-from tests.support.services import missing
+from tests.support.services import NO_SHARED, missing
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db
@@ -187,5 +187,5 @@ def test_an_imported_file_equals_its_recount(path: Path) -> None:
 
 def test_there_are_recorded_files() -> None:
     if not DATA.is_dir():
-        missing("needs the recordings in ../shared, a directory beside the project")
+        missing(NO_SHARED)
     assert len(FILES) == 29

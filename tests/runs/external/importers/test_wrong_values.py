@@ -13,6 +13,7 @@ import pytest
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
 from runs.external.importers.formats import find
 from tests.support.paths import ROOT
+from tests.support.services import NO_SHARED, missing
 
 DATA = ROOT.parent / "shared" / "data"
 WRONG = [None, True, -7, 1.5, 10**30, "", "x", "\u0000", "n" * 300, [], [7], ["x"], [[]], [{}], {}, {"a": 1}]
@@ -61,7 +62,7 @@ def replaced(document: Any, path: tuple[str | int, ...], value: Any) -> Any:
 def test_every_wrong_value_is_read_or_refused(kind: str) -> None:
     path: Path = DATA / FILES[kind]
     if not path.is_file():
-        pytest.skip("needs the recordings in ../shared, a directory beside the project")
+        missing(NO_SHARED)
     document = shortened(json.loads(path.read_bytes()))
     name = kind.partition(" ")[0]
     all_places = list(places(document))
