@@ -14,6 +14,7 @@ from typing import Any
 from csp.constants import NONE, SELF
 
 from agentops.env import BadSetting, Reader
+from agentops.logging_config import logging_config
 
 env = Reader()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -197,6 +198,8 @@ AGENTOPS_RATE_RUN_EVENTS = env.integer("AGENTOPS_RATE_RUN_EVENTS", 300_000, low=
 # --- Streams --------------------------------------------------------------------------------------------
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
 AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, high=100_000)
+# Events that a stream reads from the database at a time; what is left follows with the next read.
+SSE_MAX_BUFFER = env.integer("SSE_MAX_BUFFER", 200, low=1, high=10_000)
 EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 
 # --- Web server: what a client may cost it (agentops/http/protocol.py, agentops/http/body_limit.py) --------------
@@ -376,25 +379,6 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {"()": "agentops.http.request_ids.LogLine", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO").upper()},
-    # Celery tells of every hint, every tick of the clock and each connection, django-eventstream of every listener,
-    # HTTP clients of every request; those of the vendors' libraries with the whole conversation where LOG_LEVEL is
-    # DEBUG.
-    "loggers": {
-        name: {"level": "WARNING"}
-        for name in (
-            *("celery.app.trace", "celery.worker.strategy", "celery.worker.consumer.connection", "celery.beat"),
-            "django_eventstream",
-            *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "groq", "mistralai"),
-        )
-    },
-}
+LOGGING = logging_config(env.text("LOG_LEVEL", "INFO").upper())
 
 env.refuse_unknown()

@@ -1,0 +1,26 @@
+"""The logging of the site's processes: one line a message, on standard error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: Celery tells of every hint, every tick of the clock and each connection, django-eventstream of every listener, HTTP
+#: clients of every request; those of the vendors' libraries with the whole conversation at level DEBUG.
+TALKATIVE = (
+    *("celery.app.trace", "celery.worker.strategy", "celery.worker.consumer.connection", "celery.beat"),
+    "django_eventstream",
+    *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "groq", "mistralai"),
+)
+
+
+def logging_config(level: str) -> dict[str, Any]:
+    """Return Django's setting LOGGING. `level`: the lowest level that is logged, such as `INFO`."""
+    line = {"()": "agentops.http.request_ids.LogLine", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": line},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {name: {"level": "WARNING"} for name in TALKATIVE},
+    }
