@@ -73,6 +73,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "`FORWARDED_ALLOW_IPS` are exempt.",
         "AGENTOPS_STREAMS": "Streams that one web process serves at the same time. Beyond it, the answer is 503.",
         "AGENTOPS_STREAMS_PER_USER": "Streams of one user or one API key in one web process.",
+        "SSE_MAX_BUFFER": "Events that a stream reads from the database at a time. What is beyond it follows with "
+        "the next read.",
     },
     "HTTPS and proxies": {
         "AGENTOPS_HTTPS": "The site is behind a proxy that speaks HTTPS: cookies are secure, HSTS is sent, plain HTTP "

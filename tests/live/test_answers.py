@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from httpx_sse import EventSource
 
 from agentops.projects.models import Role
 from tests.support.accounts import make_person, signed_in, with_key
@@ -17,6 +18,7 @@ from tests.support.live.growing_logs import finish, grow, last_seq
 from tests.support.live.streamed_run import StreamedRun
 from tests.support.waiting import eventually
 from tests.support.web.stream_clients import Refusal, heard
+from timeline.live import client
 
 #: Differ between any two answers.
 OWN_TO_EACH = {"date", "x-request-id", "set-cookie", "ratelimit-remaining", "ratelimit-reset"}
@@ -111,6 +113,16 @@ def test_the_headers_keep_proxies_from_holding_it_back(streamed: StreamedRun, ad
     assert "access-control-allow-origin" not in answer.headers
     # Before anything else, and spread so that a restart brings no storm.
     assert 1000 <= (reader.messages[0].retry_ms or 0) <= 5000
+
+
+def test_neither_a_pause_nor_a_heartbeat_is_an_event_for_httpx_sse() -> None:
+    """It takes every empty line after the first ID for the end of an event, even of one without data."""
+    event = b"id: 1\nevent: message\ndata: x\n\n"
+    body = client.retry_line() + event + client.HEARTBEAT + client.HEARTBEAT + event.replace(b"1", b"2")
+    response = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body)
+
+    told = [(each.id, each.data) for each in EventSource(response).iter_sse()]
+    assert told == [("1", "x"), ("2", "x")]
 
 
 def test_the_pause_before_a_return_is_spread(streamed: StreamedRun) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -60,7 +61,9 @@ def test_it_takes_both_forms_of_an_id(streamed: StreamedRun, form: str) -> None:
     heard(streamed.open(headers={"Last-Event-ID": form.format(last - 1)}), [last])
 
 
-def test_it_delivers_more_than_one_page_without_loss(streamed: StreamedRun) -> None:
+@pytest.mark.parametrize("at_a_time", [200, 7])
+def test_it_delivers_more_than_one_page_without_loss(streamed: StreamedRun, settings: Any, at_a_time: int) -> None:
+    settings.SSE_MAX_BUFFER = at_a_time
     for _ in range(5):
         last = grow(streamed.run, 211)
 

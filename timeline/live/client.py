@@ -22,6 +22,8 @@ from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Topic, Track
 
 log = logging.getLogger(__name__)
 HEARTBEAT_S = 15.0
+#: A comment. No empty line follows it: some clients would take that for the end of an event without data.
+HEARTBEAT = b": still here\n"
 #: A stream ends after 80 to 100 % of this time and is reopened by the client, so that deployments need not wait.
 MAX_AGE_S = 600.0
 #: A client that receives nothing for this long is disconnected. It reconnects with its cursor.
@@ -30,6 +32,11 @@ SLOW_S = 15.0
 LINGER_S = 1.0
 #: The range of a browser's reconnection delay in milliseconds, to spread reconnections after a restart.
 RETRY_MS = (1000, 5000)
+
+
+def retry_line() -> bytes:
+    """Return the beginning of a stream: the client's delay before it reconnects. No empty line follows it either."""
+    return b"retry: %d\n" % random.randint(*RETRY_MS)  # noqa: S311 - spreads load, guards nothing
 
 
 class Feed(Protocol):
@@ -82,7 +89,7 @@ class Client:
 
     async def frames(self) -> AsyncIterator[bytes]:
         """Yield everything to send. The client reconnects with its cursor after the end."""
-        yield b"retry: %d\n\n" % random.randint(*RETRY_MS)  # noqa: S311 - spreads load, guards nothing
+        yield retry_line()
         while True:
             if self.revoked_at is not None:
                 yield _event("auth-revoked", "")
@@ -101,7 +108,7 @@ class Client:
                 return
             elif time.monotonic() >= self.beat_at:
                 self.beat_at = time.monotonic() + HEARTBEAT_S
-                yield b": still here\n\n"
+                yield HEARTBEAT
             else:
                 await self.feed.topic.wait()
 

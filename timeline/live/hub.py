@@ -28,7 +28,7 @@ READ_THREADS = 2
 
 
 class TooMany(Exception):
-    """The limit of streams of the user or of this process is reached, or the process is shutting down."""
+    """The limit of streams of the user or of this process is reached."""
 
     def __init__(self, text: str, *, code: str, status: int) -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ class Hub:
                 del self._by_actor[actor]
 
     def drain(self) -> None:
-        """End all streams and reject new ones, before the process ends."""
+        """End all streams, before the process ends."""
         self.is_draining = True
         for client in self.clients:
             client.is_draining = True
@@ -95,8 +95,6 @@ class Hub:
         self._reader.close()
 
     def _check_limits(self, actor: str) -> None:
-        if self.is_draining:
-            raise TooMany("this server process is shutting down; try again", code="server_ending", status=503)
         if self._by_actor[actor] >= settings.AGENTOPS_STREAMS_PER_USER:
             limit = settings.AGENTOPS_STREAMS_PER_USER
             problem = f"{actor} already has {limit} open streams (AGENTOPS_STREAMS_PER_USER); close one"

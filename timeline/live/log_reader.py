@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connections
 from django.db.models import Exists, OuterRef
 
@@ -19,8 +20,6 @@ from timeline.live.rendering import Item, Rendering
 from timeline.models import Event, Log, Tombstone
 
 T = TypeVar("T")
-#: The number of events in one read.
-PAGE = 200
 #: How long an idle connection is kept: getting one from the pool and returning it takes longer than a read.
 IDLE_CONNECTION_S = 0.25
 
@@ -83,7 +82,7 @@ def _answer(answer: Future[T], read: Callable[[], T]) -> None:
 
 
 def _page(log_id: UUID, after: int, renderings: Sequence[Rendering], incarnation: int) -> list[list[Item]]:
-    events: list[Event] = log.read(log_id, after=after, limit=PAGE)
+    events: list[Event] = log.read(log_id, after=after, limit=settings.SSE_MAX_BUFFER)
     return [rendering.items(log_id, events, incarnation) if events else [] for rendering in renderings]
 
 

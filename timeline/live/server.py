@@ -25,7 +25,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import get_resolver, set_script_prefix
 
-from timeline.live.client import Client
+from timeline.live.client import Client, retry_line
 from timeline.live.hub import Hub, TooMany
 from timeline.live.response import EventStreamResponse
 
@@ -63,7 +63,7 @@ class LiveServer:
         return self._hub
 
     def drain(self) -> None:
-        """End all streams and reject new ones. Call it on the loop before the server shuts down."""
+        """End all streams; new ones are empty. Call it on the loop before the server shuts down."""
         if self._hub is not None:
             self._hub.drain()
 
@@ -71,6 +71,11 @@ class LiveServer:
         response = await self._handler.respond(scope)
         if not isinstance(response, EventStreamResponse):
             await self._handler.send_response(response, send)
+            return
+        if self.hub().is_draining:
+            # An EventSource gives up after any status but 200. After an empty stream it reconnects.
+            await _begin(response, send)
+            await send({"type": "http.response.body", "body": retry_line()})
             return
         try:
             async with self.hub().client(response) as client:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from django.conf import settings
 from django.db import Error
 from django_eventstream.views import Listener, get_listener_manager
 
-from timeline.live.log_reader import PAGE, LogReader
+from timeline.live.log_reader import LogReader
 from timeline.live.rendering import Item, Rendering
 
 logger = logging.getLogger(__name__)
@@ -163,7 +164,7 @@ class LogTopic(Topic):
                 track.restart(self.position)
         self.ended = self.ended or any(item.terminal for item in newest)
         self.wake()
-        return len(newest) == PAGE
+        return len(newest) == settings.SSE_MAX_BUFFER
 
     def update_head(self, head: int | None, *, position_at_query: int, incarnation: int) -> None:
         """Handle the last seq of the log in the database. `position_at_query` is the position before the query."""

@@ -15,7 +15,7 @@ from tests.support.accounts import session_of
 #: What a browser says of a server that is gone, or cut off, or says 503.
 GONE = (
     "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|ERR_FAILED|503"
-    "|ERR_INTERNET_DISCONNECTED|ERR_NETWORK_CHANGED|htmx:sendError|htmx:afterRequest"
+    "|ERR_INTERNET_DISCONNECTED|ERR_SOCKET_NOT_CONNECTED|ERR_NETWORK_CHANGED|htmx:sendError|htmx:afterRequest"
 )
 #: Tells of what the Content-Security-Policy has stopped, also where nothing would be seen of it.
 TELL_VIOLATIONS = """

@@ -38,10 +38,14 @@ class Message:
 
 
 class Parser:
-    """Bytes in any pieces → messages. Lines end as the standard says: LF, CR, or both."""
+    """Bytes in any pieces → messages. Lines end as the standard says: LF, CR, or both.
+
+    A comment, or a retry, at the beginning of a block is a message at once: nothing has to follow it.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
+        self._block: list[bytes] = []
 
     def feed(self, data: bytes) -> list[Message]:
         data, now = self._rest + data, time.monotonic()
@@ -50,14 +54,24 @@ class Parser:
         text = data.removesuffix(held) if held else data
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *blocks, rest = text.split(b"\n\n")
+        *lines, rest = text.split(b"\n")
         self._rest = rest + held
-        return [_message(block.strip(b"\n").decode(), now) for block in blocks if block.strip(b"\n")]
+        return [_message(block.decode(), now) for line in lines if (block := self._complete(line))]
+
+    def _complete(self, line: bytes) -> bytes:
+        """What the line ends: itself, the block before it, or nothing."""
+        if not self._block and line.startswith((b":", b"retry:")):
+            return line
+        if line:
+            self._block.append(line)
+            return b""
+        block, self._block = b"\n".join(self._block), []
+        return block
 
     @property
     def idle(self) -> bool:
         """Whether nothing of an unfinished block is left over."""
-        return not self._rest.strip(b"\n")
+        return not self._block and not self._rest.strip(b"\n")
 
 
 def _message(block: str, at: float) -> Message:

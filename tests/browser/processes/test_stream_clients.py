@@ -1,0 +1,169 @@
+"""Libraries and a browser follow a run through bad networks and restarts, with nothing missing and nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support.browser.tabs import GONE, Tabs
+from tests.support.live.growing_logs import finish, grow, last_seq
+from tests.support.live.streamed_run import StreamedRun
+from tests.support.paths import ROOT
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.services import missing
+from tests.support.web.cutting_proxy import CuttingProxy
+from tests.support.web.stream_clients import Listeners
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.postgres]
+CLIENTS = ROOT / "tests/support/web/foreign_clients"
+#: Connections of each client.
+EACH = 50
+#: A browser opens six connections to a port: fifty of them need some ports.
+PORTS, IN_TAB = 10, 5
+CUTS = 1000
+#: Follows in the page as any script would.
+FOLLOW = """([path, count]) => {
+  window.streams = Array.from({ length: count }, () => {
+    const stream = { ids: [], done: false };
+    const source = new EventSource(path);
+    source.addEventListener("message", (event) => stream.ids.push(Number(event.lastEventId)));
+    source.addEventListener("stream-reset", () => stream.ids.push("stream-reset"));
+    source.addEventListener("end", () => { source.close(); stream.done = true; });
+    source.addEventListener("error", () => { if (source.readyState === 2) stream.ids.push("closed"); });
+    return stream;
+  });
+}"""
+
+
+@pytest.fixture(scope="module")
+def node_modules() -> Path:
+    """The directory in which npm has installed the clients of the package lock."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing("there is no node, or no npm")
+    directory = ROOT / ".venv/stream-clients"
+    directory.mkdir(exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(CLIENTS / name, directory)
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
+    subprocess.run(command, cwd=directory, check=True, timeout=120)
+    return directory
+
+
+class Followers:
+    """Processes that follow a stream, and print the IDs of each connection at its end."""
+
+    def __init__(self, url: str, cookie: str) -> None:
+        self.url, self._env = url, {"PATH": os.environ["PATH"], "COOKIE": cookie, "PYTHONUNBUFFERED": "1"}
+        self.running: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, *command: str | Path) -> None:
+        arguments = [*map(str, command), self.url, str(EACH)]
+        self.running[name] = subprocess.Popen(arguments, env=self._env, stdout=subprocess.PIPE, text=True)
+
+    def told(self, name: str) -> list[list[Any]]:
+        output, _ = self.running[name].communicate(timeout=60)
+        assert self.running[name].returncode == 0, name
+        return [json.loads(line) for line in output.splitlines()]
+
+    def close(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def followers(streamed: StreamedRun, proxy: CuttingProxy, node_modules: Path) -> Iterator[Followers]:
+    followers = Followers(
+        streamed.url.replace(str(streamed.web.port), str(proxy.ports[0]), 1), streamed.cookie["Cookie"]
+    )
+    followers.start("eventsource", "node", CLIENTS / "follow_with_eventsource.mjs", node_modules)
+    followers.start("httpx-sse", sys.executable, CLIENTS / "follow_with_httpx_sse.py")
+    followers.start("aiohttp-sse-client", sys.executable, CLIENTS / "follow_with_aiohttp_sse_client.py")
+    yield followers
+    followers.close()
+
+
+@pytest.fixture
+def streamed(shared_redis: OwnRedis, web_process: MakeWeb, listeners: Listeners) -> StreamedRun:
+    return StreamedRun(web_process(AGENTOPS_STREAMS_PER_USER="1000"), listeners)
+
+
+@pytest.fixture
+def proxy(streamed: StreamedRun) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(streamed.web.port, ports=PORTS)
+    yield proxy
+    proxy.close()
+
+
+def test_nothing_is_missing_and_nothing_comes_twice(
+    streamed: StreamedRun,
+    proxy: CuttingProxy,
+    followers: Followers,
+    tabs: Tabs,
+    shared_redis: OwnRedis,
+) -> None:
+    pages = [follow_in_browser(tabs, streamed, port) for port in proxy.ports]
+
+    grow_until(streamed, proxy, CUTS // 3)
+    streamed.web.restart()
+    grow_until(streamed, proxy, CUTS * 2 // 3)
+    shared_redis.kill()
+    grow(streamed.run, 20)
+    shared_redis.start()
+    grow_until(streamed, proxy, CUTS)
+    streamed.web.kill()
+    grow(streamed.run, 5)
+    streamed.web.start()
+    proxy.is_cutting = False
+    everything = [*range(1, finish(streamed.run) + 1)]
+
+    for name in followers.running:
+        told = followers.told(name)
+        assert [faults(ids, everything) for ids in told] == [{}] * EACH, name
+    for page in pages:
+        page.wait_for_function("streams.every((stream) => stream.done)", timeout=30_000)
+        told = page.evaluate("streams.map((stream) => stream.ids)")
+        assert [faults(ids, everything) for ids in told] == [{}] * IN_TAB
+    print(f"{len(everything)} events, {proxy.cuts} connections cut off")
+
+
+def faults(ids: list[Any], everything: list[int]) -> dict[str, list[Any]]:
+    """What is wrong with what a client was told; nothing, if it was told everything, once, in order."""
+    if ids == everything:
+        return {}
+    counts = Counter(ids)
+    return {
+        "missing": [seq for seq in everything if seq not in counts],
+        "repeated": [each for each, count in counts.items() if count > 1],
+        "other": [each for each in counts if not isinstance(each, int)],
+    }
+
+
+def follow_in_browser(tabs: Tabs, streamed: StreamedRun, port: int) -> Page:
+    tabs.expect(GONE)
+    page = tabs.open(f"http://127.0.0.1:{port}", streamed.reader)
+    page.goto("/healthz")
+    page.evaluate(FOLLOW, [streamed.url.partition(str(streamed.web.port))[2], IN_TAB])
+    return page
+
+
+def grow_until(streamed: StreamedRun, proxy: CuttingProxy, cuts: int) -> None:
+    """Append events until so many connections were cut off."""
+    until = time.monotonic() + 90
+    while proxy.cuts < cuts:
+        assert time.monotonic() < until, f"{proxy.cuts} connections cut off"
+        grow(streamed.run, 3)
+        time.sleep(0.1)
+    assert last_seq(streamed.run) > cuts // 10
