@@ -60,6 +60,8 @@ def _lines(file: ImportFile) -> list[ConversationLine]:
     """Return the lines, without repeated ones. All must be objects before any message is looked at."""
     document = file.whole()
     if isinstance(document, Mapping) and "loglines" in document:
+        if not isinstance(document["loglines"], list):
+            raise file.refuse("not a list", pointer="/loglines")
         places: Iterable[tuple[Any, int | None, str]] = (
             (value, None, f"/loglines/{index}") for index, value in enumerate(document["loglines"])
         )
@@ -212,10 +214,11 @@ class _Session:
 
 
 def _is_of_sub_agent(line: ConversationLine) -> bool:
+    if line.kind != "progress":
+        return bool(line.data.get("isSidechain"))
     data = line.data.get("data")
-    if line.kind == "progress" and isinstance(data, Mapping) and data.get("type") == "agent_progress":
-        return isinstance(data.get("message"), Mapping)
-    return bool(line.data.get("isSidechain"))
+    is_report = isinstance(data, Mapping) and data.get("type") == "agent_progress"
+    return is_report and isinstance(data.get("message"), Mapping)
 
 
 def _inner_line(line: ConversationLine) -> ConversationLine:
