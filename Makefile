@@ -58,6 +58,7 @@ help:
 	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
+	@echo 'make fuzz    the JSON parser, events of runners and files of other programs, for SECONDS=60'
 	@echo 'make bench-check   the benchmarks in small, as tests'
 	@echo 'make check   style, types, imports, migrations, deployment settings, documentation'
 	@echo 'make docs    build the documentation as a site, in site/'
@@ -233,6 +234,12 @@ chaos-long: $(ENV_STAMP)
 .PHONY: chaos-points chaos-steps
 chaos-points chaos-steps: $(ENV_STAMP)
 	$(CHAOS) $(@:chaos-%=%) $(CHAOS_ARGS)
+
+# What reads foreign input, fed with changed recordings: make fuzz SECONDS=600 FUZZ_ARGS='file'
+SECONDS ?= 60
+.PHONY: fuzz
+fuzz: $(ENV_STAMP)
+	$(BIN)/python -m tests.support.fuzz --seconds $(SECONDS) $(FUZZ_ARGS)
 
 # The benchmarks themselves, in small: that they run through, and that what they compare is the same.
 .PHONY: bench-check

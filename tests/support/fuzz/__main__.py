@@ -1,0 +1,108 @@
+"""Runs the fuzz targets, all at once: python -m tests.support.fuzz [--seconds 60] [--seed N] [TARGET…].
+
+An input that fails is written to .cache/fuzz, and the exit code is 1. When the product is mended, put the input into
+tests/support/fuzz/known/TARGET: the suite then tries it each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import django
+
+from tests.support.paths import ROOT
+
+FOUND = ROOT / ".cache/fuzz"
+#: Of one input: bytes, seconds, and megabytes of memory.
+LIMITS = ("-max_len=65536", "-timeout=10", "-rss_limit_mb=2048")
+NAMES = ("json", "event", "file", "formats")
+INSTRUMENTED = ["agentops.http.strict_json", "runs.external", "timeline.dialects", "timeline.events"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.fuzz", description="Fuzz what reads foreign input.")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(NAMES)}; all without one")
+    parser.add_argument("--seconds", type=int, default=60, help="how long each target runs (60)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random choices; 0: another one each time")
+    parser.add_argument("--only", choices=NAMES, help=argparse.SUPPRESS)
+    parser.add_argument("--seeds", type=Path, help=argparse.SUPPRESS)
+    options, rest = parser.parse_known_args()
+    if options.only:
+        return fuzz(options.only, [str(options.seeds), *rest])
+    return run_all(options.targets or NAMES, options.seconds, options.seed)
+
+
+def run_all(targets: list[str] | tuple[str, ...], seconds: int, seed: int) -> int:
+    """Run the targets as processes, and print what each of them has tried. Return 1 if one has failed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        prepare(Path(scratch) / "home")
+        # After the settings are loaded.
+        from tests.support.fuzz.seeds import write_seeds
+
+        recordings = ROOT.parent / "shared" / "data"
+        if not recordings.is_dir():
+            print("needs the recordings in ../shared, a directory beside the project", file=sys.stderr)
+            return 1
+        seeds = write_seeds(Path(scratch) / "seeds", recordings)
+        FOUND.mkdir(parents=True, exist_ok=True)
+        runs = {target: start(target, seeds[target], seconds, seed) for target in targets}
+        return max(report(target, process) for target, process in runs.items())
+
+
+def prepare(home: Path) -> None:
+    """Load the settings, on a home of their own. No target asks the database."""
+    os.environ |= {
+        "AGENTOPS_HOME": str(home),
+        "AGENTOPS_TESTING": "1",
+        "DJANGO_SETTINGS_MODULE": "agentops.settings",
+        "SECRET_KEY": "for-fuzzing-and-nothing-else-0123456789-abcdefghijklmnop",
+    }
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        os.environ.pop(name, None)
+    django.setup()
+
+
+def start(target: str, seeds: Path, seconds: int, seed: int) -> subprocess.Popen[str]:
+    limits = [*LIMITS, f"-max_total_time={seconds}", f"-seed={seed}"]
+    outputs = ["-verbosity=0", "-print_final_stats=1", f"-artifact_prefix={FOUND}/{target}-"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.fuzz", "--only", target, "--seeds", seeds, *limits, *outputs],
+        cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def report(target: str, process: subprocess.Popen[str]) -> int:
+    output, _ = process.communicate()
+    tried = [line.rpartition(":")[2].strip() for line in output.splitlines() if "number_of_executed_units" in line]
+    print(f"{target}: {tried[0] if tried else 'no'} inputs, {'a failure' if process.returncode else 'no failure'}")
+    if process.returncode:
+        print(output[-6000:])
+    return 1 if process.returncode else 0
+
+
+def fuzz(target: str, arguments: list[str]) -> int:
+    """Run one target in this process, which libFuzzer ends."""
+    import atheris
+
+    from tests.support.fuzz.mutation import mutated
+
+    with tempfile.TemporaryDirectory() as home:
+        with atheris.instrument_imports(include=INSTRUMENTED):
+            prepare(Path(home))
+            from tests.support.fuzz.targets import TARGETS
+
+        def mutate(data: bytes, max_size: int, seed: int) -> bytes:
+            return mutated(data, max_size, seed, atheris.Mutate)
+
+        atheris.Setup([sys.argv[0], *arguments], TARGETS[target], custom_mutator=mutate)
+        atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""The seeds of the fuzz targets, and inputs that fuzzing has found: none of them fails any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.fuzz.seeds import write_seeds
+from tests.support.fuzz.targets import TARGETS
+from tests.support.paths import ROOT
+from tests.support.services import shared_directory
+
+KNOWN = sorted(path for path in (ROOT / "tests/support/fuzz/known").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("path", KNOWN, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_an_input_that_failed_once_does_not(path: Path) -> None:
+    TARGETS[path.parent.name](path.read_bytes())
+
+
+def test_no_seed_fails(tmp_path: Path) -> None:
+    for target, directory in write_seeds(tmp_path, shared_directory() / "data").items():
+        for path in directory.iterdir():
+            TARGETS[target](path.read_bytes())
