@@ -217,8 +217,9 @@ def _is_of_sub_agent(line: ConversationLine) -> bool:
     if line.kind != "progress":
         return bool(line.data.get("isSidechain"))
     data = line.data.get("data")
-    is_report = isinstance(data, Mapping) and data.get("type") == "agent_progress"
-    return is_report and isinstance(data.get("message"), Mapping)
+    if not isinstance(data, Mapping) or data.get("type") != "agent_progress":
+        return False
+    return isinstance(data.get("message"), Mapping)
 
 
 def _inner_line(line: ConversationLine) -> ConversationLine:
