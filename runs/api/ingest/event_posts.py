@@ -9,51 +9,25 @@ from typing import Any
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.throttling import BaseThrottle
 
-from agentops.projects.access import ANONYMOUS, Action, project_for
-from agentops.projects.errors import AuthRequired
-from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
-from runs.api.base_views import ApiView
-from runs.api.callers import KeyAuthentication
 from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, result_of
-from runs.api.ingest.runner_secret import RunnerSecretAuthentication
+from runs.api.ingest.ingest_view import IngestView
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
 from runs.external.ingest import MAX_EVENTS, Sender, record
 
 
-class IngestRate(BaseThrottle):  # type: ignore[misc]
-    """The rate limit of the key or the secret. That of the address is counted before authentication (ApiView)."""
-
-    def allow_request(self, request: Request, view: Any) -> bool:
-        limits.count_ingest(request._request, request.user)
-        return True
-
-
-class AgentEvents(ApiView):
+class AgentEvents(IngestView):
     """Store events of external runners: one event, or `{"events": [...]}` with at most 500.
 
     The answer comes after the commit. Each event is accepted with its sequence number, or is a duplicate of a stored
     one, or is rejected with a code. Events of one run are numbered in the order of the request.
     """
 
-    authentication_classes = [RunnerSecretAuthentication, KeyAuthentication]
-    throttle_classes = [IngestRate]
-    security_schemes = ("key", "runner")
-    #: Each event has an ID of its own for that.
-    takes_idempotency_key = False
-
-    def perform_authentication(self, request: Request) -> None:
-        super().perform_authentication(request)
-        # Before the query is checked, so that a key sent as a parameter gets the answer of a missing one.
-        if request.user == ANONYMOUS or request.auth is None:
-            raise AuthRequired
-
     @extend_schema(request=EVENTS_BODY, responses={200: ALL_STORED, 207: SOME_REJECTED, 422: BATCH_ANSWER})
     def post(self, request: Request, **_: Any) -> Response:
-        project = self._project()
+        project = self.get_ingest_project()
         document = document_of(request)
         sender = Sender(project, self.principal.actor)
         if "events" not in document:
@@ -66,13 +40,6 @@ class AgentEvents(ApiView):
         status = 200 if not rejected else 422 if rejected == len(answers) else 207
         body = {"results": answers, **{name: counts[name] for name in ("accepted", "duplicate", "rejected")}}
         return Response(body, status)
-
-    def _project(self) -> Project:
-        if isinstance(self.request.auth, Project):
-            return self.request.auth
-        project_id = self.principal.project_id
-        assert project_id is not None  # only keys get here
-        return project_for(self.principal, project_id, Action.INGEST)
 
     def _single(self, sender: Sender, document: dict[str, Any]) -> Response:
         self._count([document])

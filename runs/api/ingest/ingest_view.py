@@ -1,0 +1,48 @@
+"""The base class of the addresses to which runners send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+from agentops.projects.access import ANONYMOUS, Action, project_for
+from agentops.projects.errors import AuthRequired
+from agentops.projects.models import Project
+from agentops.projects.rate_limits import limits
+from runs.api.base_views import ApiView
+from runs.api.callers import KeyAuthentication
+from runs.api.ingest.runner_secret import RunnerSecretAuthentication
+
+
+class IngestRate(BaseThrottle):  # type: ignore[misc]
+    """The rate limit of the key or the secret. That of the address is counted before authentication (ApiView)."""
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        limits.count_ingest(request._request, request.user)
+        return True
+
+
+class IngestView(ApiView):
+    """A view for API keys of the scope `ingest` and for the runner secrets."""
+
+    authentication_classes = [RunnerSecretAuthentication, KeyAuthentication]
+    throttle_classes = [IngestRate]
+    security_schemes = ("key", "runner")
+    #: What is sent has IDs of its own for that.
+    takes_idempotency_key = False
+
+    def perform_authentication(self, request: Request) -> None:
+        super().perform_authentication(request)
+        # Before the query is checked, so that a key sent as a parameter gets the answer of a missing one.
+        if request.user == ANONYMOUS or request.auth is None:
+            raise AuthRequired
+
+    def get_ingest_project(self) -> Project:
+        """Return the project of the key or the secret, if it may send to it."""
+        if isinstance(self.request.auth, Project):
+            return self.request.auth
+        project_id = self.principal.project_id
+        assert project_id is not None  # only keys get here
+        return project_for(self.principal, project_id, Action.INGEST)
