@@ -18,7 +18,7 @@ from runs.api import (
     stream_views,
     tool_call_views,
 )
-from runs.api.ingest import event_posts, session_aliases
+from runs.api.ingest import event_posts, session_aliases, session_posts
 from runs.api.schema import docs
 
 # projects/{project}/agent-runs/{run}/
@@ -70,5 +70,8 @@ urlpatterns = [
     path("projects/<str:project>/", include(of_project)),
     path("jobs/<str:job>/events", session_aliases.JobEvents.as_view(), name="job-events"),
     path("jobs/<str:job>/events/stream", session_aliases.JobEventStream.as_view(), name="job-events-stream"),
+    path("internal/sessions", session_posts.Sessions.as_view(), name="sessions"),
+    path("internal/sessions/known", session_posts.KnownSessionEvents.as_view(), name="sessions-known"),
+    path("internal/sessions/wait", session_posts.QuietSession.as_view(), name="sessions-wait"),
     path(settings.AGENT_EVENTS_INGEST_PATH, event_posts.AgentEvents.as_view(), name="agent-events"),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice
@@ -21,7 +21,7 @@ from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
-from runs.models import AgentRun, AgentRunToolCall
+from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline import log
 from timeline.events import Payload
@@ -51,7 +51,13 @@ class ImportReport:
 Progress = Callable[[ImportReport], None]
 
 
-@transaction.atomic
+class NotImported(ValueError):
+    """The project has a run with this ID that was not imported."""
+
+    def __init__(self, run_ref: str) -> None:
+        super().__init__(f"the project has a run {run_ref!r} that was not imported")
+
+
 def import_file(
     project: Project, file: ImportFile, importer: Importer, *, by: str, progress: Progress = lambda report: None
 ) -> ImportReport:
@@ -59,33 +65,46 @@ def import_file(
 
     `progress` is called after each chunk, inside the transaction.
     """
-    report = ImportReport()
-    imports: dict[str, _RunImport] = {}
     try:
-        for is_head, items in groupby(importer.read(file), key=lambda item: isinstance(item, ImportedRun)):
-            if is_head:
-                _open(project, file, imports, items, by=by, report=report)
-            else:
-                for reference, events in groupby(items, key=lambda item: item.run_ref):
-                    for chunk in _chunks(events):
-                        imports[reference].take(chunk, report)
-                        progress(report)
+        return import_items(project, importer.read(file), by=by, progress=progress)
     except RejectedEvent as error:
         raise file.refuse(error.detail, pointer=error.pointer) from error
+    except NotImported as error:
+        raise file.refuse(str(error)) from error
+
+
+@transaction.atomic
+def import_items(
+    project: Project,
+    items: Iterable[Item],
+    *,
+    by: str,
+    is_live: bool = False,
+    progress: Progress = lambda report: None,
+) -> ImportReport:
+    """Import runs and their events, all or nothing. Raises `RejectedEvent` or `NotImported`.
+
+    `is_live`: sessions that have not ended are going on, instead of waiting.
+    """
+    report = ImportReport()
+    imports: dict[str, _RunImport] = {}
+    for is_head, group in groupby(items, key=lambda item: isinstance(item, ImportedRun)):
+        if is_head:
+            _open(project, imports, group, by=by, report=report)
+        else:
+            for reference, events in groupby(group, key=lambda item: item.run_ref):
+                for chunk in _chunks(events):
+                    imports[reference].take(chunk, report)
+                    progress(report)
     for run_import in reversed(imports.values()):  # children before parents
-        run_import.end()
+        if run_import.head.ended or not is_live:
+            run_import.end()
     report.runs = [run_import.run for run_import in imports.values()]
     return report
 
 
 def _open(
-    project: Project,
-    file: ImportFile,
-    imports: dict[str, _RunImport],
-    heads: Iterable[Item],
-    *,
-    by: str,
-    report: ImportReport,
+    project: Project, imports: dict[str, _RunImport], heads: Iterable[Item], *, by: str, report: ImportReport
 ) -> None:
     for head in heads:
         assert isinstance(head, ImportedRun)
@@ -94,7 +113,7 @@ def _open(
         rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
         run = rows.filter(project=project, external_id=head.run_ref).first()
         if run is not None and run.source != AgentRun.Source.IMPORT:
-            raise file.refuse(f"the project has a run {head.run_ref!r} that was not imported")
+            raise NotImported(head.run_ref)
         parent = imports[head.parent_ref].run if head.parent_ref in imports else None
         if parent is None and head.parent_ref:
             # The parent was imported with another file.
@@ -128,6 +147,12 @@ def _chunks(events: Iterable[Item]) -> Iterator[list[IncomingEvent]]:
     iterator = (event for event in events if isinstance(event, IncomingEvent))
     while chunk := list(islice(iterator, CHUNK)):
         yield chunk
+
+
+def open_answer(run_id: UUID, stored: Mapping[str, tuple[int, object]]) -> str | None:
+    """Return the ID of the event before the answer that is being received; None if there is none."""
+    begin = ExternalRun.objects.filter(pk=run_id).values_list("answer_from_seq", flat=True).first()
+    return next((event_id for event_id, (seq, _) in stored.items() if seq == begin), None)
 
 
 @dataclass
@@ -166,10 +191,12 @@ class _RunImport:
         event_ids = [event.event_id for event in events if event.event_id]
         for event in events:
             event_ids += [event.begin_id, *event.shorter_ids] if isinstance(event, GrowingEvent) else []
+        stored = log.stored_event_ids(self.run.pk, event_ids)
+        open_id = open_answer(self.run.pk, stored)
         # What this import has added says nothing about an earlier version of the file.
-        known = log.stored_event_ids(self.run.pk, event_ids).keys() - self.added
+        known = stored.keys() - self.added
         for event in events:
-            news = event.news(known) if isinstance(event, GrowingEvent) else event
+            news = event.news(known, open_id) if isinstance(event, GrowingEvent) else event
             if news is None or event.event_id in known or event.event_id in self.added:
                 continue
             if event.event_id:
@@ -181,7 +208,7 @@ class _RunImport:
 
         The outcome of a call without a result is unknown.
         """
-        if not self.has_news or self.run.state.terminal:
+        if self.run.state.terminal or not (self.has_news or self.head.ended):
             return
         projection = Projection.load(self.run, Source.IMPORT)
         self._apply(projection, self._last_status(projection), self.last_at)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NoReturn
 from uuid import UUID
 
@@ -134,6 +135,7 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
     """
 
     media_type = JSON
+    limits: ClassVar[strict_json.Limits] = strict_json.BODY
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> dict[str, Any]:
         request = parser_context["request"]
@@ -142,10 +144,17 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):
             raise Problem(f"JSON must be in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
-        document = strict_json.parse(_decompress(request, _read(stream, int(request.META["CONTENT_LENGTH"]))))
+        body = _decompress(request, _read(stream, int(request.META["CONTENT_LENGTH"])))
+        document = strict_json.parse(body, self.limits)
         if not isinstance(document, dict):
             raise Problem("the body must be a JSON object", code="object_expected")
         return document
+
+
+class LongTextParser(StrictJSONParser):
+    """The parser of bodies whose texts may be as long as the body, such as the outputs of tools."""
+
+    limits = replace(strict_json.BODY, string=MAX_BYTES, nodes=200_000, keys=10_000)
 
 
 def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic_ai.messages import ModelResponse, ModelResponsePart
+
 from agentops.http import strict_json
 from runs.external.event_input import IncomingEvent
 from runs.statuses import RunStatus
@@ -72,12 +74,29 @@ class GrowingEvent(IncomingEvent):
     #: Returns the answer without so many of its first pieces.
     rest: Callable[[int], IncomingEvent]
 
-    def news(self, known: Container[str]) -> IncomingEvent | None:
-        """Return what is not known of it. None if a longer version of the file was imported before."""
+    def news(self, known: Container[str], open_id: str | None = None) -> IncomingEvent | None:
+        """Return what is not known of it. None if a longer version of the file was imported before.
+
+        `open_id`: the ID of the event before the answer that is being received, if there is one.
+        """
         if self.begin_id not in known:
             return self
         pieces = [count for count, event_id in enumerate(self.shorter_ids, start=1) if event_id in known]
-        return self.rest(pieces[-1]) if pieces else None
+        if pieces:
+            return self.rest(pieces[-1])
+        return self if self.begin_id == open_id else None
+
+    def pieces(self) -> Iterator[Sequence[ModelResponsePart]]:
+        """Yield the parts of each piece."""
+        rests = [self, *(self.rest(count) for count in range(1, len(self.shorter_ids) + 1))]
+        parts = [one.message.parts if isinstance(one.message, ModelResponse) else () for one in rests]
+        for number, rest in enumerate(parts):
+            following = parts[number + 1] if number + 1 < len(parts) else ()
+            yield rest[: len(rest) - len(following)]
+
+
+class NothingToImport(ImportRefused):
+    """A file of a known format without a message. One that grows may get some."""
 
 
 class UnreadableFile(ImportRefused):

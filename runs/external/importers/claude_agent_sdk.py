@@ -18,7 +18,7 @@ from pydantic_ai.messages import UserPromptPart
 
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.answer_events import bad_count, event_id, identifier_or_none, time_or_none
-from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
 from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine, has_result
 from runs.external.reported_usage import read_cost
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
@@ -70,7 +70,7 @@ class ClaudeAgentSdkImporter:
             known.add(session.run_ref)
             yield from session.items()
         if not known:
-            raise file.refuse("no messages of the SDK")
+            raise NothingToImport(file.name, "no messages of the SDK")
 
 
 def _is_sdk_message(value: object) -> bool:

@@ -16,7 +16,7 @@ from pathlib import PurePath, PureWindowsPath
 from typing import Any
 
 from runs.external.importers.answer_events import event_id, identifier_or_none, time_or_none
-from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
 from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine, has_result
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import canonical
@@ -93,7 +93,7 @@ class _Session:
         self.run_ref = f"claude-code:{self.session_id}"
         self.sub_agents = self._sub_agents()
         if not any(line.kind in _MESSAGES for line in self.main) and not self.sub_agents:
-            raise file.refuse("no user or assistant lines")
+            raise NothingToImport(file.name, "no user or assistant lines")
 
     def items(self) -> Iterator[Item]:
         if any(line.kind in _MESSAGES for line in self.main):

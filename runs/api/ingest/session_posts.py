@@ -1,0 +1,158 @@
+"""`POST /api/internal/sessions`: sessions of agent programs that `agentops watch` follows on another machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agentops.projects.rate_limits import limits
+from runs.api.ingest.ingest_view import IngestView
+from runs.api.problems import Fault, Problem
+from runs.api.requests.bodies import Flag, LongTextParser, StrictSerializer, StringField, document_of
+from runs.external import live_sessions, session_items
+from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent
+from runs.external.import_runs import NotImported
+from runs.external.importers.base import Item
+
+#: Event IDs of one question.
+MAX_IDS = 5_000
+_RUN_ID = "ID of the run in its program, with the format before it: `claude-code:<session>`."
+_SESSIONS = {
+    "application/json": {
+        "type": "object",
+        "properties": {
+            "runs": {
+                "type": "array",
+                "maxItems": session_items.MAX_RUNS,
+                "items": session_items.HEAD_SCHEMA,
+                "description": "The runs of all events, parents before children.",
+            },
+            "events": {
+                "type": "array",
+                "maxItems": session_items.MAX_EVENTS,
+                "items": session_items.EVENT_SCHEMA,
+                "description": "What is new, in order.",
+            },
+        },
+        "additionalProperties": False,
+    }
+}
+_STORED = {
+    "type": "object",
+    "properties": {
+        "stored": {"type": "integer", "description": "Number of events that were stored by this request."},
+        "known": {"type": "integer", "description": "Number of events that had been stored before."},
+    },
+    "required": ["stored", "known"],
+}
+_KNOWN = {
+    "type": "object",
+    "properties": {
+        "event_ids": {"type": "array", "items": {"type": "string"}, "description": "Those that are stored."},
+        "open_id": {
+            "type": ["string", "null"],
+            "description": "Of these, the one before the answer that is being received.",
+        },
+    },
+    "required": ["event_ids", "open_id"],
+}
+_WAITS = {
+    "type": "object",
+    "properties": {"settled": {"type": "boolean", "description": "Whether the run is not running any more."}},
+    "required": ["settled"],
+}
+
+
+class Question(StrictSerializer):
+    """Which events of a run are stored?"""
+
+    runId = StringField(max_length=MAX_RUN_REFERENCE, help_text=_RUN_ID)
+    event_ids = serializers.ListField(child=StringField(max_length=MAX_IDENTIFIER), max_length=MAX_IDS)
+
+
+class Quiet(StrictSerializer):
+    """Nothing has been heard of a session."""
+
+    runId = StringField(max_length=MAX_RUN_REFERENCE, help_text=_RUN_ID)
+    with_open_calls = Flag(default=False, help_text="Also if a tool may be at work: its outcome is unknown then.")
+
+
+class Sessions(IngestView):
+    """Store what is new in sessions of agent programs, all or nothing.
+
+    `agentops watch --url` sends this. An event whose ID the run has is not stored again.
+    """
+
+    parser_classes = [LongTextParser]
+
+    @extend_schema(request=_SESSIONS, responses={200: OpenApiResponse(_STORED, "Everything is stored.")})
+    def post(self, request: Request, **_: Any) -> Response:
+        project = self.get_ingest_project()
+        document = document_of(request)
+        with _refusals():
+            items = session_items.load(document)
+            self._count(items)
+            report = live_sessions.store(project, items, by=self.principal.actor)
+        return Response({"stored": report.events, "known": report.known_events})
+
+    def _count(self, items: list[Item]) -> None:
+        counts = Counter(item.run_ref for item in items if isinstance(item, IncomingEvent))
+        for reference, events in counts.items():
+            name = f"{self.principal.project_id}/{reference}".encode(errors="replace")
+            limits.count_run_events(self.request._request, hashlib.sha256(name).hexdigest(), events)
+
+
+class KnownSessionEvents(IngestView):
+    """Tell which events of a session are stored, so that `agentops watch` sends only the others."""
+
+    serializer_class = Question
+
+    @extend_schema(responses={200: OpenApiResponse(_KNOWN, "The events that are stored.")})
+    def post(self, request: Request, **_: Any) -> Response:
+        project = self.get_ingest_project()
+        body = self.get_serializer(data=document_of(request))
+        body.is_valid(raise_exception=True)
+        data = body.validated_data
+        # What no run and no event can be called is not sent to the database.
+        names = [name for name in data["event_ids"] if name.isprintable()]
+        if not data["runId"].isprintable():
+            names = []
+        known = live_sessions.known_events(project, data["runId"], names) if names else live_sessions.KnownEvents()
+        return Response({"event_ids": sorted(known.event_ids), "open_id": known.open_id})
+
+
+class QuietSession(IngestView):
+    """Set a running session to waiting, because its program has written nothing for a while."""
+
+    serializer_class = Quiet
+
+    @extend_schema(responses={200: OpenApiResponse(_WAITS, "Whether the session waits now, or has ended.")})
+    def post(self, request: Request, **_: Any) -> Response:
+        project = self.get_ingest_project()
+        body = self.get_serializer(data=document_of(request))
+        body.is_valid(raise_exception=True)
+        data = body.validated_data
+        settled = not data["runId"].isprintable() or live_sessions.let_wait(
+            project, data["runId"], with_open_calls=data["with_open_calls"]
+        )
+        return Response({"settled": settled})
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Translate errors of sessions into answers."""
+    try:
+        yield
+    except RejectedEvent as error:
+        fault = Fault(error.pointer, error.code, error.detail)
+        raise Problem(error.detail, code=error.code, status=error.status, errors=[fault]) from None
+    except NotImported as error:
+        raise Problem(str(error), code="run_not_imported", status=409) from None

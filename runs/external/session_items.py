@@ -1,0 +1,204 @@
+"""The JSON form of sessions that are followed on another machine: what an importer has read there.
+
+Events have the form of ingest. Those with an exact message, as an importer reads it, have it beside the payload, in
+pydantic-ai's serialisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, cast
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent, read_event
+from runs.external.importers.base import ImportedRun, Item
+from runs.providers import messages
+from runs.statuses import RunStatus
+from timeline import events
+from timeline.events import EventType, Payload
+from timeline.redaction.redact import BARE
+
+#: Runs and events of one request.
+MAX_RUNS, MAX_EVENTS = 500, 2_000
+MAX_LABELS, MAX_LABEL = 20, 64
+
+_Reference = Annotated[str, StringConstraints(max_length=MAX_RUN_REFERENCE, pattern=r"\A[^\x00-\x1f\x7f]*\Z")]
+_Name = Annotated[str, StringConstraints(max_length=MAX_IDENTIFIER)]
+_ENDS = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED})
+
+
+class _Head(BaseModel):
+    """The fields of an `ImportedRun`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run_ref: Annotated[_Reference, Field(alias="runId", min_length=1)]
+    agent: _Name
+    model: Annotated[str, StringConstraints(max_length=200)] = ""
+    title: Annotated[str, StringConstraints(max_length=1_000)] = ""
+    session_id: _Name = ""
+    created_at: AwareDatetime | None = None
+    parent_ref: Annotated[_Reference, Field(alias="parentRunId")] = ""
+    parent_call_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    labels: Annotated[list[Annotated[str, StringConstraints(max_length=MAX_LABEL)]], Field(max_length=MAX_LABELS)] = []
+    ended: RunStatus | None = None
+    usage: dict[str, JsonValue] = {}
+    cost_usd: float | str | None = None
+    error: str = ""
+
+
+#: JSON Schemas of a run and of an event.
+HEAD_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "runId": {"type": "string", "minLength": 1, "maxLength": MAX_RUN_REFERENCE},
+        "agent": {"type": "string", "maxLength": MAX_IDENTIFIER},
+        "model": {"type": "string", "maxLength": 200},
+        "title": {"type": "string", "maxLength": 1_000},
+        "session_id": {"type": "string", "maxLength": MAX_IDENTIFIER},
+        "created_at": {"type": ["string", "null"], "format": "date-time"},
+        "parentRunId": {"type": "string", "maxLength": MAX_RUN_REFERENCE},
+        "parent_call_id": {"type": "string", "maxLength": 200, "description": "The call that asked for it."},
+        "labels": {
+            "type": "array",
+            "maxItems": MAX_LABELS,
+            "items": {"type": "string", "maxLength": MAX_LABEL},
+        },
+        "ended": {"type": ["string", "null"], "enum": [*sorted(_ENDS), None]},
+        "usage": {"type": "object", "description": "Tokens that no message reports."},
+        "cost_usd": {"type": ["number", "string", "null"]},
+        "error": {"type": "string"},
+    },
+    "required": ["runId", "agent"],
+    "additionalProperties": False,
+}
+EVENT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "runId": {"type": "string", "minLength": 1, "maxLength": MAX_RUN_REFERENCE},
+        "event_id": {"type": "string", "minLength": 1, "maxLength": MAX_IDENTIFIER},
+        "type": {"type": "string"},
+        "ts": {"type": ["string", "integer"], "description": "ISO 8601, or milliseconds since 1970."},
+        "payload": {"type": "object"},
+        "message": {"type": "object", "description": "The exact message, in pydantic-ai's serialisation."},
+    },
+    "required": ["runId", "event_id", "type"],
+}
+
+
+def dump_head(head: ImportedRun) -> dict[str, Any]:
+    """Return the JSON form of a run."""
+    fields = {name: getattr(head, name) for name in _Head.model_fields}
+    fields |= {"labels": list(head.labels), "usage": dict(head.usage)}
+    model = _Head.model_construct(**fields)
+    return model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def dump_event(event: IncomingEvent) -> dict[str, Any]:
+    """Return the JSON form of an event."""
+    payload = event.payload
+    lean = events.dump(payload)[1] if isinstance(payload, Payload) else dict(payload)
+    document: dict[str, Any] = {"runId": event.run_ref, "type": event.type, "payload": lean}
+    if event.event_id:
+        document["event_id"] = event.event_id
+    if event.ts is not None:
+        document["ts"] = event.ts.isoformat()
+    if event.message is not None:
+        document["message"] = messages.dump(event.message)
+    return document
+
+
+def load(document: Mapping[str, Any]) -> list[Item]:
+    """Return the runs and the events of a request body. Raises `RejectedEvent`, whose pointer begins at the body."""
+    unknown = sorted(document.keys() - {"runs", "events"})
+    if unknown:
+        raise RejectedEvent("unknown_field", f"there is no field {unknown[0][:64]!r}: known are runs, events")
+    runs = _list_of(document, "runs", MAX_RUNS)
+    heads = {head.run_ref: head for index, one in enumerate(runs) for head in [_head(one, index)]}
+    loaded: list[Item] = list(heads.values())
+    loaded += _events(_list_of(document, "events", MAX_EVENTS), heads)
+    return loaded
+
+
+def _list_of(document: Mapping[str, Any], name: str, limit: int) -> list[Any]:
+    values = document.get(name, [])
+    if not isinstance(values, list):
+        raise RejectedEvent("invalid_value", f"{name} must be a list", f"/{name}")
+    if len(values) > limit:
+        raise RejectedEvent("batch_too_large", f"more than {limit} {name} in a request", f"/{name}", status=413)
+    # Texts become columns, none of which holds NUL or a lone surrogate.
+    return cast("list[Any]", BARE.clean(values)[0])
+
+
+def _head(value: object, index: int) -> ImportedRun:
+    try:
+        head = _Head.model_validate(value)
+    except ValidationError as error:
+        raise _invalid(error, f"/runs/{index}") from None
+    if head.ended is not None and head.ended not in _ENDS:
+        text = f"ended must be one of {', '.join(sorted(_ENDS))}"
+        raise RejectedEvent("invalid_value", text, f"/runs/{index}/ended")
+    return ImportedRun(**{name: getattr(head, name) for name in _Head.model_fields})
+
+
+def _events(documents: Iterable[object], heads: Mapping[str, ImportedRun]) -> Iterator[IncomingEvent]:
+    for index, document in enumerate(documents):
+        try:
+            event = _event(document)
+        except RejectedEvent as error:
+            raise RejectedEvent(error.code, error.detail, f"/events/{index}{error.pointer}", error.status) from None
+        if event.run_ref not in heads:
+            text = f"the run {event.run_ref[:64]!r} is not among the runs of the request"
+            raise RejectedEvent("run_not_found", text, f"/events/{index}/runId")
+        yield event
+
+
+def _event(document: object) -> IncomingEvent:
+    if not isinstance(document, dict):
+        raise RejectedEvent("event_object_expected", "an event must be a JSON object")
+    envelope = {name: value for name, value in document.items() if name != "message"}
+    event = read_event(envelope)
+    if not event.event_id:
+        raise RejectedEvent("required", "an event of a session requires event_id", "/event_id")
+    message = _message(document["message"]) if "message" in document else None
+    if message is not None and not _fits(event, message):
+        raise RejectedEvent("invalid_message", f"not a message of an event {event.type}", "/message")
+    # What was read from a file has no digest, wherever it was read.
+    return replace(event, message=message, body_sha256=None)
+
+
+def _message(content: object) -> ModelMessage:
+    try:
+        return messages.load(content)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise _invalid(error, "/message", code="invalid_message") from None
+
+
+def _fits(event: IncomingEvent, message: ModelMessage) -> bool:
+    """Whether the event is one that the message may belong to, so that no row gets a message of another kind."""
+    if isinstance(message, ModelResponse):
+        role = getattr(event.payload, "role", None)
+        return event.type == EventType.LLM_TURN_END or (event.type == EventType.MESSAGE_ADDED and role == "assistant")
+    if not isinstance(message, ModelRequest) or len(message.parts) != 1:
+        return False
+    [part] = message.parts
+    if isinstance(part, ToolReturnPart):
+        return event.type == EventType.TOOL_END and part.tool_call_id == getattr(event.payload, "call_id", None)
+    role = {UserPromptPart: "user", SystemPromptPart: "system"}.get(type(part))
+    return event.type == EventType.MESSAGE_ADDED and role == getattr(event.payload, "role", "")
+
+
+def _invalid(error: ValidationError, pointer: str, code: str = "invalid_value") -> RejectedEvent:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')[:64]}" for step in first["loc"])
+    return RejectedEvent(code, first["msg"], (pointer + path)[:200])

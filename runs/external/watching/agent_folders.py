@@ -1,0 +1,29 @@
+"""Where agent programs keep their sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+#: The endings of session files.
+SUFFIXES = (".jsonl", ".json")
+
+
+def session_folders(environ: Mapping[str, str], home: Path) -> list[Path]:
+    """Return the folders of Claude Code, Codex CLI and Gemini CLI, whether they exist or not."""
+    return [
+        Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects",
+        Path(environ.get("CODEX_HOME") or home / ".codex") / "sessions",
+        home / ".gemini" / "tmp",
+    ]
+
+
+def session_files(folders: list[Path], since: float) -> Iterator[Path]:
+    """Yield the session files below the folders that have changed since a time, in seconds since 1970."""
+    for folder in folders:
+        for path in [folder] if folder.is_file() else folder.rglob("*"):
+            try:
+                if path.suffix in SUFFIXES and path.is_file() and path.stat().st_mtime >= since:
+                    yield path
+            except OSError:
+                continue

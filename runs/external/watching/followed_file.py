@@ -1,0 +1,176 @@
+"""One session file: what is new in it is stored, and its sessions wait when nothing more comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from runs.external.event_input import IncomingEvent
+from runs.external.importers import formats
+from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportRefused, Item
+from runs.external.live_sessions import KnownEvents
+from runs.external.watching.growing_file import GrowingFile
+from runs.external.watching.live_items import live_items
+from runs.external.watching.sinks import Sink
+from runs.statuses import RunStatus
+
+#: A file is read again after so many times the duration of the last read, so that a long one takes a part of a core.
+PAUSE_FACTOR = 3.0
+#: Seconds without a new line after which an answer is complete, and a session waits.
+QUIET_S = 15.0
+#: Seconds without a new line after which a session waits although a tool may still be at work.
+OPEN_CALLS_S = 900.0
+
+
+@dataclass(eq=False)
+class FollowedFile:
+    """A session file, and what is stored of it."""
+
+    path: Path
+    sink: Sink
+    #: Added to the labels of its runs.
+    labels: Sequence[str] = ()
+    quiet_s: float = QUIET_S
+    open_calls_s: float = OPEN_CALLS_S
+    #: Whether there may be something new.
+    is_changed: bool = True
+    now: Callable[[], float] = time.monotonic
+    changed_at: float = 0.0
+    not_before: float = 0.0
+    #: The events of each run that are stored.
+    _known: dict[str, set[str]] = field(default_factory=dict)
+    #: The final status of each run, as it was stored.
+    _ended: dict[str, RunStatus | None] = field(default_factory=dict)
+    #: Runs that may still have to be set to waiting.
+    _at_work: set[str] = field(default_factory=set)
+    _is_complete: bool = False
+    _importer: Importer | None = None
+    #: Size and time of the file when it was read.
+    _signature: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        self._file = GrowingFile(self.path)
+        self.changed_at = self.now()
+
+    @property
+    def is_recognised(self) -> bool:
+        """Whether the file is in a known format."""
+        return self._importer is not None
+
+    @property
+    def format_title(self) -> str:
+        """What the format is, in a few words; empty if it is not known."""
+        return self._importer.title if self._importer is not None else ""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something has to be done when the file stays as it is."""
+        return self.is_recognised and (not self._is_complete or bool(self._at_work))
+
+    def look(self) -> None:
+        """Note a change that the file itself shows."""
+        self.is_changed = self.is_changed or self._sign() != self._signature
+
+    def advance(self) -> int:
+        """Store what is new, and return the number of events. Raises `ImportRefused`, and what the sink raises."""
+        now = self.now()
+        if now < self.not_before:
+            return 0
+        if self.is_changed:
+            stored = self._read()
+            self.is_changed = False
+        elif self.is_at_work and now - self.changed_at >= self.quiet_s:
+            stored = self._settle(now)
+        else:
+            return 0
+        self.not_before = self.now() + PAUSE_FACTOR * (self.now() - now)
+        return stored
+
+    def _sign(self) -> tuple[int, int]:
+        try:
+            status = self.path.stat()
+        except OSError:
+            return 0, 0
+        return status.st_size, status.st_mtime_ns
+
+    def _read(self) -> int:
+        self._signature = self._sign()
+        if self._file.refresh():
+            self.changed_at, self._is_complete, self._file.takes_rest = self.now(), False, False
+        if self._importer is None:
+            try:
+                self._importer = formats.find(self._file)
+            except ImportRefused:
+                # Its first lines may still be missing.
+                return 0
+        return self._store(list(live_items(self._items())))
+
+    def _items(self) -> list[Item]:
+        assert self._importer is not None
+        return [
+            replace(item, labels=[*item.labels, *self.labels]) if isinstance(item, ImportedRun) else item
+            for item in self._importer.read(self._file)
+        ]
+
+    def _settle(self, now: float) -> int:
+        stored = 0
+        if not self._is_complete:
+            if not self._file.holds_content:
+                self._file.refresh()
+            self._file.takes_rest = True
+            stored = self._store(self._items())
+            self._is_complete = True
+        with_open_calls = now - self.changed_at >= self.open_calls_s
+        for run_ref in sorted(self._at_work):
+            if self.sink.let_wait(run_ref, with_open_calls=with_open_calls):
+                self._at_work.discard(run_ref)
+        if not self._at_work:
+            self._file.forget()
+        else:
+            self.not_before = now + self.quiet_s
+        return stored
+
+    def _store(self, items: Sequence[Item]) -> int:
+        heads = {item.run_ref: item for item in items if isinstance(item, ImportedRun)}
+        events = (item for item in items if not isinstance(item, ImportedRun))
+        news = [event for run_ref, group in groupby(events, _run_of) for event in self._news(run_ref, list(group))]
+        changed = {event.run_ref for event in news}
+        changed |= {ref for ref, head in heads.items() if head.ended and self._ended.get(ref) is None}
+        if not changed:
+            return 0
+        self.sink.store([*(head for ref, head in heads.items() if ref in changed), *news])
+        for event in news:
+            self._known.setdefault(event.run_ref, set()).add(event.event_id or "")
+        for ref in changed:
+            self._ended[ref] = heads[ref].ended
+            if heads[ref].ended is None:
+                self._at_work.add(ref)
+        return len(news)
+
+    def _news(self, run_ref: str, events: list[IncomingEvent]) -> Iterator[IncomingEvent]:
+        mine = self._known.setdefault(run_ref, set())
+        unsure = [event for event in events if event.event_id not in mine]
+        if not unsure:
+            return
+        asked = [name for event in unsure for name in _names(event)]
+        stored = self.sink.known(run_ref, asked)
+        mine.update(event.event_id for event in unsure if event.event_id in stored.event_ids)
+        for event in unsure:
+            if event.event_id not in stored.event_ids and (news := _unknown(event, stored)) is not None:
+                yield news
+
+
+def _run_of(event: Item) -> str:
+    return event.run_ref
+
+
+def _names(event: IncomingEvent) -> list[str]:
+    more = [event.begin_id, *event.shorter_ids] if isinstance(event, GrowingEvent) else []
+    return [name for name in (event.event_id, *more) if name]
+
+
+def _unknown(event: IncomingEvent, stored: KnownEvents) -> IncomingEvent | None:
+    return event.news(stored.event_ids, stored.open_id) if isinstance(event, GrowingEvent) else event

@@ -1,0 +1,142 @@
+"""Follows all session files below some folders: the operating system says which of them have changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+from watchfiles import Change, watch
+
+from runs.external.importers.base import ImportRefused, NothingToImport, UnreadableFile
+from runs.external.watching.agent_folders import SUFFIXES, session_files
+from runs.external.watching.followed_file import QUIET_S, FollowedFile
+from runs.external.watching.sinks import Sink, SinkRefused, SinkUnavailable
+
+#: Milliseconds: changes within this time are one, and the longest time between two rounds.
+STEP_MS, ROUND_MS = 20, 200
+#: Seconds between two looks at all files, for changes that the operating system does not tell, as of network drives.
+SCAN_S = 30.0
+#: Seconds before a sink that was not available is tried again: doubled each time, up to the second number.
+RETRY_S = (0.5, 30.0)
+
+
+@dataclass(eq=False)
+class Watcher:
+    """The followed files."""
+
+    folders: Sequence[Path]
+    sink: Sink
+    labels: Sequence[str] = ()
+    #: Files that have not changed since then, in seconds since 1970, are not read.
+    since: float = 0.0
+    quiet_s: float = QUIET_S
+    #: Called with a sentence for people.
+    tell: Callable[[str], None] = lambda text: None
+    warn: Callable[[str], None] = lambda text: None
+    files: dict[Path, FollowedFile] = field(default_factory=dict)
+    _told: dict[Path, str] = field(default_factory=dict)
+    _scanned_at: float = -SCAN_S
+    _retry_at: float = 0.0
+    _retry_s: float = RETRY_S[0]
+
+    def run(self, stop: Event) -> None:
+        """Follow the files until `stop` is set."""
+        while not stop.is_set():
+            folders = self._existing()
+            if not folders:
+                stop.wait(1)
+                continue
+            for changes in watch(
+                *folders, watch_filter=_is_session, debounce=STEP_MS * 2, step=STEP_MS, rust_timeout=ROUND_MS,
+                yield_on_timeout=True, stop_event=stop, raise_interrupt=False,
+            ):  # fmt: skip
+                self._note(Path(path) for _, path in changes)
+                self.round()
+                if self._existing() != folders:
+                    break
+
+    def run_once(self) -> None:
+        """Store everything that is there, and let the sessions wait."""
+        self._scan()
+        for path, file in list(self.files.items()):
+            file.quiet_s = file.open_calls_s = 0.0
+            for _ in range(3):  # what is new, the end of the last answer, and the status
+                file.not_before = 0.0
+                self._advance(path, file)
+
+    def round(self) -> None:
+        """Store what is new in all files that have changed."""
+        now = time.monotonic()
+        if now >= self._retry_at:
+            self._advance_all()
+
+    def _existing(self) -> list[Path]:
+        return [folder for folder in self.folders if folder.exists()]
+
+    def _note(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self._follow(path).is_changed = True
+
+    def _follow(self, path: Path) -> FollowedFile:
+        if path not in self.files:
+            self.files[path] = FollowedFile(path, self.sink, self.labels, self.quiet_s)
+        return self.files[path]
+
+    def _scan(self) -> None:
+        """Look for files that have changed, whether the operating system has told so or not."""
+        if time.monotonic() - self._scanned_at < SCAN_S:
+            return
+        first = self._scanned_at < 0
+        self._scanned_at = time.monotonic()
+        for path in session_files(list(self.folders), self.since):
+            self._follow(path).look()
+        if first:
+            self.tell(f"Following {len(self.files)} session files below {', '.join(map(str, self.folders))}")
+
+    def _advance_all(self) -> int:
+        self._scan()
+        stored = 0
+        for path, file in list(self.files.items()):
+            try:
+                stored += self._advance(path, file)
+            except SinkUnavailable as error:
+                pause = max(self._retry_s, error.retry_after)
+                self.warn(f"{error}; trying again in {pause:g} s")
+                self._retry_at = time.monotonic() + pause
+                self._retry_s = min(self._retry_s * 2, RETRY_S[1])
+                return 0
+        self._retry_s = RETRY_S[0]
+        return stored
+
+    def _advance(self, path: Path, file: FollowedFile) -> int:
+        was_recognised = file.is_recognised
+        try:
+            stored = file.advance()
+        except UnreadableFile as error:
+            if path.exists():
+                self._complain(path, str(error))
+            file.is_changed = False
+            return 0
+        except NothingToImport:
+            file.is_changed = False
+            return 0
+        except (ImportRefused, SinkRefused) as error:
+            self._complain(path, str(error))
+            file.is_changed = False
+            return 0
+        if file.is_recognised and not was_recognised:
+            self.tell(f"{path}: {file.format_title}")
+        return stored
+
+    def _complain(self, path: Path, text: str) -> None:
+        """Report a problem of a file once."""
+        if self._told.get(path) != text:
+            self._told[path] = text
+            self.warn(f"{path.parent}/{text}; what comes after it is not shown until the file changes")
+
+
+def _is_session(change: Change, path: str) -> bool:
+    return change != Change.deleted and path.endswith(SUFFIXES)

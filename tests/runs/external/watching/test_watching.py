@@ -1,0 +1,183 @@
+"""Session files that are followed while they grow leave the rows that a single import of them leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentops.projects.models import Project
+from runs.external.watching.sinks import LocalSink
+from runs.external.watching.watcher import Watcher
+from runs.models import AgentRun
+from tests.support.imported_runs import check_run, content_of, counts, import_path
+from tests.support.services import shared_directory
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db
+
+#: Sessions with sub-agents, parallel calls, thinking, a sub-agent's progress lines, and of other programs.
+GROWING = [
+    "claude-code-growing/768de5d6.1.jsonl",
+    "claude-code/7e-d4051c8a85-0.jsonl",
+    "claude-code/5c-1039ad85f4-0.jsonl",
+    "claude-code/4c-02af2759b6-0.jsonl",
+]
+
+
+class Site:
+    """A project that is watched, and a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.project = Project.objects.create(slug="watched", name="Watched")
+        self.told: list[str] = []
+        self.warned: list[str] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything, as a new process does."""
+        sink = LocalSink(self.project, by="command:test")
+        self.watcher = Watcher([self.folder], sink, ["host:test"], tell=self.told.append, warn=self.warned.append)
+
+    def round(self) -> None:
+        """Look at all files, whether it is time for that or not."""
+        self.watcher._scanned_at = -1_000.0
+        for file in self.watcher.files.values():
+            file.not_before = 0.0
+        self.watcher.round()
+
+    def settle(self) -> None:
+        """Let the sessions wait, as after a long silence."""
+        self.watcher.run_once()
+
+    def runs(self) -> list[AgentRun]:
+        return list(AgentRun.objects.filter(project=self.project).order_by("external_id"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / "sessions").mkdir()
+    return Site(tmp_path / "sessions")
+
+
+def data(name: str) -> Path:
+    return shared_directory() / "data" / name
+
+
+def pieces(path: Path, seed: int) -> Iterator[bytes]:
+    """Yield the content in pieces of some lines, some of which are torn."""
+    content, rnd, start = path.read_bytes(), random.Random(seed), 0
+    lines = content.count(b"\n")
+    while start < len(content):
+        end = start
+        for _ in range(rnd.randint(1, max(lines // 12, 1))):
+            end = content.find(b"\n", end) + 1 or len(content)
+        end = min(end + rnd.choice([0, 0, 1, 40]), len(content))
+        yield content[start:end]
+        start = end
+
+
+def assert_as_imported(site: Site, path: Path) -> None:
+    """Assert that the project has what one import of the file leaves elsewhere, and that an import adds nothing."""
+    other = Project.objects.create(slug="imported", name="Imported")
+    once = sorted(import_path(other, path).runs, key=lambda run: run.external_id or "")
+    watched = site.runs()
+    assert [run.external_id for run in watched] == [run.external_id for run in once]
+    for run, reference in zip(watched, once, strict=True):
+        check_run(run)
+        assert content_of(run) == content_of(reference)
+        assert (run.status, run.status_reason) == (reference.status, reference.status_reason)
+        assert run.parent_run_id is None or run.parent_run.external_id == reference.parent_run.external_id
+    before = counts(site.project)
+    import_path(site.project, path)
+    assert counts(site.project) == before
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_growing_session_is_shown_while_it_grows(site: Site, name: str) -> None:
+    path = site.folder / data(name).name
+    seen = []
+    for number, piece in enumerate(pieces(data(name), seed=len(name))):
+        with path.open("ab") as file:
+            file.write(piece)
+        if number % 4 == 3:
+            site.restart()
+        site.round()
+        seen.append(Event.objects.filter(log__project=site.project).count())
+        assert {run.status for run in site.runs() if run.parent_run_id is None} <= {"running"}
+    site.settle()
+
+    assert site.warned == []
+    assert seen == sorted(seen)
+    assert len(set(seen)) > len(seen) / 2
+    assert_as_imported(site, data(name))
+    assert "host:test" in site.runs()[0].labels
+
+
+def test_the_last_answer_is_shown_before_it_is_complete(site: Site) -> None:
+    lines = data("claude-code-growing/768de5d6.0.jsonl").read_text().splitlines()
+    answer = next(number for number, line in enumerate(lines) if '"type":"text"' in line and '"assistant"' in line)
+    path = site.folder / "session.jsonl"
+    path.write_text("\n".join(lines[: answer + 1]) + "\n")
+    site.round()
+
+    [run] = site.runs()
+    last = Event.objects.filter(log=run.pk).order_by("-seq").first()
+    [text] = [block["text"] for block in json.loads(lines[answer])["message"]["content"]]
+    assert last is not None
+    assert (last.type, last.payload) == ("llm.text", {"text": text})
+    positions = run.messages.count()
+    site.settle()
+    assert run.messages.count() == positions + 1
+
+
+def test_a_bad_line_is_told_once_and_loses_nothing_before_it(site: Site) -> None:
+    lines = data("claude-code-growing/768de5d6.0.jsonl").read_bytes().splitlines(keepends=True)
+    path = site.folder / "session.jsonl"
+    path.write_bytes(b"".join(lines[:12]) + b'{"type":"user",\n')
+    site.round()
+    site.round()
+    assert len(site.warned) == 1
+    assert "session.jsonl:13: " in site.warned[0]
+    assert site.runs() == []
+
+    path.write_bytes(b"".join(lines))
+    site.round()
+    site.settle()
+    assert_as_imported(site, data("claude-code-growing/768de5d6.0.jsonl"))
+
+
+def test_files_that_are_replaced_renamed_or_deleted(site: Site) -> None:
+    path = site.folder / "session.jsonl"
+    shutil.copy(data("claude-code-growing/768de5d6.1.jsonl"), path)
+    site.round()
+    # A program that writes its file anew.
+    os.replace(shutil.copy(data("claude-code-growing/768de5d6.2.jsonl"), site.folder / "new"), path)
+    site.round()
+    path.rename(site.folder / "renamed.jsonl")
+    site.round()
+    site.settle()
+    assert site.warned == []
+    assert_as_imported(site, data("claude-code-growing/768de5d6.2.jsonl"))
+    (site.folder / "renamed.jsonl").unlink()
+    site.round()
+    assert site.warned == []
+
+
+def test_documents_and_other_files(site: Site) -> None:
+    shutil.copy(next(data("gemini-cli").glob("*.json")), site.folder)
+    shutil.copy(next(data("codex").glob("*.jsonl")), site.folder)
+    (site.folder / "settings.json").write_text('{"theme": "dark"}')
+    (site.folder / "empty.jsonl").write_text("")
+    site.round()
+    site.settle()
+    assert site.warned == []
+    assert [str(run.external_id).partition(":")[0] for run in site.runs()] == ["codex", "gemini-cli"]
+    for run in site.runs():
+        check_run(run)
