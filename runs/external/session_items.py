@@ -10,7 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, cast
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -32,7 +41,14 @@ from timeline.redaction.redact import BARE
 MAX_RUNS, MAX_EVENTS = 500, 2_000
 MAX_LABELS, MAX_LABEL = 20, 64
 
-_Reference = Annotated[str, StringConstraints(max_length=MAX_RUN_REFERENCE, pattern=r"\A[^\x00-\x1f\x7f]*\Z")]
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be printable")
+    return text
+
+
+_Reference = Annotated[str, StringConstraints(max_length=MAX_RUN_REFERENCE), AfterValidator(_printable)]
 _Name = Annotated[str, StringConstraints(max_length=MAX_IDENTIFIER)]
 _ENDS = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED})
 

@@ -33,14 +33,14 @@ class BadKey(Exception):
 class RemoteSink:
     """Another site. Its API key has the scope `ingest`, and names the project."""
 
-    def __init__(self, url: str, key: str) -> None:
-        """Raises `ValueError` for what is not the URL of a site."""
+    def __init__(self, url: str, key: str, *, transport: httpx.BaseTransport | None = None) -> None:
+        """`transport`: another one than the network. Raises `ValueError` for what is not the URL of a site."""
         base = httpx.URL(url.rstrip("/"))
         if base.scheme not in ("http", "https") or not base.host or base.userinfo:
             raise ValueError(f"{url!r} is not the URL of a site: http:// or https://, and a host")
         self._base = str(base)
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        self._client = httpx.Client(timeout=TIMEOUT_S, headers=headers)
+        self._client = httpx.Client(timeout=TIMEOUT_S, headers=headers, transport=transport)
 
     def known(self, run_ref: str, event_ids: Sequence[str]) -> KnownEvents:
         """Return which of these events are stored."""

@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from agentops.projects.models import Project
-from runs.external.watching.sinks import LocalSink
+from runs.external.watching.remote_sink import RemoteSink
+from runs.external.watching.sinks import LocalSink, Sink
 from runs.external.watching.watcher import Watcher
 from runs.models import AgentRun
+from tests.support.accounts import with_key
+from tests.support.factories import make_project
 from tests.support.imported_runs import check_run, content_of, counts, import_path
 from tests.support.services import shared_directory
+from tests.support.web.client_transport import ClientTransport
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -35,14 +39,18 @@ class Site:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.project = Project.objects.create(slug="watched", name="Watched")
+        self.project = make_project("watched")
+        self.is_remote = False
         self.told: list[str] = []
         self.warned: list[str] = []
         self.restart()
 
     def restart(self) -> None:
         """Forget everything, as a new process does."""
-        sink = LocalSink(self.project, by="command:test")
+        sink: Sink = LocalSink(self.project, by="command:test")
+        if self.is_remote:
+            key = with_key(self.project, "ingest")["Authorization"].removeprefix("Bearer ")
+            sink = RemoteSink("http://localhost", key, transport=ClientTransport())
         self.watcher = Watcher([self.folder], sink, ["host:test"], tell=self.told.append, warn=self.warned.append)
 
     def round(self) -> None:
@@ -99,8 +107,10 @@ def assert_as_imported(site: Site, path: Path) -> None:
     assert counts(site.project) == before
 
 
-@pytest.mark.parametrize("name", GROWING)
-def test_a_growing_session_is_shown_while_it_grows(site: Site, name: str) -> None:
+@pytest.mark.parametrize(("name", "is_remote"), [*((name, False) for name in GROWING), (GROWING[1], True)])
+def test_a_growing_session_is_shown_while_it_grows(site: Site, name: str, is_remote: bool) -> None:
+    site.is_remote = is_remote
+    site.restart()
     path = site.folder / data(name).name
     seen = []
     for number, piece in enumerate(pieces(data(name), seed=len(name))):

@@ -1,0 +1,17 @@
+"""Lets an HTTP client of the product talk to the site of the test, in its transaction."""
+
+from __future__ import annotations
+
+import httpx
+from django.test import Client
+
+
+class ClientTransport(httpx.BaseTransport):
+    """Sends requests through Django's test client."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        kind = request.headers.get("Content-Type", "")
+        answer = Client().generic(
+            request.method, request.url.path, request.read(), content_type=kind, headers=dict(request.headers)
+        )
+        return httpx.Response(answer.status_code, headers=dict(answer.headers), content=answer.content)
