@@ -51,6 +51,7 @@ TEMPLATES = $(shell git ls-files 'templates/*.html')
 .PHONY: help
 help:
 	@echo 'make up      the whole site on 127.0.0.1, until Ctrl-C; PORT (8000) and AGENTOPS_HOME (.agentops) are honoured'
+	@echo 'make watch   sessions of Claude Code, Codex CLI and Gemini CLI on this machine, live in that site, until Ctrl-C'
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
 	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser'
 	@echo 'make processes   whole programs: workers that are killed, sites that are stopped and upgraded, commands'
@@ -123,6 +124,10 @@ env: $(ENV_STAMP)
 .PHONY: up
 up: $(or $(wildcard $(ENV_STAMP)),$(RUN_STAMP))
 	@exec $(BIN)/agentops up
+
+.PHONY: watch
+watch: $(or $(wildcard $(ENV_STAMP)),$(RUN_STAMP))
+	@exec $(BIN)/agentops watch
 
 # Needs uv only, so that a lock file that cannot be installed can be written again.
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \

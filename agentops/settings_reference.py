@@ -98,6 +98,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENT_EVENTS_INGEST_PATH": "Path below `/api/` at which events are received.",
         "AGENTOPS_RATE_INGEST": "Ingest requests per minute with one API key or with the secrets; 0 means no limit.",
         "AGENTOPS_RATE_RUN_EVENTS": "Events per minute of one run; 0 means no limit.",
+        "AGENTOPS_API_KEY": "API key of another site, to which `agentops watch --url` sends.",
     },
     "E-mail": {
         "EMAIL_URL": "Mail server for notifications: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`, with "

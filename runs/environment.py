@@ -18,6 +18,7 @@ from pathlib import Path
 SETTINGS = frozenset(
     {
         "AGENT_RUNNER_SECRET",
+        "AGENTOPS_API_KEY",
         "AGENTOPS_HEALTH_TOKEN",
         "DATABASE_URL",
         "EMAIL_URL",

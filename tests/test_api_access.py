@@ -30,6 +30,10 @@ API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
     "api/schema/events": {"GET": ANYONE},
     "api/internal/agent-events": {"POST": INGEST},
+    "api/internal/agent-hooks/claude-code": {"POST": INGEST},
+    "api/internal/sessions": {"POST": INGEST},
+    "api/internal/sessions/known": {"POST": INGEST},
+    "api/internal/sessions/wait": {"POST": INGEST},
     "api/projects": {"GET": ANYONE},
     "api/projects/<str:project>/agents": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
@@ -66,6 +70,10 @@ API: dict[str, dict[str, str]] = {
 PAGES = {"api/docs"}
 BODIES = {
     "api/internal/agent-events": {"runId": "theirs", "type": "run.started"},
+    "api/internal/agent-hooks/claude-code": {"session_id": "theirs"},
+    "api/internal/sessions": {"runs": []},
+    "api/internal/sessions/known": {"runId": "theirs", "event_ids": []},
+    "api/internal/sessions/wait": {"runId": "theirs"},
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},

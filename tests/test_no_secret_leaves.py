@@ -61,7 +61,8 @@ API = {
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
-    "api/internal/agent-events",
+    *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
+    *(f"api/internal/{part}" for part in ("sessions", "sessions/known", "sessions/wait")),
     "api/schema/events",
     # The events of `events` under other names.
     *(f"{SESSION}/{part}" for part in ("events", "events/stream")),

@@ -24,7 +24,7 @@ from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline import log
-from timeline.events import Payload
+from timeline.events import EventType, Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.models import Source
 
@@ -176,7 +176,7 @@ class _RunImport:
         if self.run.state is RunStatus.QUEUED:
             begin = RunStarted(session_id=self.head.session_id or None, model=self.head.model or None)
             self._apply(projection, begin, self.head.created_at or new_events[0].ts)
-        elif self.run.state is RunStatus.WAITING:
+        elif self.run.state is RunStatus.WAITING and self._goes_on(new_events):
             self._apply(projection, RunPhase(status="running", reason="continued"), new_events[0].ts)
         for event in new_events:
             handlers.apply(projection, event)
@@ -186,6 +186,14 @@ class _RunImport:
         self.has_news = True
         report.events += len(new_events)
         report.events_of[self.run.pk] += len(new_events)
+
+    def _goes_on(self, new_events: list[IncomingEvent]) -> bool:
+        """Whether something has happened since the session waits.
+
+        A hook tells so sooner than the last lines of the file are read.
+        """
+        waits = log.events_of(self.run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq").first()
+        return waits is None or any(event.ts is None or event.ts >= waits.ts for event in new_events)
 
     def _news(self, events: list[IncomingEvent]) -> Iterator[IncomingEvent]:
         event_ids = [event.event_id for event in events if event.event_id]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from django.conf import settings
+from django.db import connection
+
 from agentops.projects.models import Project
 
 #: An agent that needs no provider: it replays a bundled recording.
@@ -17,3 +20,12 @@ def first_run(project: Project) -> list[str]:
         f"agentops agent run {REPLAY['agent_id']} --project {project.slug}",
         "agentops worker",
     ]
+
+
+def watch(project: Project) -> str:
+    """Return the command that shows the sessions of a machine's agent programs; empty if this site has no known URL."""
+    if connection.vendor == "sqlite":
+        # The site's own machine.
+        other = "" if project.slug == settings.AGENT_RUNNER_PROJECT else f" --project {project.slug}"
+        return f"agentops watch{other}"
+    return f"agentops watch --url {settings.AGENTOPS_BASE_URL}" if settings.AGENTOPS_BASE_URL else ""

@@ -24,6 +24,8 @@ from timeline.notify import log_channel, project_channel
 
 log = logging.getLogger(__name__)
 TICK_S = 1.0
+#: Seconds between two looks for events of other processes. Without Redis nobody tells of them.
+POLL_S, UNTOLD_POLL_S = 1.0, 0.3
 READ_THREADS = 2
 
 
@@ -48,7 +50,11 @@ class Hub:
         self._loop = asyncio.get_running_loop()
         self._watch = AccessWatch(self._on_revoked)
         self._bus = Bus(self._wake_all, self._watch.check_holder)
-        self._clock = asyncio.create_task(_every(TICK_S, self._tick))
+        poll_s = POLL_S if settings.REDIS_URL else UNTOLD_POLL_S
+        self._clocks = [
+            asyncio.create_task(_every(TICK_S, self._tick)),
+            asyncio.create_task(_every(poll_s, self._poll_heads)),
+        ]
 
     @asynccontextmanager
     async def client(self, stream: EventStreamResponse) -> AsyncIterator[Client]:
@@ -87,7 +93,7 @@ class Hub:
         """End all streams and stop all tasks and threads."""
         self.drain()
         self._watch.close()
-        tasks = [self._clock, *(t.task for t in self._topics.values() if t.task is not None)]
+        tasks = [*self._clocks, *(t.task for t in self._topics.values() if t.task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -171,19 +177,19 @@ class Hub:
                 client.revoke()
                 client.feed.topic.wake()
 
-    # --- The clock -------------------------------------------------------------------------------------------
+    # --- The clocks ------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Poll for new events, wake clients that are due, and disconnect blocked ones."""
+        """Wake clients that are due, and disconnect blocked ones."""
         now = time.monotonic()
         for client, task in list(self.clients.items()):
             if client.is_stuck(now) or client.is_lingering(now):
                 task.cancel()
         for topic in {client.feed.topic for client in self.clients if client.is_due(now)}:
             topic.wake()
-        await self._poll_heads()
 
     async def _poll_heads(self) -> None:
+        """Look for new events that nobody has told of."""
         positions = {t.log_id: (t, t.position) for t in self._topics.values() if isinstance(t, LogTopic)}
         if not positions:
             return

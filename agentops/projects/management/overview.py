@@ -18,6 +18,7 @@ COMMANDS = {
     "serve": "Serve pages, API and streams; workers run separately",
     "worker": "Execute queued runs until SIGTERM",
     "fixture": "Convert and check recordings for the fixture provider",
+    "watch": "Follow the sessions of agent programs on this machine",
     "import_run": "Import transcripts of other agent programs as runs; also `agentops import`",
     "budget": "Show or change the daily budgets of a project",
     "retention": "Delete runs whose retention has ended",

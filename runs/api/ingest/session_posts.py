@@ -71,7 +71,7 @@ _WAITS = {
 }
 
 
-class Question(StrictSerializer):
+class EventQuestion(StrictSerializer):
     """Which events of a run are stored?"""
 
     runId = StringField(max_length=MAX_RUN_REFERENCE, help_text=_RUN_ID)
@@ -113,7 +113,7 @@ class Sessions(IngestView):
 class KnownSessionEvents(IngestView):
     """Tell which events of a session are stored, so that `agentops watch` sends only the others."""
 
-    serializer_class = Question
+    serializer_class = EventQuestion
 
     @extend_schema(responses={200: OpenApiResponse(_KNOWN, "The events that are stored.")})
     def post(self, request: Request, **_: Any) -> Response:

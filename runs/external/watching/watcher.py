@@ -33,12 +33,13 @@ class Watcher:
     #: Files that have not changed since then, in seconds since 1970, are not read.
     since: float = 0.0
     quiet_s: float = QUIET_S
+    scan_s: float = SCAN_S
     #: Called with a sentence for people.
     tell: Callable[[str], None] = lambda text: None
     warn: Callable[[str], None] = lambda text: None
     files: dict[Path, FollowedFile] = field(default_factory=dict)
     _told: dict[Path, str] = field(default_factory=dict)
-    _scanned_at: float = -SCAN_S
+    _scanned_at: float | None = None
     _retry_at: float = 0.0
     _retry_s: float = RETRY_S[0]
 
@@ -87,13 +88,13 @@ class Watcher:
 
     def _scan(self) -> None:
         """Look for files that have changed, whether the operating system has told so or not."""
-        if time.monotonic() - self._scanned_at < SCAN_S:
+        now, before = time.monotonic(), self._scanned_at
+        if before is not None and now - before < self.scan_s:
             return
-        first = self._scanned_at < 0
-        self._scanned_at = time.monotonic()
+        self._scanned_at = now
         for path in session_files(list(self.folders), self.since):
             self._follow(path).look()
-        if first:
+        if before is None:
             self.tell(f"Following {len(self.files)} session files below {', '.join(map(str, self.folders))}")
 
     def _advance_all(self) -> int:

@@ -21,6 +21,7 @@ from runs.external.watching.followed_file import QUIET_S
 from runs.external.watching.remote_sink import BadKey, RemoteSink
 from runs.external.watching.sinks import LocalSink, Sink
 from runs.external.watching.watcher import Watcher
+from runs.management.agent import hooks
 from runs.management.agent.references import operator
 
 MAX_LABEL = 64
@@ -45,8 +46,20 @@ class Command(AgentopsCommand):
         parser.add_argument("--once", action="store_true", help="store what is there, and end")
         parser.add_argument("--url", metavar="URL", help="of another site, with the API key in AGENTOPS_API_KEY")
         parser.add_argument("--key-file", metavar="FILE", type=Path, help="the API key of the other site")
+        parser.add_argument(
+            "--hooks", choices=["claude-code"], help="show the hooks that tell when a session waits, and follow nothing"
+        )
+        parser.add_argument("--install", action="store_true", help="with --hooks: add them to the program's settings")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["hooks"]:
+            hooks.show_or_install(self, options, _key(options))
+        elif options["install"]:
+            raise CommandError("--install needs --hooks claude-code", returncode=EXIT_USAGE)
+        else:
+            self._follow(options)
+
+    def _follow(self, options: dict[str, Any]) -> None:
         folders = [Path(name).absolute() for name in options["directories"]]
         for folder in folders:
             if not folder.exists():
@@ -71,20 +84,25 @@ class Command(AgentopsCommand):
     def _sink(self, options: dict[str, Any]) -> Sink:
         if not options["url"]:
             return LocalSink(project_for(SYSTEM, options["project"], Action.INGEST), by=operator())
-        key = os.environ.get("AGENTOPS_API_KEY", "")
-        if options["key_file"]:
-            try:
-                key = options["key_file"].read_text()
-            except (OSError, ValueError):
-                text = f"{printable(options['key_file'])} cannot be read"
-                raise CommandError(text, returncode=EXIT_UNREADABLE) from None
-        if not key.strip():
+        key = _key(options)
+        if not key:
             text = "--url needs an API key of scope ingest, in AGENTOPS_API_KEY or --key-file"
             raise CommandError(text, returncode=EXIT_USAGE)
         try:
-            return RemoteSink(options["url"], key.strip())
+            return RemoteSink(options["url"], key)
         except ValueError as error:
             raise CommandError(printable(error), returncode=EXIT_USAGE) from None
+
+
+def _key(options: dict[str, Any]) -> str:
+    """Return the API key that is given; empty without one."""
+    if not options["key_file"]:
+        return str(settings.AGENTOPS_API_KEY).strip()
+    try:
+        return str(options["key_file"].read_text()).strip()
+    except (OSError, ValueError):
+        text = f"{printable(options['key_file'])} cannot be read"
+        raise CommandError(text, returncode=EXIT_UNREADABLE) from None
 
 
 def _duration(text: str) -> float:

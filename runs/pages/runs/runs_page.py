@@ -21,6 +21,7 @@ from runs.pages.runs.list_query import MAX_NEW, Filters, ListPosition, ListQuery
 from runs.pages.runs.listed_run import listed_runs, read
 from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import RunRow, rows_of
+from runs.queries.waiting_for_people import MAX_COUNT, waiting_for_people
 from runs.statuses import RunStatus
 from timeline.access import Permit
 from timeline.live.response import ProjectStream, refuse_foreign
@@ -50,7 +51,9 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "filters": query.filters,
         "may_operate": may_operate,
         "may_kill": Action.KILL in entry.actions,
+        **_waiting(owner),
         "commands": commands.first_run(owner),
+        "watch": commands.watch(owner) if may_operate and page.since is not None else "",
         **_choices(owner, query.filters),
     }
     return render(request, "runs/list.html", context)
@@ -70,6 +73,7 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
         # With checkboxes as on the page; the action checks the permission.
         "rows": markup_of(rows_of(runs, timezone.now()), boxes=bool(request.GET.get("boxes")), swap=True),
         "new": f"{MAX_NEW}+" if new > MAX_NEW else new,
+        **_waiting(owner),
         "first_page_url": _first_page_url(owner, query.filters),
     }
     return render(request, "runs/_list_changes.html", context)
@@ -84,6 +88,15 @@ def stream(request: HttpRequest, project: str) -> HttpResponse:
     principal = principal_of(request)
     owner = project_for(principal, project, Action.READ)
     return ProjectStream(owner.pk, Permit(principal, owner.pk, request.session.session_key))
+
+
+def _waiting(project: Project) -> dict[str, Any]:
+    """Return how many runs wait for a person, and where they are listed."""
+    count = waiting_for_people(project, timezone.now())
+    return {
+        "waiting": f"{count}+" if count == MAX_COUNT else count,
+        "waiting_url": _first_page_url(project, Filters(statuses=(RunStatus.WAITING,))),
+    }
 
 
 def _choices(project: Project, filters: Filters) -> dict[str, Any]:

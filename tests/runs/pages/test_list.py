@@ -413,6 +413,23 @@ def queries_of(client: Client, url: str) -> list[str]:
     return [query["sql"] for query in captured]
 
 
+def test_what_waits_for_a_person_is_counted_at_the_top(project: Project, viewer: Client) -> None:
+    """Runs of this site, and sessions elsewhere that go on; not what was imported after its end."""
+    old, live = timezone.now() - timedelta(days=3), timezone.now()
+    sources = AgentRun.Source
+    waits = [
+        (sources.NATIVE, "input", old, True), (sources.NATIVE, "unknown_tool", live, True),
+        (sources.NATIVE, "children", live, False), (sources.IMPORT, "input", live, True),
+        (sources.IMPORT, "input", old, False), (sources.EXTERNAL, "approval", old, True),
+    ]  # fmt: skip
+    for run, (source, reason, at, _) in zip(plant(project, len(waits)), waits, strict=True):
+        AgentRun.objects.filter(pk=run.pk).update(source=source, status="waiting", status_reason=reason, created_at=at)
+    count = sum(counts for *_, counts in waits)
+    link = f'<a class="chip status-waiting" href="/p/alpha/runs?status=waiting">{count} wait for a person</a>'
+    assert link in viewer.get("/p/alpha/runs").content.decode()
+    assert link in viewer.get("/p/alpha/runs/rows").content.decode()
+
+
 def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Project, viewer: Client) -> None:
     agents = [make_agent(project) for _ in range(3)]
     few = queries_of(viewer, "/p/alpha/runs")
@@ -423,16 +440,16 @@ def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Proj
 
     many = queries_of(viewer, "/p/alpha/runs")
 
-    assert len(many) == len(few) == 8
+    assert len(many) == len(few) == 9
     ids = ",".join(str(run.pk) for run in runs[:PAGE_SIZE])
-    assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={ListPosition.of(runs[0])}")) == 7
+    assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={ListPosition.of(runs[0])}")) == 8
 
 
 def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
     """Neither prompts nor results nor the frozen agents, which may be of any size; of a summary the beginning."""
     plant(project, 3)
 
-    [listing] = [sql for sql in queries_of(viewer, "/p/alpha/runs") if 'FROM "agent_runs"' in sql]
+    [listing, _] = [sql for sql in queries_of(viewer, "/p/alpha/runs") if 'FROM "agent_runs"' in sql]
 
     columns = listing.partition(" FROM ")[0]
     for big in ('"prompt"', '"result"', '"structured_output"', '"error_message"', '"labels"'):

@@ -55,7 +55,7 @@ class Site:
 
     def round(self) -> None:
         """Look at all files, whether it is time for that or not."""
-        self.watcher._scanned_at = -1_000.0
+        self.watcher.scan_s = 0.0
         for file in self.watcher.files.values():
             file.not_before = 0.0
         self.watcher.round()

@@ -1,0 +1,58 @@
+"""`agentops watch --hooks claude-code`: shows the hooks, or adds them to the settings of Claude Code."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError
+from django.utils import timezone
+
+from agentops.projects import keys
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.errors import AccessError
+from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.projects.models import Scope
+from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, added_settings, install, settings_path
+
+
+def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str) -> None:
+    """Print the hooks and their script; with `--install`, write both. `key`: that of another site, or empty."""
+    files = HookFiles(settings.AGENTOPS_HOME / "hooks")
+    path = settings_path(os.environ, Path.home())
+    if options["url"] and not key:
+        text = "--url needs an API key of scope ingest, in AGENTOPS_API_KEY or --key-file"
+        raise CommandError(text, returncode=EXIT_USAGE)
+    if not options["install"]:
+        command.stdout.write(json.dumps(added_settings(files.command), indent=2))
+        text = f"--install adds this to {path}, and writes {files.script}:\n\n{files.script_text()}"
+        command.stderr.write(printable(text) if not text.isascii() else text)
+        return
+    url = options["url"] or settings.AGENTOPS_BASE_URL or f"http://127.0.0.1:{settings.PORT}"
+    try:
+        files.write(url, key or _own_key(files, options["project"]))
+        backup = install(path, files.command, now=timezone.localtime())
+    except BadSettings as error:
+        raise CommandError(printable(error), returncode=EXIT_INVALID) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(printable(error), returncode=EXIT_UNREADABLE) from None
+    kept = f"; what it was is in {backup.name}" if backup else ""
+    command.stdout.write(printable(f"Claude Code tells {url} when a session waits: {path}{kept}"))
+
+
+def _own_key(files: HookFiles, project: str) -> str:
+    """Return the key that was installed before, if it is still valid, or a new one."""
+    row = project_for(SYSTEM, project, Action.MANAGE)
+    for line in files.config.read_text().splitlines() if files.config.exists() else []:
+        token = line.rpartition("Bearer ")[2].rstrip('"')
+        try:
+            if "Bearer " in line and keys.authenticate(token).project_id == row.pk:
+                return token
+        except AccessError:
+            continue
+    name = f"Hooks of Claude Code on {socket.gethostname()}"[:64]
+    return keys.create_key(row, name=name, scopes=[Scope.INGEST], actor=SYSTEM).plain

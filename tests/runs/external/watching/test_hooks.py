@@ -1,0 +1,195 @@
+"""The hooks of Claude Code: what they tell of a session, and how they are installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import Client
+
+from agentops.projects.models import ApiKey, Project
+from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, install
+from runs.models import AgentRun
+from tests.support.accounts import with_key
+from tests.support.factories import make_project
+from tests.support.imported_runs import check_run, import_path
+from tests.support.services import shared_directory
+from timeline.models import Event
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SESSION = shared_directory() / "data" / "claude-code" / "68-e0ff0d6706-0.jsonl"
+TASK = {"tool_name": "Task", "tool_input": {"subagent_type": "Explore", "description": "find it"}}
+#: Each hook in turn, and the status and the reason of the session after it.
+TOLD: list[tuple[dict[str, Any], str, str]] = [
+    ({"hook_event_name": "UserPromptSubmit", "prompt": "go"}, "running", ""),
+    ({"hook_event_name": "PreToolUse", "tool_name": "Bash"}, "running", ""),
+    ({"hook_event_name": "Notification", "notification_type": "permission_prompt"}, "waiting", "approval"),
+    ({"hook_event_name": "Notification", "message": "Claude needs your permission to use Bash"}, "waiting", "approval"),
+    ({"hook_event_name": "PostToolUse", "tool_name": "Bash"}, "running", ""),
+    ({"hook_event_name": "PreToolUse", **TASK}, "running", ""),
+    ({"hook_event_name": "SubagentStop", "agent_type": "Explore"}, "running", ""),
+    ({"hook_event_name": "Notification", "notification_type": "auth_success"}, "running", ""),
+    ({"hook_event_name": "Notification", "message": "Claude is waiting for your input"}, "waiting", "input"),
+    ({"hook_event_name": "SessionStart"}, "waiting", "input"),
+    ({"hook_event_name": "UserPromptSubmit"}, "running", ""),
+    ({"hook_event_name": "Stop"}, "waiting", "input"),
+    ({"hook_event_name": 7, "message": []}, "waiting", "input"),
+]
+
+
+def tell(project: Project, document: Any) -> Any:
+    return Client().post(
+        "/api/internal/agent-hooks/claude-code",
+        json.dumps(document),
+        content_type="application/json",
+        headers=with_key(project, "ingest"),
+    )
+
+
+@pytest.mark.django_db
+def test_what_hooks_tell_of_a_session(tmp_path: Path) -> None:
+    project = make_project()
+    growing = tmp_path / "session.jsonl"
+    lines = SESSION.read_bytes().splitlines(keepends=True)
+    growing.write_bytes(b"".join(lines[:-4]))
+    [run] = import_path(project, growing).runs
+    session = str(run.external_id).partition(":")[2]
+    events = Event.objects.filter(log=run.pk)
+    for document, status, reason in TOLD:
+        before = events.count()
+        answer = tell(project, {"session_id": session, "cwd": "/", "future": [1], **document})
+        assert answer.status_code == 200
+        assert answer.json() == {"stored": events.count() > before}
+        run.refresh_from_db()
+        assert (run.status, run.status_reason) == (status, reason), document
+    notes = list(events.filter(type__startswith="x.").order_by("seq").values_list("payload", flat=True))
+    assert [note["message"] for note in notes] == [
+        "Sub-agent started: Explore (find it)",
+        "Sub-agent stopped: Explore",
+    ]
+    # The last lines of the file are read after the hook has told that the session waits.
+    growing.write_bytes(b"".join(lines))
+    before = events.filter(type="run.phase").count()
+    import_path(project, growing)
+    assert events.filter(type="run.phase").count() == before
+    check_run(run)
+
+
+@pytest.mark.django_db
+def test_what_is_unknown_is_dropped() -> None:
+    project = make_project()
+    for document in (
+        {"session_id": "unknown", "hook_event_name": "Stop"},
+        {"session_id": "\x00" * 10, "hook_event_name": "Stop"},
+        {"session_id": "a" * 1_000, "hook_event_name": "Stop"},
+        {"hook_event_name": "Stop"},
+        {},
+    ):
+        answer = tell(project, document)
+        assert (answer.status_code, answer.json()) == (200, {"stored": False})
+    assert tell(project, []).status_code == 400
+    assert not AgentRun.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        "",
+        '{"model": "opus", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}}',
+        '{"permissions": {"allow": ["Bash(ls:*)"]}, "ünïcode": "✓"}',
+    ],
+)
+def test_hooks_are_added_to_settings_once(tmp_path: Path, before: str | None) -> None:
+    path = tmp_path / ".claude" / "settings.json"
+    if before is not None:
+        path.parent.mkdir()
+        path.write_text(before)
+        path.chmod(0o640)
+    command = HookFiles(tmp_path / "a 'folder").command
+    backup = install(path, command, now=NOW)
+
+    old, new = json.loads(before or "{}"), json.loads(path.read_text())
+    assert {name: new[name] for name in old if name != "hooks"} == {k: v for k, v in old.items() if k != "hooks"}
+    assert new["hooks"]["Stop"][: len(old.get("hooks", {}).get("Stop", []))] == old.get("hooks", {}).get("Stop", [])
+    assert all(new["hooks"][name][-1]["hooks"][0]["command"] == command for name in new["hooks"])
+    assert new["hooks"]["PreToolUse"][0]["matcher"] == "*"
+    assert stat.S_IMODE(path.stat().st_mode) == (0o600 if before is None else 0o640)
+    assert (backup.read_text() if backup else None) == before
+    written = path.read_text()
+    assert install(path, command, now=NOW) is None
+    assert path.read_text() == written
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}'])
+def test_settings_that_are_none_are_left_as_they_are(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(content)
+    with pytest.raises(BadSettings):
+        install(path, "true", now=NOW)
+    assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_script_succeeds_at_once_and_silently(tmp_path: Path, answers: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        files = HookFiles(tmp_path / "it's here")
+        files.write(f"http://127.0.0.1:{server.getsockname()[1]}/", 'k"ey')
+        assert stat.S_IMODE(files.config.stat().st_mode) == 0o600
+        if not answers:
+            server.close()
+        # Were it to wait for an answer, it would wait for five seconds.
+        done = subprocess.run(
+            files.command,
+            shell=True,
+            input=b'{"a": "%s"}' % (b"x" * 300_000),
+            capture_output=True,
+            timeout=4,
+            check=True,
+        )
+        assert (done.stdout, done.stderr) == (b"", b"")
+        if answers:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as sent:
+                head = b"".join(iter(sent.readline, b"\r\n"))
+                assert b"POST /api/internal/agent-hooks/claude-code HTTP/1.1\r\nHost: 127.0.0.1" in head
+                assert b'Authorization: Bearer k"ey\r\n' in head
+                assert b"Content-Length: 300009\r\n" in head
+    files.script.unlink()
+    assert subprocess.run(files.command, shell=True, input=b"{}", timeout=4, check=True).returncode == 0
+
+
+@pytest.mark.django_db
+def test_the_command_shows_installs_and_keeps_its_key(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = make_project()
+    settings.AGENTOPS_HOME = tmp_path / "home"
+    monkeypatch.setitem(os.environ, "CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    words = ["watch", "--project", project.slug, "--hooks", "claude-code"]
+    call_command(*words)
+    shown = json.loads(capsys.readouterr().out)
+    assert not list(tmp_path.iterdir())
+
+    for _ in range(2):
+        call_command(*words, "--install")
+        assert json.loads((tmp_path / "claude" / "settings.json").read_text()) == shown
+    [key] = ApiKey.objects.filter(project=project)
+    assert key.scopes == ["ingest"]
+    config = (tmp_path / "home" / "hooks" / "claude-code.curl").read_text()
+    assert f"{key.prefix}_" in config
+    with pytest.raises(CommandError, match="needs an API key"):
+        call_command(*words, "--install", "--url", "https://agentops.example.org")
+    with pytest.raises(CommandError, match="--install needs --hooks"):
+        call_command("watch", "--project", project.slug, "--install")
