@@ -9,9 +9,21 @@ import sys
 
 from bench import workspace
 
-NAMES = ("steps", "storage", "append", "duplicates", "lists", "servers", "streams", "browser", "words", "startup")
+NAMES = (
+    "steps",
+    "storage",
+    "append",
+    "duplicates",
+    "lists",
+    "servers",
+    "streams",
+    "browser",
+    "words",
+    "watch",
+    "startup",
+)
 EXTRA = ("profile", "follow")
-MODULES = {"lists": "list_requests", "profile": "profiling", "follow": "following"}
+MODULES = {"lists": "list_requests", "profile": "profiling", "follow": "following", "watch": "watching"}
 
 
 def main() -> None:

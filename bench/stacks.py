@@ -46,7 +46,7 @@ class Stack:
 @contextmanager
 def embedded(workspace: Workspace, agent: Mapping[str, object] | None = None) -> Iterator[Stack]:
     port = free_port()
-    environment = _environment(workspace) | {"AGENTOPS_HOME": str(workspace.folder / "embedded"), "PORT": str(port)}
+    environment = embedded_environment(workspace) | {"PORT": str(port)}
     definition = workspace.folder / "agent.json"
     definition.write_text(json.dumps(agent or _definition(workspace)))
     # `up` fills a new site with a demo, which would be at work meanwhile: this one holds something already.
@@ -58,6 +58,11 @@ def embedded(workspace: Workspace, agent: Mapping[str, object] | None = None) ->
         login = _login(program)
         time.sleep(SETTLED_S)
         yield Stack(program.url, login["name"], login["password"], (program,))
+
+
+def embedded_environment(workspace: Workspace) -> dict[str, str]:
+    """Return the environment of another program on the database of the embedded site."""
+    return _environment(workspace) | {"AGENTOPS_HOME": str(workspace.folder / "embedded")}
 
 
 @contextmanager

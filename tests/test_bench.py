@@ -55,9 +55,13 @@ def test_the_pages_are_measured_in_chromium(redis_url: str) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.bench
-def test_the_first_words_are_measured_in_chromium() -> None:
+def test_first_words_and_watched_lines_are_measured_in_chromium() -> None:
     chromium_path()
-    assert "first words: chunk to page, median" in bench("words")
+    said = bench("words", "watch")
+
+    assert "first words: chunk to page, median" in said
+    assert "line to row, p95" in said
+    assert "20 lines, one every" in said
 
 
 def bench(*names: str, **variables: str) -> str:

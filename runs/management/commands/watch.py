@@ -70,7 +70,7 @@ class Command(AgentopsCommand):
             labels=[f"host:{socket.gethostname()}"[:MAX_LABEL]],
             since=time.time() - _duration(options["since"]),
             quiet_s=max(options["quiet"], 0.0),
-            tell=lambda text: self.stdout.write(printable(text)),
+            tell=self._tell,
             warn=lambda text: self.stderr.write(f"agentops: {printable(text)}"),
         )
         try:
@@ -80,6 +80,10 @@ class Command(AgentopsCommand):
                 watcher.run(_until_signalled())
         except BadKey as error:
             raise CommandError(str(error), returncode=EXIT_INVALID) from None
+
+    def _tell(self, text: str) -> None:
+        self.stdout.write(printable(text))
+        self.stdout.flush()
 
     def _sink(self, options: dict[str, Any]) -> Sink:
         if not options["url"]:
