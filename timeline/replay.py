@@ -87,6 +87,8 @@ class Frame:
     messages: list[MessageState] = field(default_factory=list)
     #: By the ID of the row, or by "step/call ID" for external runs.
     calls: dict[UUID | str, ToolCallState] = field(default_factory=dict)
+    #: Step and call ID of the calls whose events name a row.
+    calls_with_rows: set[str] = field(default_factory=set)
     #: The number of requested tool calls by step.
     requested_calls: Counter[int | None] = field(default_factory=Counter)
     tokens: Counter[str] = field(default_factory=Counter)
@@ -202,17 +204,33 @@ def _money(value: Any) -> Decimal | None:
 
 
 def _tool_start(frame: Frame, event: FoldedEvent) -> None:
-    call = _call(frame, event)
-    frame.calls[_key(event)] = replace(call, status="running", starts=call.starts + 1)
+    if not _is_repeat(frame, event):
+        call = _call(frame, event)
+        frame.calls[_key(event)] = replace(call, status="running", starts=call.starts + 1)
 
 
 def _tool_end(frame: Frame, event: FoldedEvent) -> None:
+    if _is_repeat(frame, event):
+        return
     status = event.payload.get("status") or ("error" if event.payload.get("error") else "completed")
     frame.calls[_key(event)] = replace(_call(frame, event), status=str(status))
 
 
+def _is_repeat(frame: Frame, event: FoldedEvent) -> bool:
+    """Return whether a runner reports the start or the end of a call again. Such an event names no row."""
+    name = _name(event)
+    if event.ref_id is not None:
+        frame.calls_with_rows.add(name)
+        return False
+    return name in frame.calls_with_rows
+
+
 def _key(event: FoldedEvent) -> UUID | str:
-    return event.ref_id or f"{event.step}/{event.payload['call_id']}"
+    return event.ref_id or _name(event)
+
+
+def _name(event: FoldedEvent) -> str:
+    return f"{event.step}/{event.payload['call_id']}"
 
 
 def _call(frame: Frame, event: FoldedEvent) -> ToolCallState:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
@@ -86,27 +86,35 @@ def open_external(
     labels: Sequence[str],
 ) -> AgentRun:
     """Open an external run, whose runner sends the events. Raises `ExternalIdTaken` and `InvalidParent`."""
-    with transaction.atomic():
-        known = AgentRun.objects.filter(project=project, external_id=external_id).values_list("pk", flat=True).first()
-        if external_id is not None and known is not None:
-            raise ExternalIdTaken(f"the project has a run with the external ID {external_id!r}", run_id=str(known))
-        parent = creation.lock_parent(project, parent_run_id) if parent_run_id is not None else None
-        reported = ReportedRun(
-            external_id=external_id,
-            agent=agent,
-            title=title,
-            prompt=prompt or "",
-            run_kind=RunKind(run_kind),
-            parent=parent,
-            labels=labels,
-            by=_name(actor),
-        )
-        run = reported_runs.open_run(project, reported)
-        if parent is not None:
-            creation.add_child_event(parent, run)
-        after = {"status": run.status, "agent_id": agent, "source": run.source}
-        record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
+    _refuse_taken(project, external_id)
+    reported = ReportedRun(
+        external_id=external_id,
+        agent=agent,
+        title=title,
+        prompt=prompt or "",
+        run_kind=RunKind(run_kind),
+        labels=labels,
+        by=_name(actor),
+    )
+    try:
+        with transaction.atomic():
+            parent = creation.lock_parent(project, parent_run_id) if parent_run_id is not None else None
+            run = reported_runs.open_run(project, replace(reported, parent=parent))
+            if parent is not None:
+                creation.add_child_event(parent, run)
+            after = {"status": run.status, "agent_id": agent, "source": run.source}
+            record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
+    except IntegrityError:
+        # Another request has opened the run meanwhile.
+        _refuse_taken(project, external_id)
+        raise
     return run
+
+
+def _refuse_taken(project: Project, external_id: str | None) -> None:
+    known = reported_runs.id_of_external(project, external_id) if external_id is not None else None
+    if known is not None:
+        raise ExternalIdTaken(f"the project has a run with the external ID {external_id!r}", run_id=str(known))
 
 
 def resume(

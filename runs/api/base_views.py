@@ -50,6 +50,10 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         principal: Principal = self.request.user
         return principal
 
+    def get_security_schemes(self, method: str) -> Sequence[str]:
+        """Return the names of the credentials that a method accepts, in the OpenAPI document."""
+        return self.security_schemes
+
     @property
     def default_response_headers(self) -> dict[str, str]:
         """Empty: the Allow header is only sent with 405."""

@@ -46,7 +46,11 @@ MAX_RUN_REFERENCE = 255
 MAX_STEP = 2**31 - 1
 MAX_SEQ = 2**63 - 1
 MAX_ECHO = 64
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?")
+#: Bytes of an event as canonical JSON in UTF-8.
+MAX_EVENT_BYTES = 256 * 1024
+#: The characters of an event ID.
+_EVENT_ID = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
 #: The first and last milliseconds that a datetime holds.
 _EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)
 
@@ -95,9 +99,11 @@ def read_event(document: object) -> IncomingEvent:
     fields = _fields(document)
     type_ = _identifier(fields, "type", MAX_IDENTIFIER, required=True)
     if type_ in RESERVED_TYPES:
-        raise RejectedEvent("reserved_event_type", f"events of type {type_} are written by the server", "/type")
-    event_id = _identifier(fields, "event_id", MAX_IDENTIFIER)
+        text = f"events of type {type_} are written by the server"
+        raise RejectedEvent("reserved_event_type", text, "/type", status=403)
+    event_id = _event_id(fields)
     _check_dropped(fields)
+    digest = body_digest(fields)
     payload, replaced = _storable(type_, fields.get("payload"))
     return IncomingEvent(
         run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
@@ -109,7 +115,7 @@ def read_event(document: object) -> IncomingEvent:
         step=_step(fields.get("step")),
         node_id=_identifier(fields, "nodeId", MAX_IDENTIFIER),
         run_kind=_run_kind(fields.get("runKind")),
-        body_sha256=body_digest(fields) if event_id else None,
+        body_sha256=digest if event_id else None,
     )
 
 
@@ -154,6 +160,14 @@ def _identifier(fields: Mapping[str, Any], name: str, limit: int, *, required: b
         unknown = name == "type" and isinstance(value, str) and len(value) > limit
         raise RejectedEvent("unknown_event_type" if unknown else "invalid_identifier", text, f"/{name}")
     return value
+
+
+def _event_id(fields: Mapping[str, Any]) -> str:
+    event_id = _identifier(fields, "event_id", MAX_IDENTIFIER)
+    if event_id and not _EVENT_ID.fullmatch(event_id):
+        text = f"event_id must contain only letters, digits and . _ : -, not {_echo(event_id)}"
+        raise RejectedEvent("invalid_identifier", text, "/event_id")
+    return event_id
 
 
 def _check_dropped(fields: Mapping[str, Any]) -> None:
@@ -202,9 +216,16 @@ def _run_kind(value: object) -> RunKind | None:
 
 
 def body_digest(fields: Mapping[str, Any]) -> bytes:
-    """Return the digest of an event's body, without what the server sets."""
+    """Return the digest of an event's body, without what the server sets.
+
+    Raises `RejectedEvent` if the body has more than MAX_EVENT_BYTES.
+    """
     body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
-    return hashlib.sha256(canonical(body).encode(errors="surrogatepass")).digest()
+    text = canonical(body).encode(errors="surrogatepass")
+    if len(text) > MAX_EVENT_BYTES:
+        detail = f"the event has more than {MAX_EVENT_BYTES // 1024} KiB: split it, or shorten its payload"
+        raise RejectedEvent("event_too_large", detail, status=413)
+    return hashlib.sha256(text).digest()
 
 
 def _echo(value: object) -> str:

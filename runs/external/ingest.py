@@ -78,13 +78,28 @@ def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     return [results[index] for index in range(len(documents))]
 
 
+@transaction.atomic
+def record_all(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
+    """Store all events, or none. Raises the first `RejectedEvent`."""
+    results = record(sender, documents)
+    for result in results:
+        if result.error is not None:
+            raise result.error
+    return results
+
+
 def _record_run(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[EventResult]:
     store = partial(_store, sender, reference, events)
     try:
         return store()
     except IntegrityError:
-        # Two requests opened the run at once: it exists now.
-        return store()
+        # Two requests have opened the run at once: it exists now, unless retention is deleting it.
+        known = reported_runs.id_of_external(sender.project, reference)
+        if known is None or AgentRun.objects.filter(pk=known).exists():
+            return store()
+    text = "the run with this ID is being deleted by retention: use another ID, or retry later"
+    error = RejectedEvent("external_id_conflict", text, "/runId", status=409)
+    return [EventResult(event_id=event.event_id, error=error) for event in events]
 
 
 @transaction.atomic

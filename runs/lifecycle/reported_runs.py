@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, UserPromptPart
@@ -49,6 +50,12 @@ class ReportedRun:
     #: The time of its creation by the runner's clock, for what has ended before. By default, now.
     created_at: datetime | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def id_of_external(project: Project, external_id: str) -> UUID | None:
+    """Return the ID of the project's run with this external ID, also if retention is deleting it; or None."""
+    runs = AgentRun._base_manager.filter(project=project, external_id=external_id)
+    return runs.values_list("pk", flat=True).first()
 
 
 def open_run(project: Project, reported: ReportedRun) -> AgentRun:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from typing import Any
 
@@ -10,9 +9,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.rate_limits import limits
+from agentops.projects.models import Project
 from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, result_of
-from runs.api.ingest.ingest_view import IngestView
+from runs.api.ingest.ingest_view import IngestView, count_events
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
 from runs.external.ingest import MAX_EVENTS, Sender, record
@@ -33,7 +32,7 @@ class AgentEvents(IngestView):
         if "events" not in document:
             return self._single(sender, document)
         documents = _batch(document)
-        self._count(documents)
+        self._count(project, documents)
         answers = [result_of(result) for result in record(sender, documents)]
         counts = Counter(answer["status"] for answer in answers)
         rejected = counts["rejected"]
@@ -42,7 +41,9 @@ class AgentEvents(IngestView):
         return Response(body, status)
 
     def _single(self, sender: Sender, document: dict[str, Any]) -> Response:
-        self._count([document])
+        if not document:
+            raise Problem("the body is an empty object: send an event, or events", code="events_required", status=422)
+        self._count(sender.project, [document])
         [result] = record(sender, [document])
         if result.error is not None:
             error = result.error
@@ -51,12 +52,9 @@ class AgentEvents(IngestView):
             raise Problem(error.detail, code=error.code, status=error.status, errors=faults, **extra)
         return Response(result_of(result))
 
-    def _count(self, documents: list[Any]) -> None:
+    def _count(self, project: Project, documents: list[Any]) -> None:
         runs = Counter(str(one.get("runId") or one.get("run_id")) for one in documents if isinstance(one, dict))
-        for reference, events in runs.items():
-            # Of any text, even one that is refused later.
-            name = f"{self.principal.project_id}/{reference}".encode(errors="replace")
-            limits.count_run_events(self.request._request, hashlib.sha256(name).hexdigest(), events)
+        count_events(self.request, project, runs)
 
 
 def _batch(document: dict[str, Any]) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from rest_framework.request import Request
@@ -22,6 +24,14 @@ class IngestRate(BaseThrottle):  # type: ignore[misc]
     def allow_request(self, request: Request, view: Any) -> bool:
         limits.count_ingest(request._request, request.user)
         return True
+
+
+def count_events(request: Request, project: Project, events: Mapping[str, int]) -> None:
+    """Count events by the reference of their run, in a project. Raise RateLimited, before anything is stored."""
+    for reference, number in events.items():
+        # Of any text, even one that is refused later.
+        name = f"{project.pk}/{reference}".encode(errors="replace")
+        limits.count_run_events(request._request, hashlib.sha256(name).hexdigest(), number)
 
 
 class IngestView(ApiView):

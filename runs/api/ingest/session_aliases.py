@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,23 +16,27 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.throttling import BaseThrottle
 
 from agentops.projects.access import ANONYMOUS, Action, project_for, visible_rows
-from agentops.projects.errors import AuthRequired
+from agentops.projects.errors import AuthRequired, ProjectNotFound
 from agentops.projects.models import Project, Scope
 from agentops.projects.names import UUID_PATTERN
 from runs.access import run_for
 from runs.api.base_views import ApiView
 from runs.api.event_views import PAGE, Events
+from runs.api.ingest.ingest_view import IngestRate, count_events
+from runs.api.ingest.runner_secret import RunnerSecretAuthentication
 from runs.api.problems import Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, document_of
 from runs.api.stream_views import STREAM, EventStreamView
 from runs.errors import RunNotFound
 from runs.external import legacy_lines
-from runs.external.event_input import MAX_RUN_REFERENCE
-from runs.external.ingest import MAX_EVENTS, Sender, record
+from runs.external.event_input import MAX_RUN_REFERENCE, RejectedEvent
+from runs.external.ingest import MAX_EVENTS, Sender, record_all
 from runs.external.legacy_lines import LINE_TYPES, STATUSES
 from runs.external.run_references import references
 from runs.models import AgentRun
@@ -109,6 +114,19 @@ class SessionDetail(SessionView):
 
     serializer_class = SessionPatch
 
+    def get_security_schemes(self, method: str) -> Sequence[str]:
+        """Return those of readers, and for PATCH that of runners too."""
+        return (*self.security_schemes, "runner") if method == "PATCH" else self.security_schemes
+
+    def get_authenticators(self) -> list[BaseAuthentication]:
+        """Return those of readers, and for PATCH that of runners too."""
+        of_runners = [RunnerSecretAuthentication()] if self.request.method == "PATCH" else []
+        return [*of_runners, *super().get_authenticators()]
+
+    def get_throttles(self) -> list[BaseThrottle]:
+        """Return the rate limit of readers, or for PATCH that of ingest."""
+        return [IngestRate()] if self.request.method == "PATCH" else super().get_throttles()
+
     @extend_schema(responses={200: SESSION})
     def get(self, request: Request, **_: Any) -> HttpResponse:
         return self.etag_response(mask(json.dumps(legacy_lines.session_of(self.get_run()), ensure_ascii=False)))
@@ -118,8 +136,8 @@ class SessionDetail(SessionView):
         """Report a line of output, the status or changed files of a session.
 
         A line becomes an event: `step` and `info` are `run.phase`, `stdout` and `stderr` are `tool.output`, `error` is
-        `error`, and `done` is `run.completed`. The status `running` of an unknown session opens it. For API keys with
-        the scope `ingest` or `write`.
+        `error`, and `done` is `run.completed`. The status `running` of an unknown session opens it. Everything is
+        stored, or nothing. For API keys with the scope `ingest` or `write`, and for the runner secrets.
         """
         project = self._project()
         body = self.get_serializer(data=document_of(request))
@@ -129,9 +147,11 @@ class SessionDetail(SessionView):
         current = None if run is None else run.status
         line, status, files = data["outputLine"], data["status"], data["changed_files"]
         events = legacy_lines.events_of_patch(reference, current, line=line, status=status, files=files)
-        for result in record(Sender(project, self.principal.actor), events):
-            if (error := result.error) is not None:
-                raise Problem(error.detail, code=error.code, status=error.status)
+        count_events(request, project, {reference: len(events)})
+        try:
+            record_all(Sender(project, self.principal.actor), events)
+        except RejectedEvent as error:
+            raise Problem(error.detail, code=error.code, status=error.status) from None
         run = _find(project, reference)
         if run is None:
             raise RunNotFound("no such session: the status running opens one")
@@ -139,6 +159,11 @@ class SessionDetail(SessionView):
 
     def _project(self) -> Project:
         key = self.request.auth
+        if isinstance(key, Project):
+            # A secret is good for its project only; another one is refused like an unknown one.
+            if self.kwargs["project"] not in (key.slug, str(key.pk)):
+                raise ProjectNotFound
+            return key
         is_writer = key is not None and Scope.WRITE in key.scopes and Scope.INGEST not in key.scopes
         return self.get_project(Action.OPERATE if is_writer else Action.INGEST)
 

@@ -122,7 +122,7 @@ class OperationSchema(AutoSchema):
         return [words[1] if len(words) > 1 else words[0]]
 
     def get_auth(self) -> list[dict[str, list[str]]]:
-        return [{scheme: []} for scheme in self.view.security_schemes]
+        return [{scheme: []} for scheme in self.view.get_security_schemes(self.method)]
 
     def get_override_parameters(self) -> list[Any]:
         path_parameters = [self._path_parameter(name) for name in uritemplate.variables(self.path)]

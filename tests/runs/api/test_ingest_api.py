@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -15,14 +14,13 @@ from agentops.projects.models import ApiKey, Project
 from runs.models import AgentRun
 from tests.support.accounts import make_person, with_key
 from tests.support.api.bad_json import REFUSED
+from tests.support.api.runner import STARTED, URL, Runner, event
 from tests.support.factories import make_agent, make_project, make_run
+from timeline.events import RESERVED_TYPES
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
-URL = "/api/internal/agent-events"
 SECRETS = ["first-secret-of-the-runner", "second-secret-of-the-runner"]
-
-Send = Callable[..., Any]
 
 
 @pytest.fixture
@@ -31,23 +29,8 @@ def project(db: None) -> Project:
 
 
 @pytest.fixture
-def send(project: Project) -> Send:
-    """Send JSON with an ingest key, and get the answer."""
-    headers = with_key(project, "ingest")
-
-    def post(document: Any, **options: Any) -> Any:
-        body = document if isinstance(document, bytes) else json.dumps(document)
-        options = {"content_type": "application/json", "headers": headers} | options
-        return Client().post(URL, body, **options)
-
-    return post
-
-
-def event(type_: str = "x.note", payload: Any = None, **fields: Any) -> dict[str, Any]:
-    return {"runId": "r1", "type": type_, "payload": {} if payload is None else payload, **fields}
-
-
-STARTED = event("run.started", {"agent": "coder"}, event_id="start")
+def send(project: Project) -> Runner:
+    return Runner(project)
 
 
 # --- Callers --------------------------------------------------------------------------------------------------------
@@ -62,7 +45,7 @@ def test_without_a_credential_nothing_is_stored(project: Project) -> None:
 
 
 @pytest.mark.parametrize("scopes", [["read"], ["write"], ["read", "write"]])
-def test_a_key_requires_the_scope_ingest(send: Send, project: Project, scopes: list[str]) -> None:
+def test_a_key_requires_the_scope_ingest(send: Runner, project: Project, scopes: list[str]) -> None:
     answer = send(STARTED, headers=with_key(project, *scopes))
 
     assert (answer.status_code, answer.json()["code"]) == (403, "scope_required")
@@ -84,7 +67,7 @@ def test_a_session_is_no_credential(project: Project) -> None:
 @pytest.mark.parametrize(
     "value", ["", "Bearer", "Bearer x", "Bearer " + "a" * 100_000, "Bearer aok_live_\x00", "Basic eA=="]
 )
-def test_other_credentials_are_invalid(send: Send, value: str) -> None:
+def test_other_credentials_are_invalid(send: Runner, value: str) -> None:
     answer = send(STARTED, headers={"Authorization": value})
 
     assert (answer.status_code, answer.json()["code"]) in [(401, "auth_invalid"), (401, "auth_required")]
@@ -98,14 +81,14 @@ def test_a_key_in_the_address_is_none(project: Project) -> None:
     assert (answer.status_code, answer.json()["code"]) == (401, "auth_required")
 
 
-def test_a_revoked_key_is_refused(project: Project, send: Send) -> None:
+def test_a_revoked_key_is_refused(project: Project, send: Runner) -> None:
     headers = with_key(project, "ingest")
     ApiKey.objects.update(revoked_at="2020-01-01T00:00:00Z")
 
     assert send(STARTED, headers=headers).json()["code"] == "auth_revoked"
 
 
-def test_each_of_the_runner_secrets_is_valid_here_and_nowhere_else(send: Send, settings: Settings) -> None:
+def test_each_of_the_runner_secrets_is_valid_here_and_nowhere_else(send: Runner, settings: Settings) -> None:
     settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = SECRETS, "outside"
 
     answers = [send(STARTED, headers={"x-agent-runner-secret": secret}) for secret in SECRETS]
@@ -117,11 +100,11 @@ def test_each_of_the_runner_secrets_is_valid_here_and_nowhere_else(send: Send, s
     assert AgentRun.objects.get().project.slug == "outside"
 
 
-def test_without_secrets_in_the_settings_none_is_valid(send: Send) -> None:
+def test_without_secrets_in_the_settings_none_is_valid(send: Runner) -> None:
     assert send(STARTED, headers={"x-agent-runner-secret": ""}).status_code == 401
 
 
-def test_a_run_of_another_project_is_unknown(send: Send) -> None:
+def test_a_run_of_another_project_is_unknown(send: Runner) -> None:
     foreign = make_run(make_agent(make_project("other")))
 
     unknown = send(event(runId=str(uuid4())))
@@ -134,7 +117,7 @@ def test_a_run_of_another_project_is_unknown(send: Send) -> None:
 # --- Bodies -----------------------------------------------------------------------------------------------------------
 
 
-def test_bodies_are_read_by_the_parser_of_the_api(send: Send) -> None:
+def test_bodies_are_read_by_the_parser_of_the_api(send: Runner) -> None:
     for (code, status), bodies in REFUSED.items():
         answer = send(bodies[-1])
         assert (answer.status_code, answer.json()["code"]) == (status, code)
@@ -152,20 +135,28 @@ def test_bodies_are_read_by_the_parser_of_the_api(send: Send) -> None:
         ({"events": []}, 422, "events_empty"),
         ({"events": [STARTED] * 501}, 413, "batch_too_large"),
         ({"events": [STARTED], "more": 1}, 422, "unknown_field"),
-        ({}, 422, "required"),
+        ({}, 422, "events_required"),
+        ({"runId": "r1"}, 422, "required"),
         (event(type=None), 422, "required"),
         (event("RUN.STARTED"), 422, "unknown_event_type"),
         (event("run.begun"), 422, "unknown_event_type"),
         (event("x" * 10_000), 422, "unknown_event_type"),
-        (event("run.resumed", {"run_id": "a"}), 422, "reserved_event_type"),
+        *((event(type_), 403, "reserved_event_type") for type_ in RESERVED_TYPES),
         (event(event_id=""), 422, "invalid_identifier"),
         (event(event_id="a\x00b"), 422, "invalid_identifier"),
         (event(event_id=7), 422, "invalid_identifier"),
-        (event(runId="a\ud800"), 422, "invalid_identifier"),
-        (event(runId=""), 422, "invalid_identifier"),
+        *((event(event_id=odd), 422, "invalid_identifier") for odd in ("a b", "é", "a/b", "a" * 129, "１")),
+        *(
+            (event(**{name: odd}), 422, "invalid_identifier")
+            for name in ("runId", "type", "event_id", "nodeId")
+            for odd in ("a\ud800", "a\x00", "a\x1b[2J", "a\r\nb", "\u202ea", "")
+        ),
         (event(runId="../x"), 404, "run_not_found"),
         (event(runId="{01a206fa-45db-776f-a14c-5d3ca4ecb2dc}"), 404, "run_not_found"),
-        (event(colour="red"), 422, "unknown_field"),
+        *(
+            (event(**{name: 1}), 422, "unknown_field")
+            for name in ("colour", "project_id", "epoch", "late", "id", "created_at", "__proto__", "log_id")
+        ),
         (event(run_id="r1"), 422, "duplicate_field"),
         (event(payload=[1]), 422, "invalid_payload"),
         (event("run.paused", {}), 422, "required"),
@@ -178,11 +169,24 @@ def test_bodies_are_read_by_the_parser_of_the_api(send: Send) -> None:
         (event(seq=2**70), 422, "number_out_of_range"),
         *(
             (event(ts=ts), 422, "invalid_timestamp")
-            for ts in ("2026-02-30T00:00:00Z", "10000-01-01T00:00:00Z", "1767225600", "now", "", 1.5, True, [])
+            for ts in (
+                "2026-02-30T00:00:00Z",
+                "10000-01-01T00:00:00Z",
+                "1767225600",
+                "now",
+                "",
+                1.5,
+                True,
+                [],
+                2**60,
+                "２０２６-11-23T12:00:00Z",
+                "2026-06-30T23:59:60Z",
+                "0001-01-01T00:00:00+14:00",
+            )
         ),
     ],
 )
-def test_events_that_are_refused(send: Send, document: Any, status: int, code: str) -> None:
+def test_events_that_are_refused(send: Runner, document: Any, status: int, code: str) -> None:
     answer = send(document)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
@@ -199,7 +203,7 @@ def test_events_that_are_refused(send: Send, document: Any, status: int, code: s
         1_767_225_600_000,
     ],
 )
-def test_times_far_from_now_are_kept_and_reported(send: Send, ts: Any) -> None:
+def test_times_far_from_now_are_kept_and_reported(send: Runner, ts: Any) -> None:
     send(STARTED)
     answer = send(event(ts=ts))
 
@@ -208,7 +212,7 @@ def test_times_far_from_now_are_kept_and_reported(send: Send, ts: Any) -> None:
     assert answer.json().get("clock_skew", False) is ("2026-11-23" not in str(ts))
 
 
-def test_what_the_server_sets_is_accepted_and_dropped(send: Send) -> None:
+def test_what_the_server_sets_is_accepted_and_dropped(send: Runner) -> None:
     answer = send({"events": [STARTED, event(seq=70, phase="completed", source="worker")]})
 
     assert [one["seq"] for one in answer.json()["results"]] == [2, 3]
@@ -216,7 +220,7 @@ def test_what_the_server_sets_is_accepted_and_dropped(send: Send) -> None:
     assert (stored.seq, stored.phase, stored.source) == (3, "running", "ingest")
 
 
-def test_nul_and_lone_surrogates_are_replaced(send: Send) -> None:
+def test_nul_and_lone_surrogates_are_replaced(send: Runner) -> None:
     send(STARTED)
     assert send(event(payload={"a": "x\x00y\ud800"})).status_code == 200
 
@@ -227,7 +231,7 @@ def test_nul_and_lone_surrogates_are_replaced(send: Send) -> None:
 # --- Results --------------------------------------------------------------------------------------------------------
 
 
-def test_a_repeat_gets_the_first_number(send: Send) -> None:
+def test_a_repeat_gets_the_first_number(send: Runner) -> None:
     first = send({"events": [STARTED, event(event_id="a"), event(event_id="a"), event(event_id="b")]})
     again = send({"events": [event(event_id="b"), event(event_id="c"), STARTED]})
 
@@ -240,7 +244,7 @@ def test_a_repeat_gets_the_first_number(send: Send) -> None:
     assert (again.status_code, again.json()["duplicate"]) == (200, 2)
 
 
-def test_the_same_id_with_another_body_is_a_conflict(send: Send) -> None:
+def test_the_same_id_with_another_body_is_a_conflict(send: Runner) -> None:
     send({"events": [STARTED, event(event_id="a", payload={"n": 1})]})
 
     alone = send(event(event_id="a", payload={"n": 2}))
@@ -253,7 +257,7 @@ def test_the_same_id_with_another_body_is_a_conflict(send: Send) -> None:
     assert Event.objects.get(event_id="a").payload == {"n": 1}
 
 
-def test_invalid_events_of_a_batch_are_named_and_the_others_stored(send: Send) -> None:
+def test_invalid_events_of_a_batch_are_named_and_the_others_stored(send: Runner) -> None:
     answer = send({"events": [STARTED, None, "x", [], event(step="1"), event()]})
 
     assert answer.status_code == 207
@@ -265,13 +269,13 @@ def test_invalid_events_of_a_batch_are_named_and_the_others_stored(send: Send) -
     assert send({"events": [None]}).status_code == 422
 
 
-def test_events_before_the_start_of_an_unknown_run_are_rejected(send: Send) -> None:
+def test_events_before_the_start_of_an_unknown_run_are_rejected(send: Runner) -> None:
     answer = send({"events": [event(), STARTED, event()]})
 
     assert [one.get("code") for one in answer.json()["results"]] == ["run_not_found", None, None]
 
 
-def test_events_after_the_end_are_late_and_change_no_status(send: Send) -> None:
+def test_events_after_the_end_are_late_and_change_no_status(send: Runner) -> None:
     send({"events": [STARTED, event("run.completed", {"result": "ok"})]})
     answer = send(
         {"events": [event("message.added", {"role": "user", "content": "x"}), event("run.failed", {"errorType": "e"})]}
@@ -282,7 +286,7 @@ def test_events_after_the_end_are_late_and_change_no_status(send: Send) -> None:
     assert (run.status, run.messages.count(), Event.objects.filter(late=True).count()) == ("completed", 0, 2)
 
 
-def test_a_run_of_a_worker_takes_notes_only(send: Send, project: Project) -> None:
+def test_a_run_of_a_worker_takes_notes_only(send: Runner, project: Project) -> None:
     run = make_run(make_agent(project))
 
     note = send(event("file.changed", {"path": "a.py"}, runId=str(run.pk)))
@@ -291,7 +295,7 @@ def test_a_run_of_a_worker_takes_notes_only(send: Send, project: Project) -> Non
     assert (note.status_code, status.status_code, status.json()["code"]) == (200, 409, "run_is_native")
 
 
-def test_too_many_events_of_a_run_are_refused_and_others_are_not(send: Send, settings: Settings) -> None:
+def test_too_many_events_of_a_run_are_refused_and_others_are_not(send: Runner, settings: Settings) -> None:
     settings.AGENTOPS_RATE_RUN_EVENTS = 5
     send({"events": [STARTED, *(event() for _ in range(4))]})
 
@@ -301,7 +305,7 @@ def test_too_many_events_of_a_run_are_refused_and_others_are_not(send: Send, set
     assert int(refused.headers["Retry-After"]) >= 1
 
 
-def test_too_many_requests_of_a_key_are_refused(send: Send, settings: Settings) -> None:
+def test_too_many_requests_of_a_key_are_refused(send: Runner, settings: Settings) -> None:
     settings.AGENTOPS_RATE_INGEST = 2
 
     assert [send(STARTED).status_code for _ in range(3)] == [200, 200, 429]

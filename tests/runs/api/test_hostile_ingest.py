@@ -1,0 +1,299 @@
+"""Ingest by hostile and careless senders: what is refused changes nothing, the rest is stored as it was sent."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pytest_django import Settings
+
+from agentops.projects.models import ApiKey, Project
+from runs.models import AgentRun
+from runs.upkeep import invariants, replay_check
+from tests.support.accounts import make_person, with_key
+from tests.support.api.runner import STARTED, URL, Runner, event
+from tests.support.api.write_requests import counts, refused
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.redact_samples import SETTINGS, TOKENS
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db
+JSON = "application/json"
+KIB = 1024
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("outside")
+
+
+@pytest.fixture
+def send(project: Project) -> Runner:
+    return Runner(project)
+
+
+def of_run(project: Project) -> AgentRun:
+    return AgentRun.objects.get(project=project, external_id="r1")
+
+
+def check(run: AgentRun) -> None:
+    assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
+    assert replay_check.differences(run.pk) == []
+
+
+def lines_about_requests(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+# --- What is refused before it is read ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "body", "answer"),
+    [
+        *(
+            ({"content_type": kind}, b"{}", (415, "unsupported_media_type"))
+            for kind in ("text/plain", "", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded")
+        ),
+        *(
+            ({"content_type": f"{JSON}; charset={charset}"}, b"{}", (415, "unsupported_charset"))
+            for charset in ("zlib", "bz2", "rot13", "utf-16", "utf-7", "unicode_escape", "bogus")
+        ),
+        *(({"HTTP_CONTENT_ENCODING": coding}, b"{}", (415, "unsupported_encoding")) for coding in ("br", "zstd")),
+        ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(b" " * (6 * KIB**2)), (413, "decompressed_too_large")),
+        ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(b"{}") + b"x", (400, "bad_encoding")),
+        ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(gzip.compress(b"{}")), (400, "bad_encoding")),
+        ({}, b" " * (6 * KIB**2), (413, "body_too_large")),
+        ({"CONTENT_LENGTH": str(6 * KIB**2)}, b"{}", (413, "body_too_large")),
+        ({}, json.dumps(event(payload={"a": "x" * 200_001})).encode(), (413, "string_too_long")),
+        *(({"method": method}, b"", (405, "method_not_allowed")) for method in ("GET", "PUT", "DELETE", "TRACE")),
+        ({"headers": {"Authorization": "Bearer " + "a" * 10_000_000}}, b"{}", (401, "auth_invalid")),
+        ({"headers": {"x-agent-runner-secret": "\xff\x00" * 10_000}}, b"{}", (401, "auth_invalid")),
+    ],
+)
+def test_a_refusal_changes_nothing_and_is_one_line_of_the_log(
+    send: Runner, options: dict[str, Any], body: bytes, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    send(STARTED)
+    before = counts()
+    caplog.clear()
+
+    assert refused(send(body, **options)) == answer
+
+    [line] = lines_about_requests(caplog)
+    assert URL in line
+    assert counts() == before
+    assert send(event()).status_code == 200
+
+
+def test_a_method_in_a_header_is_ignored(send: Runner) -> None:
+    answer = send(STARTED, headers={**send.headers, "X-HTTP-Method-Override": "DELETE"})
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "accepted")
+
+
+def test_a_key_that_was_sent_as_a_parameter_is_in_no_log(send: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    key = send.headers["Authorization"].removeprefix("Bearer ")
+
+    answer = send(STARTED, url=f"{URL}?api_key={key}", headers=None)
+
+    assert refused(answer) == (401, "auth_required")
+    assert lines_about_requests(caplog)
+    assert key not in caplog.text + answer.content.decode()
+
+
+def test_an_expired_key_is_refused(send: Runner) -> None:
+    ApiKey.objects.update(expires_at=timezone.now())
+
+    assert refused(send(STARTED)) == (401, "auth_revoked")
+
+
+# --- Batches --------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_batch_for_several_runs_the_own_ones_are_stored(send: Runner) -> None:
+    foreign = make_run(make_agent(make_project("other")))
+    before = Event.objects.filter(log=foreign.pk).count()
+
+    answer = send({"events": [STARTED, event(runId=str(foreign.pk)), {**STARTED, "runId": "r2"}, event(runId="r2")]})
+
+    results = answer.json()["results"]
+    assert (answer.status_code, [one.get("code") for one in results]) == (207, [None, "run_not_found", None, None])
+    assert [one["seq"] for one in results] == [2, None, 2, 3]
+    assert Event.objects.filter(log=foreign.pk).count() == before
+
+
+def test_reserved_types_are_refused_within_a_batch_too(send: Runner) -> None:
+    forged = ("run.recovered", "run.rolled_back", "run.resumed", "policy.applied", "hook.decided")
+    answer = send({"events": [STARTED, *(event(type_) for type_ in forged)]})
+
+    codes = [one.get("code") for one in answer.json()["results"]]
+    assert (answer.status_code, codes) == (207, [None, *["reserved_event_type"] * 5])
+
+
+def test_an_event_that_is_too_large_leaves_its_neighbours(send: Runner) -> None:
+    large = event(payload={"a": ["x" * 100_000] * 3}, event_id="large")
+    fits = event(payload={"a": "x" * 199_000, "b": "y" * 60_000}, event_id="fits")
+    wide = event("tool.output", {"text": "\N{GRINNING FACE}" * 70_000})
+    dialect = {"runId": "r1", "type": "agent:text", "content": "é" * 140_000}
+
+    batch = send({"events": [STARTED, large, fits, wide, dialect]})
+    alone = send(large)
+
+    codes = [one.get("code") for one in batch.json()["results"]]
+    assert (batch.status_code, codes) == (207, [None, "event_too_large", None, "event_too_large", "event_too_large"])
+    assert refused(alone) == (413, "event_too_large")
+    assert Event.objects.get(event_id="fits").payload["b"] == "y" * 60_000
+
+
+def test_a_thousand_repeats_are_one_event(send: Runner) -> None:
+    send(STARTED)
+    for _ in range(2):
+        answer = send({"events": [event(event_id="a", payload={"n": 1})] * 500})
+    other_body = send({"events": [event(event_id="b"), event(event_id="b", payload={"n": 2}), event(event_id="b")]})
+
+    assert {(one["seq"], one["duplicate"]) for one in answer.json()["results"]} == {(3, True)}
+    assert [(one["status"], one["seq"]) for one in other_body.json()["results"]] == [
+        ("accepted", 4), ("rejected", 4), ("duplicate", 4),
+    ]  # fmt: skip
+    assert Event.objects.filter(type="x.note").count() == 2
+
+
+def test_the_start_of_a_run_that_has_ended_is_late(send: Runner) -> None:
+    send({"events": [STARTED, event("run.failed", {"errorType": "e"})]})
+    answer = send(event("run.started", {"agent": "other"}, seq=1))
+
+    assert (answer.json()["late"], answer.json()["seq"]) == (True, 4)
+    assert AgentRun.objects.get().status == "failed"
+
+
+def test_a_run_that_is_being_deleted_is_not_opened_again(send: Runner, project: Project) -> None:
+    """Its ID is free again when its row is gone."""
+    send(STARTED)
+    run = of_run(project)
+    AgentRun.objects.filter(pk=run.pk).update(removed_at=timezone.now())
+    writer = Client(headers=with_key(project, "write"))
+    body = {"agent_id": "coder", "source": "external", "external_id": "r1"}
+
+    opened = writer.post("/api/projects/outside/agent-runs", body, content_type=JSON)
+
+    assert refused(send(STARTED)) == refused(opened) == (409, "external_id_conflict")
+    assert refused(send(event())) == refused(send(event(runId=str(run.pk)))) == (404, "run_not_found")
+    AgentRun._base_manager.filter(pk=run.pk).update(removed_at=None)
+
+
+# --- Values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_database
+def test_times_in_any_order_and_of_any_year_are_shown(send: Runner, project: Project) -> None:
+    turn = {"toolCalls": [{"id": "c", "name": "read"}], "usage": {"inputTokens": 1}}
+    answer = send({"events": [
+        {**STARTED, "ts": "9999-12-31T23:59:59.999999Z"},
+        event("llm.turn.end", turn, ts="0001-01-01T00:00:00Z"),
+        event("tool.start", {"callId": "c", "toolName": "read"}, ts="9999-12-31T00:00:00Z"),
+        event("tool.end", {"callId": "c", "output": "x", "durationMs": 2**62}, ts="1970-01-01T00:00:00Z"),
+        event("error", {"error": "boom"}, ts=-62_135_596_800_000),
+        event("run.completed", {"result": "ok"}, ts="1900-01-01 00:00"),
+    ]})  # fmt: skip
+
+    assert answer.status_code == 200, answer.json()
+    assert all(one["clock_skew"] for one in answer.json()["results"])
+    run = of_run(project)
+    check(run)
+    seen_by_all(project, run)
+
+
+def seen_by_all(project: Project, run: AgentRun) -> str:
+    """The page of the run, after every list of the API has shown it too."""
+    client = Client()
+    client.force_login(make_person(project))
+    base = f"/api/projects/{project.slug}/agent-runs"
+    parts = ("", "/messages", "/tool-calls", "/events", "/events?dialect=agent", "/errors", "/usage", "/replay")
+    for url in (base, *(f"{base}/{run.pk}{part}" for part in parts), f"/p/{project.slug}/runs"):
+        assert client.get(url).status_code == 200, url
+    page = client.get(f"/runs/{run.pk}")
+    assert page.status_code == 200
+    return str(page.content.decode())
+
+
+@pytest.mark.every_database
+def test_text_that_means_something_elsewhere_is_text_here(send: Runner, project: Project) -> None:
+    texts = [
+        "{{7*7}}",
+        "${jndi:ldap://x}",
+        "%s%n%s",
+        "' OR 1=1; --",
+        "\x1b]8;;http://x\x07",
+        "<script>alert(1)</script>",
+    ]
+    odd = {"__proto__": {"admin": True}, "constructor": 1, "$where": "1", **{text: text for text in texts}}
+    send({"events": [STARTED, event(payload=odd), event("error", {"error": texts[-1]}),
+                     *(event("message.added", {"role": "user", "content": text}) for text in texts)]})  # fmt: skip
+
+    run = of_run(project)
+    check(run)
+    assert Event.objects.get(type="x.note").payload == odd
+    contents = [message.content["parts"][0]["content"] for message in run.messages.order_by("position")]
+    assert contents == texts
+    page = seen_by_all(project, run)
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_secrets_of_every_kind_are_masked_wherever_they_stand(send: Runner, project: Project) -> None:
+    told = {f"token-{name}": (f"use {make()} now",) * 2 for name, make in TOKENS.items() if name != "telegram"}
+    secrets = {name: text[0].split(" ")[1] for name, text in told.items()}
+    told |= {name: SETTINGS[name]() for name in ("bearer", "basic", "aws_secret", "cookie")}
+    secrets |= {name: told[name][1] for name in ("bearer", "basic", "aws_secret", "cookie")}
+    events = [
+        one
+        for text, _ in told.values()
+        for one in (
+            event(payload={"nested": [{"text": text}]}),
+            event("message.added", {"role": "user", "content": text}),
+        )
+    ]
+    answer = send({"events": [STARTED, *events]})
+
+    assert answer.status_code == 200
+    run = of_run(project)
+    stored = str([*Event.objects.values(), *run.messages.values(), *AgentRun.objects.values()])
+    assert [name for name, secret in secrets.items() if secret in stored] == []
+    assert len(re.findall(r"\[REDACTED:\w+:[0-9a-f]{8}", stored)) >= 2 * len(told)
+
+
+def test_tool_events_without_a_partner_are_stored_and_shown(send: Runner, project: Project) -> None:
+    """An end without a start, a second end, two starts: each call has one row and one card."""
+    answer = send({"events": [
+        STARTED,
+        event("tool.end", {"callId": "orphan", "toolName": "read", "output": "one"}),
+        event("tool.end", {"callId": "orphan", "toolName": "read", "output": "two"}),
+        event("tool.start", {"callId": "twice", "toolName": "write"}),
+        event("tool.start", {"callId": "twice", "toolName": "write"}),
+        event("tool.output", {"callId": "nowhere", "text": "lost"}),
+    ]})  # fmt: skip
+
+    assert answer.status_code == 200
+    run = of_run(project)
+    check(run)
+    calls = run.tool_calls.order_by("step_number").values_list("call_id", "status", "output")
+    assert list(calls) == [("orphan", "completed", "one"), ("twice", "running", None)]
+    page = seen_by_all(project, run)
+    assert "one" in page
+
+
+def test_the_rate_limit_leaves_what_was_accepted(send: Runner, settings: Settings) -> None:
+    settings.AGENTOPS_RATE_RUN_EVENTS = 10
+    accepted = send({"events": [STARTED, *(event(event_id=f"e{n}") for n in range(8))]})
+    limited = send({"events": [event(event_id=f"e{n}") for n in range(8, 12)]})
+
+    assert (accepted.status_code, *refused(limited)) == (200, 429, "rate_limited")
+    assert int(limited["Retry-After"]) >= 1
+    assert list(Event.objects.order_by("seq").values_list("seq", flat=True)) == [*range(1, 11)]
