@@ -20,6 +20,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
+from agentops.http.lanes import Lanes
 from agentops.http.body_limit import Bodies, ClientDisconnected, RequestBody
 from agentops.http.utf8_requests import AsgiRequest
 
@@ -37,6 +38,7 @@ class ThreadedDjango(ASGIHandler):
         self.load_middleware(is_async=False)
         self._bodies = Bodies()
         self._threads = ThreadPoolExecutor(settings.AGENTOPS_WEB_THREADS, thread_name_prefix="web")
+        self._lanes = Lanes(settings.AGENTOPS_WEB_THREADS_PER_KEY)
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         try:
@@ -46,7 +48,8 @@ class ThreadedDjango(ASGIHandler):
         try:
             # A new context, because that of a thread would persist between requests.
             respond = partial(contextvars.copy_context().run, self._respond, scope, body)
-            response = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
+            async with self._lanes.enter(scope):
+                response = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
         finally:
             body.release()
         await _send_response(response, send)

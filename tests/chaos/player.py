@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.environment.postgres_server import OwnPostgres
+from tests.support.processes.postgres_server import OwnPostgres
 
 if TYPE_CHECKING:
     from tests.chaos.environment.player_environment import PlayerEnvironment

@@ -21,7 +21,7 @@ from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
 from tests.chaos.environment.deterministic_model import EXPLODE, NAMES
 from tests.chaos.environment.ledger_client import LedgerProcess
-from tests.chaos.environment.postgres_server import OwnPostgres
+from tests.support.processes.postgres_server import OwnPostgres
 from tests.chaos.verdict import lineage_summary
 from tests.chaos.verdict.lineage_summary import LineageSummary
 from tests.support.processes.child_processes import ForkServer

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the rig's own, which may be restarted in the middle of everything. Knows nothing of ours."""
+"""A PostgreSQL server of a test's own, which may be restarted in the middle of everything. Knows nothing of ours."""
 
 from __future__ import annotations
 

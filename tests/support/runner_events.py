@@ -1,0 +1,16 @@
+"""Runs that a runner has opened. May import the product."""
+
+from __future__ import annotations
+
+from agentops.projects.models import Project
+from runs.external.ingest import Sender, record
+from runs.models import AgentRun
+
+
+def started(project: Project, name: str) -> AgentRun:
+    """A running external run with this ID of its runner."""
+    [result] = record(
+        Sender(project, "key:test"), [{"runId": name, "type": "run.started", "payload": {"agent": "coder"}}]
+    )
+    assert result.error is None
+    return AgentRun.objects.select_related("log").get(pk=result.run_id)
