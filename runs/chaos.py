@@ -10,7 +10,7 @@ import threading
 
 from django.conf import settings
 
-#: All crash points with their descriptions, in the order of a step.
+#: The crash points of a worker with their descriptions, in the order of a step.
 POINTS = {
     "hint.received": "hint received",
     "claim.before": "before the claim",
@@ -48,6 +48,11 @@ POINTS = {
     "lease.lapse_seen": "expired lease detected",
     "run.taken_over": "run taken over",
 }
+#: Those of a web process that stores the events of a runner.
+INGEST_POINTS = {
+    "ingest.in_transaction": "in the transaction of a run's events",
+    "ingest.committed": "events committed, before the answer",
+}
 
 
 class _ArmedPoint:
@@ -56,8 +61,8 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        if name not in POINTS:
-            raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs.chaos.POINTS")
+        if name not in POINTS and name not in INGEST_POINTS:
+            raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)
         self._signal = signal.Signals[f"SIG{action or 'KILL'}"]

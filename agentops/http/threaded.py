@@ -20,8 +20,8 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agentops.http.lanes import Lanes
 from agentops.http.body_limit import Bodies, ClientDisconnected, RequestBody
+from agentops.http.lanes import Lanes
 from agentops.http.utf8_requests import AsgiRequest
 
 Message = dict[str, Any]

@@ -16,6 +16,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from agentops.projects.models import Project
+from runs import chaos
 from runs.external import handlers
 from runs.external.event_dialects import read_any
 from runs.external.event_input import IncomingEvent, RejectedEvent
@@ -154,6 +155,7 @@ def _append(sender: Sender, run: AgentRun, events: list[IncomingEvent]) -> list[
     projection.flush()
     projection.state.sender, projection.state.silent_since = sender.actor[:200], None
     projection.save_state()
+    chaos.point("ingest.in_transaction")
     return results
 
 

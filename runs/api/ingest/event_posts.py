@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agentops.projects.models import Project
+from runs import chaos
 from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, result_of
 from runs.api.ingest.ingest_view import IngestView, count_events
 from runs.api.problems import Fault, Problem
@@ -33,7 +34,9 @@ class AgentEvents(IngestView):
             return self._single(sender, document)
         documents = _batch(document)
         self._count(project, documents)
-        answers = [result_of(result) for result in record(sender, documents)]
+        results = record(sender, documents)
+        chaos.point("ingest.committed")
+        answers = [result_of(result) for result in results]
         counts = Counter(answer["status"] for answer in answers)
         rejected = counts["rejected"]
         status = 200 if not rejected else 422 if rejected == len(answers) else 207
@@ -45,6 +48,7 @@ class AgentEvents(IngestView):
             raise Problem("the body is an empty object: send an event, or events", code="events_required", status=422)
         self._count(sender.project, [document])
         [result] = record(sender, [document])
+        chaos.point("ingest.committed")
         if result.error is not None:
             error = result.error
             faults = [Fault(error.pointer, error.code, error.detail)]

@@ -25,6 +25,7 @@ from agentops.projects.access import ANONYMOUS, Action, project_for, visible_row
 from agentops.projects.errors import AuthRequired, ProjectNotFound
 from agentops.projects.models import Project, Scope
 from agentops.projects.names import UUID_PATTERN
+from runs import chaos
 from runs.access import run_for
 from runs.api.base_views import ApiView
 from runs.api.event_views import PAGE, Events
@@ -152,6 +153,7 @@ class SessionDetail(SessionView):
             record_all(Sender(project, self.principal.actor), events)
         except RejectedEvent as error:
             raise Problem(error.detail, code=error.code, status=error.status) from None
+        chaos.point("ingest.committed")
         run = _find(project, reference)
         if run is None:
             raise RunNotFound("no such session: the status running opens one")

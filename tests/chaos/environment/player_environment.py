@@ -21,11 +21,11 @@ from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
 from tests.chaos.environment.deterministic_model import EXPLODE, NAMES
 from tests.chaos.environment.ledger_client import LedgerProcess
-from tests.support.processes.postgres_server import OwnPostgres
 from tests.chaos.verdict import lineage_summary
 from tests.chaos.verdict.lineage_summary import LineageSummary
 from tests.support.processes.child_processes import ForkServer
 from tests.support.processes.databases import Databases, looking_at, reconnect
+from tests.support.processes.postgres_server import OwnPostgres
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.processes.stage import Stage
 

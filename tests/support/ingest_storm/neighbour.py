@@ -17,13 +17,23 @@ from tests.support.ingest_storm.posters import PATH
 
 @dataclass
 class Timings:
-    """Seconds of the answered requests, and how many were not."""
+    """When answered requests were sent, how many seconds they took, and how many were not answered."""
 
-    taken: list[float] = field(default_factory=list)
+    taken: list[tuple[float, float]] = field(default_factory=list)
     failed: int = 0
 
     def percentile(self, number: int) -> float:
-        return quantiles(self.taken, n=100)[number - 1] if len(self.taken) > 1 else 0.0
+        """Of the seconds that requests took; 0 without any."""
+        seconds = [seconds for _, seconds in self.taken]
+        return quantiles(seconds, n=100)[number - 1] if len(seconds) > 1 else 0.0
+
+    def without(self, outages: list[tuple[float, float]]) -> Timings:
+        """Those of requests that no outage has met."""
+
+        def is_met(began: float, seconds: float) -> bool:
+            return any(began < end and began + seconds > begin for begin, end in outages)
+
+        return Timings([each for each in self.taken if not is_met(*each)])
 
 
 @dataclass
@@ -58,7 +68,7 @@ class Neighbour:
             number = next(self._numbers)
             event = {"runId": "quiet", "type": "x.note", "event_id": f"n{number}", "payload": {"n": number}}
             for kind, method, url, body in (("post", "POST", PATH, event), ("read", "GET", self.run_url, None)):
-                began = time.perf_counter()
+                began = time.monotonic()
                 try:
                     connection.request(
                         method, url, json.dumps(body) if body else None,
@@ -71,7 +81,7 @@ class Neighbour:
                     connection.close()
                     is_good = False
                 if is_good:
-                    timings[kind].taken.append(time.perf_counter() - began)
+                    timings[kind].taken.append((began, time.monotonic() - began))
                     if kind == "post":
                         self.sent.append(f"n{number}")
                 else:

@@ -73,7 +73,7 @@ class Poster:
         while True:
             try:
                 status, answer = await asyncio.wait_for(self.post(body), TIMEOUT_S)
-            except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError, ValueError):
+            except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
                 self.hang_up()
                 self.counts["unanswered"] += 1
             else:

@@ -9,8 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from django.db import connection
 
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
@@ -24,6 +26,9 @@ from tests.support.runner_events import started
 from tests.support.web.server import WebProcess
 from timeline.models import Event
 
+#: Seconds in which a new process has loaded what its first requests need, and in which connections are made again.
+WARM_S = 1.0
+
 
 @dataclass
 class Outcome:
@@ -35,19 +40,21 @@ class Outcome:
     wrong: list[str]
     idle: dict[str, Timings]
     loaded: dict[str, Timings]
-    kills: int
-    restarts: int
+    #: From the kill of a process, or of the database, until its successor has been there for a while.
+    outages: list[tuple[float, float]]
 
     def ratio(self, kind: str, percentile: int) -> float:
-        return self.loaded[kind].percentile(percentile) / max(self.idle[kind].percentile(percentile), 1e-9)
+        """How many times as long requests took under load as without it, while nothing was down."""
+        calm = self.loaded[kind].without(self.outages)
+        return calm.percentile(percentile) / max(self.idle[kind].percentile(percentile), 1e-9)
 
     def report(self) -> str:
-        lines = [f"{self.kills} web processes killed, {self.restarts} restarts of the database, {self.counts}"]
+        lines = [f"{len(self.outages)} kills of a web process or of the database; {self.counts}"]
         for kind, idle in self.idle.items():
             loaded = self.loaded[kind]
             told = [
-                f"p{p} {idle.percentile(p) * 1000:.1f} ms idle, {loaded.percentile(p) * 1000:.1f} ms under load"
-                f" ({self.ratio(kind, p):.1f} times)"
+                f"p{p} {idle.percentile(p) * 1000:.1f} ms idle, {loaded.percentile(p) * 1000:.1f} ms under load,"
+                f" {self.ratio(kind, p):.1f} times as long while nothing is down"
                 for p in (50, 95)
             ]
             lines.append(f"{kind} of another project: {'; '.join(told)}; {loaded.failed} without an answer")
@@ -70,6 +77,7 @@ class Storm:
     restart_database: Callable[[], None] | None = None
     #: How often.
     restarts: int = 0
+    _outages: list[tuple[float, float]] = field(default_factory=list)
 
     def play(self) -> Outcome:
         busy, quiet = make_project("busy"), make_project("quiet")
@@ -86,22 +94,29 @@ class Storm:
         with neighbour.measuring() as idle:
             time.sleep(self.idle_s)
         order = Order(
-            ports, with_key(busy, "ingest")["Authorization"], "stormy", self.posters, self.size, self.seconds, self.pause_s
+            ports,
+            with_key(busy, "ingest")["Authorization"],
+            "stormy",
+            self.posters,
+            self.size,
+            self.seconds,
+            self.pause_s,
         )
         with neighbour.measuring() as loaded:
-            told, kills = self._storm(order, webs)
-        outcome = Outcome(told["counts"], told["stored"], told["wrong"], idle, loaded, kills, self.restarts)
+            told = self._storm(order, webs)
+        outcome = Outcome(told["counts"], told["stored"], told["wrong"], idle, loaded, self._outages)
+        # This process's own connection has not survived a restart.
+        connection.close()
         judge(outcome, run, own, neighbour.sent, self.size)
         return outcome
 
-    def _storm(self, order: Order, webs: list[WebProcess]) -> tuple[dict[str, Any], int]:
+    def _storm(self, order: Order, webs: list[WebProcess]) -> dict[str, Any]:
         posters = subprocess.Popen(
             [sys.executable, "-m", "tests.support.ingest_storm.posters"], cwd=ROOT, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         done = threading.Event()
         killer = threading.Thread(target=self._kill, args=[webs, done])
-        self._kills = 0
         killer.start()
         try:
             out, _ = posters.communicate(json.dumps(asdict(order)), timeout=self.seconds + 90)
@@ -109,7 +124,7 @@ class Storm:
             done.set()
             killer.join()
             posters.kill()
-        return json.loads(out), self._kills
+        return dict(json.loads(out))
 
     def _kill(self, webs: list[WebProcess], done: threading.Event) -> None:
         dice = random.Random(7)
@@ -117,14 +132,17 @@ class Storm:
         # All faults within the time of the posters; the database somewhere between.
         restarts = [until - self.seconds * (self.restarts - n) / (self.restarts + 1) for n in range(self.restarts)]
         while not done.wait(self.kill_every_s or 1.0) and time.monotonic() < until - 1:
-            if restarts and time.monotonic() >= restarts[0] and self.restart_database is not None:
+            began = time.monotonic()
+            if restarts and began >= restarts[0] and self.restart_database is not None:
                 restarts.pop(0)
                 self.restart_database()
             elif self.kill_every_s:
                 web = dice.choice(webs)
                 web.kill()
                 web.start()
-                self._kills += 1
+            else:
+                continue
+            self._outages.append((began, time.monotonic() + WARM_S))
 
 
 def judge(outcome: Outcome, run: AgentRun, own: AgentRun, sent: list[str], size: int) -> None:
@@ -145,4 +163,3 @@ def judge(outcome: Outcome, run: AgentRun, own: AgentRun, sent: list[str], size:
     assert (run.messages.count(), run.tool_calls.count()) == (2 * batches, batches)
     stored = set(Event.objects.filter(log=own.pk, type="x.note").values_list("event_id", flat=True))
     assert set(sent) <= stored
-
