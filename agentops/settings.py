@@ -195,6 +195,7 @@ AGENT_EVENTS_INGEST_PATH = env.text("AGENT_EVENTS_INGEST_PATH", "internal/agent-
 AGENTOPS_RATE_INGEST = env.integer("AGENTOPS_RATE_INGEST", 60_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_RUN_EVENTS = env.integer("AGENTOPS_RATE_RUN_EVENTS", 300_000, low=0, high=1_000_000_000)
 AGENTOPS_API_KEY = env.text("AGENTOPS_API_KEY")
+AGENTOPS_SILENCE_S = env.seconds("AGENTOPS_SILENCE_S", 120, low=1, high=86_400)
 
 # --- Streams --------------------------------------------------------------------------------------------
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)

@@ -65,6 +65,9 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Web server": {
         "AGENTOPS_WEB_THREADS": "Requests that one web process works on at the same time. Streams need no thread.",
+        "AGENTOPS_WEB_THREADS_PER_KEY": "Of these, how many requests with one API key or runner secret, so that a "
+        "program that sends a lot does not hold up the others. The others of its own requests wait. Default: a "
+        "quarter.",
         "AGENTOPS_HEADER_TIMEOUT_S": "Seconds that a client may take to send the headers of a request.",
         "AGENTOPS_BODY_TIMEOUT_S": "Seconds that a client may take to send the body. Later, the answer is 408.",
         "AGENTOPS_CONNECTIONS": "Connections that one web process keeps open, streams included; more than "
@@ -99,6 +102,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_RATE_INGEST": "Ingest requests per minute with one API key or with the secrets; 0 means no limit.",
         "AGENTOPS_RATE_RUN_EVENTS": "Events per minute of one run; 0 means no limit.",
         "AGENTOPS_API_KEY": "API key of another site, to which `agentops watch --url` sends.",
+        "AGENTOPS_SILENCE_S": "Seconds without an event after which the runner of a running external run counts as "
+        "silent. The run's log and page say so; nothing else happens.",
     },
     "E-mail": {
         "EMAIL_URL": "Mail server for notifications: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`, with "

@@ -15,7 +15,7 @@ class ExternalRun(models.Model):
     answer_from_seq = models.BigIntegerField(null=True)
     #: The actor that sent the last events, as the audit log names it.
     sender = models.CharField(max_length=200, blank=True, default="")
-    #: When the runner's silence was noticed. Null while it sends events.
+    #: The time of the last event of a runner whose silence was noticed. Null while it sends events.
     silent_since = models.DateTimeField(null=True)
 
     class Meta:

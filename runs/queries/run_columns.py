@@ -94,6 +94,13 @@ _RUN = (
     *_LISTED,
     Column("project_id", ID, "r.project_id"),
     Column("external_id", TEXT, "r.external_id", note="The runner's own ID of the run.", nullable=True),
+    Column(
+        "silent_since",
+        TIME,
+        "(SELECT e.silent_since FROM agent_run_external e WHERE e.run_id = r.id AND r.status = 'running')",
+        note="Time of the last event of an external runner that has fallen silent. Nothing is done because of it.",
+        nullable=True,
+    ),
     Column("session_id", TEXT, "r.session_id"),
     Column("summary", TEXT, "r.summary"),
     Column("prompt", ANY, "r.prompt", note="First user turn: a text, or a list of texts and media.", nullable=True),

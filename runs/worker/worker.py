@@ -30,6 +30,7 @@ from runs.engine.policy import due_resumes
 from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
+from runs.external.silence import notice_silence
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
 from runs.worker.housekeeping import mail, tidy
@@ -129,6 +130,7 @@ class Worker:
         """End waits whose time has come, and drive ready runs. Returns how many runs were taken."""
         transitions.end_waits()
         due_resumes.end_waits()
+        notice_silence()
         first = suspects.candidates(BATCH)
         count = self._take_all(first, pool)
         if len(first) == BATCH and self.free() > 0:

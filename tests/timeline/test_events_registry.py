@@ -333,13 +333,17 @@ sys.exit("django" in sys.modules or "runs" in sys.modules)"""
         ({"trigger": "on_prompt", "action": "fail"}, "The agent asked a question: the policy fails the run"),
         ({"trigger": "on_idle", "action": "done"}, "The agent answered without reporting completion: the policy"
          " completes the run"),
+        (
+            {"trigger": "on_idle", "silent_since": "2026-11-23T12:00:00Z"},
+            "The runner has sent no event since 2026-11-23 12:00:00 UTC",
+        ),
         # As older records have it.
         ({"trigger": "on_dead", "action": "Recover"}, "The worker was lost: the policy resumes the run"),
         ({"trigger": "on_dead", "action": "recover"}, "The worker was lost: the policy resumes the run"),
         ({"trigger": "on_fire", "action": "run"}, "Policy on_fire: the policy's action is run"),
         ({}, "Policy unnamed: the policy's action is none"),
     ],
-    ids=range(11),
+    ids=range(12),
 )  # fmt: skip
 def test_what_a_policy_did_is_a_sentence(payload: dict[str, object], says: str) -> None:
     """Old records of `Recover` still load."""

@@ -59,8 +59,12 @@ class PolicyApplied(Payload):
     passed: bool | None = None
     output: str | None = None
     reason: str | None = None
+    #: The time of the last event of an external runner that has fallen silent. Nothing is done because of it.
+    silent_since: Moment | None = None
 
     def describe(self) -> str:
+        if self.silent_since is not None:
+            return f"The runner has sent no event since {self.silent_since:%Y-%m-%d %H:%M:%S %Z}"
         occasion = _OCCASIONS.get(self.trigger or "", f"Policy {self.trigger or 'unnamed'}")
         if self.kind and self.kind != "other":
             occasion += f" ({reason_label(self.kind)})"

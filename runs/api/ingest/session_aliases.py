@@ -148,7 +148,7 @@ class SessionDetail(SessionView):
         current = None if run is None else run.status
         line, status, files = data["outputLine"], data["status"], data["changed_files"]
         events = legacy_lines.events_of_patch(reference, current, line=line, status=status, files=files)
-        count_events(request, project, {reference: len(events)})
+        count_events(request, project, {reference: len(events)} if events else {})
         try:
             record_all(Sender(project, self.principal.actor), events)
         except RejectedEvent as error:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.utils import timezone
 
-from runs.models import AgentRun
+from runs.models import AgentRun, ExternalRun
 from runs.pages.run.banner import Banner, label_of
 from runs.statuses import RunStatus, WaitReason
 
-#: Seconds without an event after which the runner of a running run is reported as silent.
-SILENT_S = 120
 _REPORTED = "Its runner reports this. It continues when the runner sends further events."
 _WAITS = {
     WaitReason.INPUT: ("Waits for its user", "The session goes on where it runs, not here."),
@@ -27,7 +26,10 @@ def external_banners(run: AgentRun) -> list[Banner]:
     """Return the banners of an external run; none for one that has ended, or that runs and sends events."""
     since = run.log.last_event_at
     if run.state is RunStatus.RUNNING:
-        if since is None or timezone.now() - since <= timedelta(seconds=SILENT_S):
+        # Noticed by a worker (runs.external.silence), or here, where none is at work.
+        external = ExternalRun.objects.filter(run=run).first()
+        since = (external and external.silent_since) or since
+        if since is None or timezone.now() - since <= timedelta(seconds=settings.AGENTOPS_SILENCE_S):
             return []
         text = "Its runner has sent no event since then. It may be at work, have ended, or have lost its connection."
         return [Banner(level="warn", icon="clock", head="Runner silent", text=text, since=since)]

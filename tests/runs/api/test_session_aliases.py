@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from pytest_django import Settings
 
 from agentops.projects.models import Project
 from runs.external.ingest import Sender, record
@@ -152,6 +153,58 @@ def test_who_may_report(project: Project) -> None:
     for client, status in {**clients, person: 403, Client(): 401}.items():
         sent = client.patch(SESSION, {"status": "running"}, content_type="application/json")
         assert sent.status_code == status
+
+
+def test_a_runner_secret_reports_too_and_reads_nothing(project: Project, settings: Settings) -> None:
+    settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = ["the-secret-of-the-runner"], "outside"
+    make_project("other")
+    client = Client(headers={"x-agent-runner-secret": "the-secret-of-the-runner"})
+    wrong = Client(headers={"x-agent-runner-secret": "another-secret-of-a-runner"})
+
+    def status(sender: Client, project: str) -> tuple[int, str]:
+        url = f"/api/projects/{project}/agent/sessions/s1"
+        answer = sender.patch(url, {"status": "running"}, content_type="application/json")
+        return answer.status_code, answer.json().get("code", answer.json().get("status"))
+
+    assert status(client, "outside") == status(client, str(project.pk)) == (200, "running")
+    assert status(client, "other") == status(client, "nowhere") == (404, "project_not_found")
+    assert status(wrong, "outside") == (401, "auth_invalid")
+    for url in (SESSION, f"{SESSION}/events"):
+        assert client.get(url).status_code == 401
+    assert AgentRun.objects.get().external.sender == "runner"
+
+
+def test_lines_are_under_the_limits_of_ingest(patch: Patch, project: Project, settings: Settings) -> None:
+    """Those of a run, counted together with its other events, and those of a key."""
+    settings.AGENTOPS_RATE_RUN_EVENTS = 4
+    patch({"status": "running"})
+    other = {"runId": "s1", "type": "x.note"}
+    sent = Client().post(
+        "/api/internal/agent-events", other, content_type="application/json", headers=with_key(project, "ingest")
+    )
+
+    answers = [patch({**line("info", "a"), "changed_files": ["a"]}), patch(line("info", "b")), patch({})]
+
+    assert (sent.status_code, [answer.status_code for answer in answers]) == (200, [200, 429, 200])
+    assert answers[1].json()["code"] == "rate_limited"
+    assert int(answers[1]["Retry-After"]) >= 1
+    assert len(events()) == 3
+    settings.AGENTOPS_RATE_INGEST = 2
+    assert [patch({}).status_code for _ in range(3)][-1] == 429
+
+
+def test_a_report_is_stored_whole_or_not_at_all(patch: Patch, project: Project) -> None:
+    patch({"status": "running"})
+    long = patch({**line("stdout", "\N{GRINNING FACE}" * 70_000), "changed_files": ["a"], "status": "paused"})
+    native = make_run(make_agent(project))
+    of_worker = patch(
+        {**line("info", "a"), "changed_files": ["a"]}, f"/api/projects/outside/agent/sessions/{native.pk}"
+    )
+
+    assert (long.status_code, long.json()["code"]) == (413, "event_too_large")
+    assert (of_worker.status_code, of_worker.json()["code"]) == (409, "run_is_native")
+    assert (events(), the_run().status) == ([], "running")
+    assert not log.events_of(native.pk).filter(type="file.changed").exists()
 
 
 # --- Addresses ------------------------------------------------------------------------------------------------------

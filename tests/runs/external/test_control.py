@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from pytest_django import Settings
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.models import Project, Role
@@ -15,10 +17,14 @@ from runs.actions import run_actions
 from runs.actions.fork import fork
 from runs.errors import NoCheckpoint, RunIsExternal
 from runs.external.ingest import Sender, record
+from runs.external.silence import notice_silence
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
+from runs.worker.worker import Worker
 from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_agent, make_project
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.threads import at_once
+from timeline.events import describe
 from timeline.models import Event, Log
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +36,14 @@ def reported(*events: tuple[str, dict[str, str]]) -> AgentRun:
     results = record(Sender(make_project("outside"), "key:test"), documents)
     assert [result.error for result in results if result.error] == []
     return AgentRun.objects.get(external_id="r1")
+
+
+def reported_more(project: Project, type_: str) -> AgentRun:
+    """Another run, which its runner has left with this event."""
+    payload = {"reason": "input"} if type_ == "run.waiting" else {}
+    events = [{"type": "run.started"}, {"type": type_, "payload": payload}]
+    [first, _] = record(Sender(project, "key:test"), [{**event, "runId": type_} for event in events])
+    return AgentRun.objects.get(pk=first.run_id)
 
 
 @pytest.mark.parametrize("status", ["running", "paused", "waiting"])
@@ -87,6 +101,58 @@ def test_its_page_says_that_the_runner_is_silent() -> None:
     Log.objects.filter(pk=run.pk).update(last_event_at=timezone.now() - timedelta(minutes=3))
 
     assert "Runner silent" in client.get(f"/runs/{run.pk}").content.decode()
+
+
+@pytest.mark.every_database
+def test_silence_is_noticed_once_and_ends_nothing(settings: Settings) -> None:
+    """By the sweep of any worker; until the runner sends again. Other statuses, and native runs, may be quiet."""
+    settings.AGENTOPS_SILENCE_S = 60
+    run = reported()
+    waiting, ended = (reported_more(run.project, name) for name in ("run.waiting", "run.completed"))
+    native = make_run(make_agent(run.project))
+    since = timezone.now() - timedelta(seconds=61)
+    Log.objects.exclude(pk=native.pk).update(last_event_at=since)
+    worker = Worker()
+    client = Client()
+    client.force_login(make_person(run.project))
+    detail = f"/api/projects/outside/agent-runs/{run.pk}"
+    assert client.get(detail).json()["silent_since"] is None
+
+    assert [notice_silence(), notice_silence()] == [1, 0]
+    worker.sweep_once()
+
+    run.refresh_from_db()
+    assert (run.status, run.completed_at) == ("running", None)
+    [event] = Event.objects.filter(type="policy.applied")
+    assert (event.log_id, event.source, event.payload["trigger"]) == (run.pk, "policy", "on_idle")
+    assert describe(event.type, event.payload).startswith("The runner has sent no event since ")
+    answer = client.get(detail).json()
+    assert (answer["status"], parse_datetime(answer["silent_since"])) == ("running", since)
+    page = client.get(f"/runs/{run.pk}").content.decode()
+    assert "Runner silent" in page
+    assert "The runner has sent no event since" in page
+    for one in (run, waiting, ended):
+        assert [fault for fault in invariants.check(one.pk) if not fault.warning_only] == []
+        assert replay_check.differences(one.pk) == []
+
+    record(Sender(run.project, "key:test"), [{"runId": "r1", "type": "x.alive"}])
+
+    assert client.get(detail).json()["silent_since"] is None
+    assert "Runner silent" not in client.get(f"/runs/{run.pk}").content.decode()
+    Log.objects.filter(pk=run.pk).update(last_event_at=since)
+    assert [notice_silence(), notice_silence()] == [1, 0]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.every_database
+def test_workers_notice_silence_together_once() -> None:
+    run = reported()
+    Log.objects.update(last_event_at=timezone.now() - timedelta(hours=1))
+
+    noticed = at_once(lambda _: notice_silence(), 4)
+
+    assert sum(noticed) == 1
+    assert Event.objects.filter(log=run.pk, type="policy.applied").count() == 1
 
 
 # --- Runs that a program opens before it sends events ---------------------------------------------------------------

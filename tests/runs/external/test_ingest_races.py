@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.factories import make_project
+from tests.support.threads import at_once
 from timeline.models import Event
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
@@ -24,23 +22,12 @@ def sender(transactional_db: None) -> Sender:
     return Sender(make_project("outside"), "key:test")
 
 
-def at_once(act: Callable[[int], Any], count: int = POSTERS) -> list[Any]:
-    def acting(number: int) -> Any:
-        try:
-            return act(number)
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(acting, range(count)))
-
-
 def started() -> dict[str, Any]:
     return {"runId": "r1", "type": "run.started", "event_id": "start", "payload": {"agent": "coder"}}
 
 
 def test_a_run_is_opened_once(sender: Sender) -> None:
-    results = [one for [one] in at_once(lambda number: record(sender, [started()]))]
+    results = [one for [one] in at_once(lambda number: record(sender, [started()]), POSTERS)]
 
     assert sorted(result.duplicate for result in results) == [False] + [True] * (POSTERS - 1)
     assert {result.seq for result in results} == {2}
@@ -67,7 +54,7 @@ def test_events_that_are_sent_twice_are_stored_once(sender: Sender) -> None:
     def post(poster: int) -> list[EventResult]:
         return [result for number in range(BATCHES) for result in record(sender, batch(poster, number))]
 
-    results = [result for of_one in at_once(post) for result in of_one]
+    results = [result for of_one in at_once(post, POSTERS) for result in of_one]
 
     assert [result.error for result in results if result.error] == []
     numbers = {result.event_id: {one.seq for one in results if one.event_id == result.event_id} for result in results}

@@ -1,4 +1,4 @@
-"""The posters, in a process of their own: `python -m tests.support.ingest_storm.posters`, with an order as JSON on stdin.
+"""The posters, in a process of their own: `python -m tests.support.ingest_storm.posters`, the order on stdin as JSON.
 
 Each poster sends its next batch when it has the answer to the last one, and sends half of them again. A request that
 got no answer, or 429 or 5xx, is sent again until it gets one. When the time is up, each finishes its batch. Imports

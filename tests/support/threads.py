@@ -1,0 +1,22 @@
+"""Several threads that do the same at once. May import Django."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from django.db import connection
+
+
+def at_once(act: Callable[[int], Any], count: int) -> list[Any]:
+    """What `act` returns in each of `count` threads, which are numbered from 0; each closes its connection."""
+
+    def acting(number: int) -> Any:
+        try:
+            return act(number)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(acting, range(count)))
