@@ -59,6 +59,8 @@ help:
 	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
+	@echo 'make chaos-ingest   100 posters to one run for a minute, while web processes and PostgreSQL are killed (STORM_ARGS)'
+	@echo 'make consumers   schemathesis over the OpenAPI document, with a key of each scope, LONGER=5 times as long as the gate'
 	@echo 'make fuzz    the JSON parser, events of runners and files of other programs, for SECONDS=60'
 	@echo 'make bench-check   the benchmarks in small, as tests'
 	@echo 'make check   style, types, imports, migrations, deployment settings, documentation'
@@ -239,6 +241,20 @@ chaos-long: $(ENV_STAMP)
 .PHONY: chaos-points chaos-steps
 chaos-points chaos-steps: $(ENV_STAMP)
 	$(CHAOS) $(@:chaos-%=%) $(CHAOS_ARGS)
+
+# Posters to one run, web processes and a PostgreSQL server of their own that are killed, and another project that
+# measures how long it waits: make chaos-ingest STORM_ARGS='--engine sqlite --posters 20 --seconds 20 --within 2'
+.PHONY: chaos-ingest
+chaos-ingest: $(ENV_STAMP)
+	$(BIN)/python -m tests.support.ingest_storm $(STORM_ARGS)
+
+# At most five times 110 seconds on each database.
+LONGER ?= 5
+.PHONY: consumers
+consumers: $(ENV_STAMP)
+	CONSUMERS_LONGER=$(LONGER) $(ON_SQLITE) $(BIN)/python -m pytest -n 2 tests/processes/api/test_consumer.py $(PYTEST_ARGS)
+	@$(call ENTER_SERVICES,Consumers); \
+	CONSUMERS_LONGER=$(LONGER) $(BIN)/python -m pytest -n 2 tests/processes/api/test_consumer.py $(PYTEST_ARGS)
 
 # What reads foreign input, fed with changed recordings: make fuzz SECONDS=600 FUZZ_ARGS='file'
 SECONDS ?= 60

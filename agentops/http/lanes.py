@@ -23,6 +23,10 @@ class Lanes:
         self._width = width
         self._lanes: dict[bytes, _Lane] = {}
 
+    def __len__(self) -> int:
+        """Return the number of credentials with requests that pass or wait."""
+        return len(self._lanes)
+
     @asynccontextmanager
     async def enter(self, scope: Message) -> AsyncIterator[None]:
         name = _credential(scope)

@@ -81,7 +81,9 @@ RESERVED_TYPES: frozenset[str] = frozenset(
 )
 
 MAX_TYPE_LENGTH = 128
-_CUSTOM = re.compile(r"x(?:\.[a-z][a-z0-9_]*)+", re.ASCII)
+#: The pattern of custom types, for JSON Schemas too.
+CUSTOM_TYPE = r"^x(?:\.[a-z][a-z0-9_]*)+$"
+_CUSTOM = re.compile(CUSTOM_TYPE.strip("^$"), re.ASCII)
 
 
 def is_custom(type_: str) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 from drf_spectacular.utils import OpenApiResponse
 
 from runs.external.ingest import MAX_EVENTS, EventResult
+from timeline.events import EVENT_TYPES, RESERVED_TYPES
+from timeline.events.vocabulary import CUSTOM_TYPE, MAX_TYPE_LENGTH
 
 _RESULT = {
     "type": "object",
@@ -46,9 +48,24 @@ _ALIASES = {"eventId": "event_id", "run_id": "runId", "run_kind": "runKind", "no
 _EVENT: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "event_id": {"type": "string", "maxLength": 128, "description": "Makes a repeated event harmless."},
-        "runId": {"type": "string", "maxLength": 255, "description": "Our run ID, or the runner's own."},
-        "type": {"type": "string"},
+        "event_id": {
+            "type": "string",
+            "maxLength": 128,
+            "pattern": "^[A-Za-z0-9._:-]+$",
+            "description": "Makes a repeated event harmless.",
+        },
+        "runId": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 255,
+            "description": "Our run ID, or the runner's own. Printable text.",
+        },
+        "type": {
+            "anyOf": [
+                {"type": "string", "enum": sorted(EVENT_TYPES - RESERVED_TYPES)},
+                {"type": "string", "pattern": CUSTOM_TYPE, "maxLength": MAX_TYPE_LENGTH},
+            ]
+        },
         "ts": {"type": ["string", "integer"], "description": "ISO 8601, or milliseconds since 1970."},
         "payload": {"type": "object"},
         "runKind": {"type": "string", "enum": ["session", "job"]},

@@ -16,12 +16,11 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
-from agentops.projects.access import ANONYMOUS, Action, project_for, visible_rows
+from agentops.projects.access import ANONYMOUS, Action, Principal, project_for, visible_rows
 from agentops.projects.errors import AuthRequired, ProjectNotFound
 from agentops.projects.models import Project, Scope
 from agentops.projects.names import UUID_PATTERN
@@ -110,19 +109,22 @@ class SessionEventStream(SessionView, EventStreamView):
     """Stream the events of a session, as of the run that it is."""
 
 
+class ReportAuthentication(RunnerSecretAuthentication):
+    """Authentication by a runner secret, which reads nothing."""
+
+    def authenticate(self, request: Request) -> tuple[Principal, Project] | None:
+        return super().authenticate(request) if request.method == "PATCH" else None
+
+
 class SessionDetail(SessionView):
     """Show a session: its lines of output and the files that it has changed, made of its events."""
 
     serializer_class = SessionPatch
+    authentication_classes = [ReportAuthentication, *SessionView.authentication_classes]
 
     def get_security_schemes(self, method: str) -> Sequence[str]:
         """Return those of readers, and for PATCH that of runners too."""
         return (*self.security_schemes, "runner") if method == "PATCH" else self.security_schemes
-
-    def get_authenticators(self) -> list[BaseAuthentication]:
-        """Return those of readers, and for PATCH that of runners too."""
-        of_runners = [RunnerSecretAuthentication()] if self.request.method == "PATCH" else []
-        return [*of_runners, *super().get_authenticators()]
 
     def get_throttles(self) -> list[BaseThrottle]:
         """Return the rate limit of readers, or for PATCH that of ingest."""

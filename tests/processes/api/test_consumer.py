@@ -1,10 +1,8 @@
-"""A consumer that trusts the OpenAPI document and nothing else: schemathesis with all of its phases.
-
-On PostgreSQL, which is the pickier one about what it stores.
-"""
+"""Consumers that trust the OpenAPI document and nothing else: schemathesis with all of its phases, for each key."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +23,13 @@ CONFIG = """
 "path.agent" = "{agent}"
 "path.message_id" = "{message}"
 "path.call_id" = "{call}"
+"path.session" = "{run}"
+"path.job" = "{run}"
+
+# A stream is described as a text, since OpenAPI 3.1 knows no events; tests/live reads them.
+[[operations]]
+include-path-regex = "stream$"
+checks.response_schema_conformance.enabled = false
 
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 304, 400, 401, 403, 404, 409, 422]
@@ -34,9 +39,19 @@ expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422]
 """
 
 
+#: Scopes of a key → seconds. What a key may not do is refused before its body matters. `make consumers` takes longer.
+KEYS = {("read", "write", "ingest"): 50, ("read",): 20, ("write",): 20, ("ingest",): 20}
+#: How much longer, and how many examples of each operation.
+LONGER = int(os.environ.get("CONSUMERS_LONGER", "1"))
+EXAMPLES = 4
+
+
 @pytest.mark.slow
-@pytest.mark.postgres
-def test_a_consumer_finds_no_fault(transactional_db: None, web: WebThread, tmp_path: Path) -> None:
+@pytest.mark.every_database
+@pytest.mark.parametrize("scopes", KEYS, ids="+".join)
+def test_a_consumer_finds_no_fault(
+    transactional_db: None, web: WebThread, tmp_path: Path, scopes: tuple[str, ...]
+) -> None:
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
     places = {
         "project": run.project.slug,
@@ -46,15 +61,19 @@ def test_a_consumer_finds_no_fault(transactional_db: None, web: WebThread, tmp_p
         "call": run.tool_calls.earliest("pk").pk,
     }
     (tmp_path / "schemathesis.toml").write_text(CONFIG.format(**places))
-    [(name, value)] = with_key(run.project, "read", "write").items()
+    [(name, value)] = with_key(run.project, *scopes).items()
     command = [
         str(Path(sys.executable).with_name("st")), "run", f"{web.url}/api/schema",
-        "--header", f"{name}: {value}", "--exclude-path-regex", "stream$", "--seed", "11", "--max-examples", "4",
+        "--header", f"{name}: {value}", "--seed", "11", "--max-examples", str(EXAMPLES * LONGER),
         "--continue-on-failure", "--generation-database", "none", "--warnings", "off",
+        "--max-time", str(KEYS[scopes] * LONGER),
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=60 + 2 * KEYS[scopes] * LONGER, check=False
+    )
 
     assert done.returncode == 0, done.stdout[-6000:]
     tried = re.search(r"([0-9,]+) generated", done.stdout)
     assert tried is not None, done.stdout
-    assert int(tried[1].replace(",", "")) > 500
+    # On a machine that is busy; otherwise, hundreds.
+    assert int(tried[1].replace(",", "")) > 5

@@ -1,0 +1,64 @@
+"""The share of the threads that one credential may occupy."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agentops.http.lanes import Lanes
+
+MINE = [(b"authorization", b"Bearer mine")]
+OTHER = [(b"host", b"localhost"), (b"authorization", b"Bearer other")]
+SECRET = [(b"x-agent-runner-secret", b"secret")]
+NOBODY = [(b"cookie", b"sessionid=1")]
+
+
+async def passing(lanes: Lanes, requests: list[Any], leave: asyncio.Event) -> list[int]:
+    """The numbers of the requests that pass while none leaves."""
+    passed: list[int] = []
+
+    async def request(number: int, headers: Any) -> None:
+        async with lanes.enter({"headers": headers}):
+            passed.append(number)
+            await leave.wait()
+
+    tasks = [asyncio.create_task(request(number, headers)) for number, headers in enumerate(requests)]
+    await asyncio.sleep(0.01)
+    first = list(passed)
+    leave.set()
+    await asyncio.gather(*tasks)
+    assert sorted(passed) == list(range(len(requests)))
+    return first
+
+
+def test_a_credential_keeps_no_other_waiting() -> None:
+    """Its own requests wait, in their order; those of people are not counted."""
+    requests = [MINE] * 5 + [OTHER, SECRET] + [NOBODY] * 3
+
+    async def play() -> list[int]:
+        lanes = Lanes(2)
+        first = await passing(lanes, requests, asyncio.Event())
+        assert await passing(lanes, [MINE] * 3, asyncio.Event()) == [0, 1]
+        assert len(lanes) == 0
+        return first
+
+    assert asyncio.run(play()) == [0, 1, 5, 6, 7, 8, 9]
+
+
+def test_a_request_that_is_given_up_leaves_its_place() -> None:
+    async def play() -> list[int]:
+        lanes = Lanes(1)
+        holding = asyncio.Event()
+
+        async def hold() -> None:
+            async with lanes.enter({"headers": MINE}):
+                await holding.wait()
+
+        tasks = [asyncio.create_task(hold()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return await passing(lanes, [MINE] * 2, asyncio.Event())
+
+    assert asyncio.run(play()) == [0]
