@@ -36,8 +36,8 @@ _IF_NONE_MATCH = OpenApiParameter(
 _LAST_EVENT_ID = OpenApiParameter(
     "Last-Event-ID",
     location="header",
-    description="`id` of the last event received. Takes precedence over `afterSeq`.",
-    pattern=r"^[0-9]{1,18}(\.[0-9]{1,6})?$",
+    description="`id` of the last event received. Takes precedence over `afterSeq`. Empty is like absent.",
+    pattern=r"^([0-9]{1,18}(\.[0-9]{1,6})?)?$",
 )
 
 

@@ -297,3 +297,17 @@ def test_the_rate_limit_leaves_what_was_accepted(send: Runner, settings: Setting
     assert (accepted.status_code, *refused(limited)) == (200, 429, "rate_limited")
     assert int(limited["Retry-After"]) >= 1
     assert list(Event.objects.order_by("seq").values_list("seq", flat=True)) == [*range(1, 11)]
+
+
+@pytest.mark.parametrize("name", ["runKind", "run_kind"])
+def test_the_kind_of_a_run_is_that_of_its_start(send: Runner, project: Project, name: str) -> None:
+    """Later events do not change it; the log, the API and the address of jobs have it."""
+    send({"events": [{**STARTED, name: "job"}, event(**{name: "session"}), event()]})
+
+    run = of_run(project)
+    assert (run.run_kind, set(Event.objects.values_list("run_kind", flat=True))) == ("job", {"job"})
+    reader = Client(headers=with_key(project, "read"))
+    [listed] = reader.get("/api/projects/outside/agent-runs").json()["results"]
+    assert listed["run_kind"] == "job"
+    events = reader.get("/api/jobs/r1/events").json()["results"]
+    assert {one["runKind"] for one in events} == {"job"}
