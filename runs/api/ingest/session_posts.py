@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +12,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.rate_limits import limits
-from runs.api.ingest.ingest_view import IngestView
+from runs.api.ingest.ingest_view import IngestView, count_events
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Flag, LongTextParser, StrictSerializer, StringField, document_of
 from runs.external import live_sessions, session_items
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent
 from runs.external.import_runs import NotImported
-from runs.external.importers.base import Item
 
 #: Event IDs of one question.
 MAX_IDS = 5_000
@@ -99,15 +96,10 @@ class Sessions(IngestView):
         document = document_of(request)
         with _refusals():
             items = session_items.load(document)
-            self._count(items)
+            events = Counter(item.run_ref for item in items if isinstance(item, IncomingEvent))
+            count_events(request, project, events)
             report = live_sessions.store(project, items, by=self.principal.actor)
         return Response({"stored": report.events, "known": report.known_events})
-
-    def _count(self, items: list[Item]) -> None:
-        counts = Counter(item.run_ref for item in items if isinstance(item, IncomingEvent))
-        for reference, events in counts.items():
-            name = f"{self.principal.project_id}/{reference}".encode(errors="replace")
-            limits.count_run_events(self.request._request, hashlib.sha256(name).hexdigest(), events)
 
 
 class KnownSessionEvents(IngestView):
