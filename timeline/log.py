@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,17 +11,17 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from pydantic_core import to_json
 
 from timeline import events, notify
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.fast_insert import insert
 from timeline.models import Event, Log, Phase, RunKind, Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.batch import clean_all
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
@@ -31,7 +30,7 @@ TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TU
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event to append: a typed payload, or a mapping from an external runner, which is validated as `type`."""
+    """An event to append: a payload object, or a mapping, which is validated as `type`. Custom ones need the type."""
 
     payload: events.Payload | Mapping[str, Any] = field(default_factory=dict)
     type: str = ""
@@ -83,7 +82,7 @@ def append(
         raise transaction.TransactionManagementError("append() must run inside the caller's transaction")
     if not entries:
         return []
-    rows = [_row(entry) for entry in entries]
+    rows = _rows(entries)
     store = _append_postgres if connection.vendor == "postgresql" else _append_portable
     results = store(log_id, rows, source, epoch, run_kind)
     newest = max((r.seq for r in results if not r.duplicate), default=0)
@@ -97,7 +96,7 @@ def document(entries: Sequence[Entry]) -> str:
 
     Only for entries without an `event_id`. The caller has to call `announce`.
     """
-    return _dumps([_row(entry) for entry in entries])
+    return _dumps(_rows(entries))
 
 
 def announce(log_id: UUID, seq: int) -> None:
@@ -191,24 +190,39 @@ def wire(event: Event) -> dict[str, Any]:
     }
 
 
+def _rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return the columns of entries, validated and redacted."""
+    rows, unclean = [], []
+    for entry in entries:
+        row = _row(entry)
+        rows.append(row)
+        if not entry.clean:
+            unclean.append(row)
+    for row, (payload, replaced) in zip(unclean, clean_all([row["payload"] for row in unclean]), strict=True):
+        row["payload"] = payload
+        row["sanitized"] |= replaced
+    for row in rows:
+        row["sanitized"] = ",".join(sorted(row["sanitized"]))
+    return rows
+
+
 def _row(entry: Entry) -> dict[str, Any]:
-    """Return the columns of an entry, validated and redacted."""
+    """Return the columns of an entry, validated but not redacted yet, and its replacements as a set."""
     if isinstance(entry.payload, events.Payload):
         type_, payload = events.dump(entry.payload)
     else:
         type_, payload = entry.type, events.validate(entry.type, entry.payload)
-    cleaned, replaced = (payload, None) if entry.clean else REDACTOR.clean(payload)
     return {
         "event_id": entry.event_id,
-        "type": type_,
+        "type": type_ or entry.type,
         "phase": entry.phase,
         "ts": entry.ts,
         "step": entry.step,
         "node_id": entry.node_id,
         "ref_id": entry.ref_id,
-        "payload": cleaned,
+        "payload": payload,
         "late": entry.late,
-        "sanitized": ",".join(sorted(entry.replaced.union(replaced or ()))),
+        "sanitized": entry.replaced,
         "sha256": entry.body_sha256.hex() if entry.body_sha256 else None,
     }
 
@@ -285,14 +299,8 @@ def _append_result(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes
     return AppendResult(seq, duplicate, conflict=duplicate and stored_digest != row["sha256"])
 
 
-class _Encoder(DjangoJSONEncoder):
-    def default(self, o: Any) -> Any:
-        # DjangoJSONEncoder truncates datetimes to milliseconds.
-        return o.isoformat() if isinstance(o, datetime) else super().default(o)
-
-
 def _dumps(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(rows, cls=_Encoder, separators=(",", ":"))
+    return to_json(rows).decode()
 
 
 @contextmanager

@@ -70,8 +70,7 @@ class IncomingEvent:
     #: Our run ID or the runner's own.
     run_ref: str
     type: str
-    #: A payload object, or a mapping for a custom type.
-    payload: events.Payload | Mapping[str, Any]
+    payload: events.Payload
     event_id: str | None = None
     #: The time by the runner's clock, in UTC. None: the time of arrival.
     ts: datetime | None = None
@@ -172,17 +171,16 @@ def _storable(type_: str, payload: Any) -> tuple[Any, frozenset[str]]:
     return cleaned, frozenset(replaced)
 
 
-def _payload(type_: str, payload: object) -> events.Payload | Mapping[str, Any]:
+def _payload(type_: str, payload: object) -> events.Payload:
     if not isinstance(payload, Mapping):
         raise RejectedEvent("invalid_payload", "payload must be a JSON object", "/payload")
     try:
-        parsed = events.parse(type_, payload)
+        return events.parse(type_, payload)
     except UnknownEventType as error:
         raise RejectedEvent(error.code, str(error), "/type") from None
     except InvalidPayload as error:
         first = error.problems[0]
         raise RejectedEvent(first.code, str(error), f"/payload{first.pointer}") from None
-    return parsed if type_ in EVENT_TYPES else payload
 
 
 def _step(value: object) -> int | None:
