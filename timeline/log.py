@@ -20,10 +20,12 @@ from timeline import events, notify
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.fast_insert import insert
+from timeline.fast_select import locked
 from timeline.models import Event, Log, Phase, RunKind, Source
 from timeline.redaction.batch import clean_all
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
+_STORED = "SELECT event_id, seq, body_sha256 FROM agent_run_events WHERE log_id = %s AND event_id "
 REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
 TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED]
 
@@ -129,8 +131,13 @@ def stored_event_ids(log_id: UUID, event_ids: Sequence[str]) -> dict[str, tuple[
     """Return the sequence number and the body's SHA-256 digest of each of these events that the log contains."""
     if not event_ids:
         return {}
-    rows = Event.objects.filter(log_id=log_id, event_id__in=event_ids).values_list("event_id", "seq", "body_sha256")
-    return {str(event_id): (seq, None if sha is None else bytes(sha)) for event_id, seq, sha in rows}
+    # Raw SQL, because compiling a query with hundreds of values takes longer than running it.
+    is_array = connection.vendor == "postgresql"
+    places = "= ANY(%s)" if is_array else f"IN ({', '.join(['%s'] * len(event_ids))})"
+    with connection.cursor() as cursor:
+        cursor.execute(_STORED + places, [_key(log_id), *([list(event_ids)] if is_array else event_ids)])
+        rows = cursor.fetchall()
+    return {event_id: (seq, None if sha is None else bytes(sha)) for event_id, seq, sha in rows}
 
 
 def open_turn(log_id: UUID) -> Event | None:
@@ -165,6 +172,16 @@ def hold(log_id: UUID, epoch: int) -> None:
     log_epoch = Log.objects.select_for_update().values_list("epoch", flat=True).get(pk=log_id)
     if epoch < log_epoch:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
+
+
+def lock(log_id: UUID) -> int:
+    """Lock the log until the commit, and return its last sequence number. Raises `LogNotFound`."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT last_seq FROM timeline_log WHERE {locked('id = %s')}", [_key(log_id)])
+        row = cursor.fetchone()
+    if row is None:
+        raise LogNotFound(f"no log {log_id}")
+    return int(row[0])
 
 
 def last_event_at(log_id: UUID) -> datetime | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 
-from runs.providers.messages import canonical
+from runs.providers.messages import canonical, fits_a_column
 from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
 from timeline.models import Phase, RunKind
@@ -97,7 +97,8 @@ def read_event(document: object) -> IncomingEvent:
         raise RejectedEvent("reserved_event_type", f"events of type {type_} are written by the server", "/type")
     event_id = _identifier(fields, "event_id", MAX_IDENTIFIER)
     _check_dropped(fields)
-    payload, replaced = _storable(type_, fields.get("payload"))
+    text = _body_text(fields)
+    payload, replaced = _storable(type_, fields.get("payload"), text)
     return IncomingEvent(
         run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
         type=type_,
@@ -108,7 +109,7 @@ def read_event(document: object) -> IncomingEvent:
         step=_step(fields.get("step")),
         node_id=_identifier(fields, "nodeId", MAX_IDENTIFIER),
         run_kind=_run_kind(fields.get("runKind")),
-        body_sha256=body_digest(fields) if event_id else None,
+        body_sha256=_digest(text) if event_id else None,
     )
 
 
@@ -163,9 +164,12 @@ def _check_dropped(fields: Mapping[str, Any]) -> None:
         raise RejectedEvent("invalid_value", f"phase must be one of {', '.join(Phase.values)}", "/phase")
 
 
-def _storable(type_: str, payload: Any) -> tuple[Any, frozenset[str]]:
-    """Return a payload without NUL and lone surrogates, since its texts become columns too; and which it had."""
-    if type_ not in EVENT_TYPES or not isinstance(payload, Mapping):
+def _storable(type_: str, payload: Any, body: str) -> tuple[Any, frozenset[str]]:
+    """Return a payload without NUL and lone surrogates, since its texts become columns too; and which it had.
+
+    `body` is the text of the event, which is looked at first: hardly any has one.
+    """
+    if type_ not in EVENT_TYPES or not isinstance(payload, Mapping) or fits_a_column(body):
         return payload, frozenset()
     cleaned, replaced = BARE.clean(dict(payload))
     return cleaned, frozenset(replaced)
@@ -201,8 +205,15 @@ def _run_kind(value: object) -> RunKind | None:
 
 def body_digest(fields: Mapping[str, Any]) -> bytes:
     """Return the digest of an event's body, without what the server sets."""
-    body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
-    return hashlib.sha256(canonical(body).encode(errors="surrogatepass")).digest()
+    return _digest(_body_text(fields))
+
+
+def _body_text(fields: Mapping[str, Any]) -> str:
+    return canonical({name: value for name, value in fields.items() if name not in _DROPPED and value is not None})
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
 
 def _echo(value: object) -> str:
