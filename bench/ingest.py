@@ -23,7 +23,7 @@ from bench import payload, peers
 from bench.append import BARE, COLUMNS, FIXED, TWIN, create_logs
 from bench.in_flight import Clients, PostClient, Sent
 from bench.peers.tracing import TRACING, TracingPeer
-from bench.processes import free_port, running, site
+from bench.processes import Program, free_port, running, site
 from bench.report import Row, heading, mid, note, rate, show
 from bench.workspace import Workspace, vacuum
 from bench.writers import EVENT_TYPE, body, digest
@@ -53,7 +53,11 @@ class Case:
 
     clients: Clients[Any]
     prepare: Callable[[int, list[str]], Any]
+    #: The processes whose CPU time is measured.
+    programs: Sequence[Program] = ()
     rates: list[float] = field(default_factory=list)
+    #: CPU time of the programs per event, in microseconds.
+    cpu_us: list[float] = field(default_factory=list)
     last: Sent | None = None
 
     def measure(self, batch: int, events: int, salt: str) -> None:
@@ -61,8 +65,16 @@ class Case:
             self.prepare(turn, [f"{salt}-{turn}-{number}" for number in range(batch)])
             for turn in range(max(events // batch, CLIENTS))
         ]
+        before = self._cpu_s()
         self.last = self.clients.send(batches)
         self.rates.append(len(batches) * batch / self.last.seconds)
+        self.cpu_us.append((self._cpu_s() - before) / (len(batches) * batch) * 1e6)
+
+    def _cpu_s(self) -> float:
+        return sum(program.cpu_s() for program in self.programs)
+
+
+Posting = Callable[[Callable[[int, list[str]], bytes]], Case]
 
 
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
@@ -75,20 +87,24 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
         connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log")
     rounds = QUICK_ROUNDS if quick else ROUNDS
     scale = min(steps / 1000, 1)
-    with _web(workspace) as urls:
+    with _web(workspace) as programs:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {_key()}"}
-        clients = [PostClient(urls[number % PROCESSES], headers) for number in range(CLIENTS)]
+        clients = [PostClient(programs[number % PROCESSES].url + PATH, headers) for number in range(CLIENTS)]
         _open_runs(clients[0])
-        batched = _batched(workspace, clients, logs, rounds, int(BATCHED * scale))
-        _single(workspace, clients, logs, rounds, int(SINGLE * scale))
+
+        def posting(prepare: Callable[[int, list[str]], bytes]) -> Case:
+            return Case(Clients([client.post for client in clients]), prepare, programs)
+
+        batched = _batched(workspace, posting, logs, rounds, int(BATCHED * scale))
+        _single(workspace, posting, logs, rounds, int(SINGLE * scale))
         for peer in TRACING if with_peers else ():
             _against(workspace, peer, batched, quick=quick)
 
 
-def _batched(workspace: Workspace, clients: list[PostClient], logs: list[UUID], rounds: int, events: int) -> Case:
+def _batched(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> Case:
     cases = {
-        "plain": Case(Clients([client.post for client in clients]), _plain_batch),
-        "turns": Case(Clients([client.post for client in clients]), _turns_batch),
+        "plain": posting(_plain_batch),
+        "turns": posting(_turns_batch),
         "append": Case(Clients(_limits(workspace, _append)), lambda turn, ids: _append_values(logs, turn, ids)),
         "copy": Case(Clients(_limits(workspace, _copy)), lambda turn, ids: _copy_block(logs, turn, ids)),
     }
@@ -99,19 +115,21 @@ def _batched(workspace: Workspace, clients: list[PostClient], logs: list[UUID], 
     _compare(f"batches of {BATCH}, a runner's turns", turns, "bare plpgsql append", cases["append"])
     for name, case in (("plain", plain), ("turns", turns)):
         assert case.last is not None
-        note(f"{name}: a batch takes {case.last.percentile(50):.0f} ms, p99 {case.last.percentile(99):.0f} ms")
+        took = f"a batch takes {case.last.percentile(50):.0f} ms, p99 {case.last.percentile(99):.0f} ms"
+        note(f"{name}: {took}; {mid(case.cpu_us):.0f} us of CPU time of the web processes per event")
     return plain
 
 
-def _single(workspace: Workspace, clients: list[PostClient], logs: list[UUID], rounds: int, events: int) -> None:
+def _single(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> None:
     cases = {
-        "plain": Case(Clients([client.post for client in clients]), _plain_event),
+        "plain": posting(_plain_event),
         "append": Case(Clients(_limits(workspace, _append)), lambda turn, ids: _append_values(logs, turn, ids)),
         "insert": Case(Clients(_limits(workspace, _insert)), lambda turn, ids: _rows(logs, turn, ids)[0]),
     }
     _measure(workspace, cases, 1, events, rounds)
     _compare("one by one", cases["plain"], "bare plpgsql append", cases["append"])
     _compare("one by one", cases["plain"], "INSERT, no counter", cases["insert"])
+    note(f"one by one: {mid(cases['plain'].cpu_us):.0f} us of CPU time of the web processes per event")
 
 
 def _measure(workspace: Workspace, cases: dict[str, Case], batch: int, events: int, rounds: int) -> None:
@@ -121,6 +139,7 @@ def _measure(workspace: Workspace, cases: dict[str, Case], batch: int, events: i
             case.measure(batch, events, f"{name}{batch}-{turn}")
             if not turn:
                 case.rates.clear()  # it warms up
+                case.cpu_us.clear()
 
 
 def _compare(what: str, own: Case, name: str, limit: Case, at_least: float | None = None) -> None:
@@ -150,17 +169,17 @@ def _against(workspace: Workspace, peer: TracingPeer, own: Case, *, quick: bool)
 
 
 @contextmanager
-def _web(workspace: Workspace) -> Iterator[list[str]]:
-    """Start the web processes, and give the address of ingest in each."""
+def _web(workspace: Workspace) -> Iterator[list[Program]]:
+    """Start the web processes."""
     # Events are counted, as everywhere, and none is refused.
     environment = os.environ | {f"AGENTOPS_RATE_{name}": "1000000000" for name in ("INGEST", "RUN_EVENTS")}
     with ExitStack() as stack:
-        urls = []
+        programs = []
         for number in range(PROCESSES):
             port = free_port()
             output = workspace.folder / f"serve-{number}.log"
-            urls.append(stack.enter_context(running(site(port), environment, output, port=port)).url + PATH)
-        yield urls
+            programs.append(stack.enter_context(running(site(port), environment, output, port=port)))
+        yield programs
 
 
 def _key() -> str:
