@@ -20,21 +20,23 @@ from bench.stacks import MANAGE
 from bench.workspace import Workspace
 
 SIZES = (1, 4, 16)
-#: Bytes of the smallest file.
-SMALLEST, QUICK_SMALLEST = 1_500_000, 200_000
+#: Bytes of the smallest file, at least.
+SMALLEST, QUICK_SMALLEST = 1_000_000, 100_000
 #: The peak at 16 times the size, in multiples of the peak at one.
 MEMORY_GOAL = 1.25
-ROUNDS = 3
+ROUNDS = 2
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 #: A recorded session of each format.
-SOURCES = {"claude-code": "claude-code/ad-a8171575ce-0.jsonl", "codex": "codex/codex-rollout.sample.jsonl"}
+SOURCES = {"claude-code": "claude-code/7e-d4051c8a85-0.jsonl", "codex": "codex/codex-rollout.sample.jsonl"}
 _UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ID = re.compile(_UUID.pattern + rb"|\b(?:toolu|msg|req|call|rs|fc)_(?=[A-Za-z]*[0-9])[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True)
 class Import:
+    size: int
     seconds: float
+    cpu_s: float
     peak_mib: float
 
 
@@ -54,12 +56,16 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
 
 def _measure(workspace: Workspace, name: str, smallest: int, rounds: int) -> None:
     sizes = {times: _sizes_in_turn(workspace, name, smallest, times, rounds) for times in SIZES}
-    empty_s = mid([_imported(workspace, workspace.folder / "none").seconds for _ in range(rounds)])
+    starts = [_imported(workspace.folder / "none") for _ in range(rounds)]
     for times, imports in sizes.items():
-        took = max(mid([one.seconds for one in imports]) - empty_s, 1e-3)
-        megabytes = smallest * times / 1e6
+        megabytes = imports[0].size / 1e6
+        took_s, cpu_s = (
+            mid([getattr(one, which) for one in imports]) - mid([getattr(one, which) for one in starts])
+            for which in ("seconds", "cpu_s")
+        )
         note(
-            f"{name}, {megabytes:.1f} MB: {rate(megabytes / took, 'MB/s')} after a start of {empty_s:.1f} s,"
+            f"{name}, {times} x, {megabytes:.1f} MB: {rate(megabytes / max(took_s, 0.01), 'MB/s')},"
+            f" {rate(megabytes / max(cpu_s, 0.01), 'MB')} per second of CPU time,"
             f" peak {mid([one.peak_mib for one in imports]):.0f} MiB"
         )
     least, most = (mid([one.peak_mib for one in sizes[times]]) for times in (SIZES[0], SIZES[-1]))
@@ -71,13 +77,13 @@ def _sizes_in_turn(workspace: Workspace, name: str, smallest: int, times: int, r
     imports = []
     for turn in range(rounds):
         file = workspace.folder / f"{name}-{times}-{turn}.jsonl"
-        write_grown(SHARED / SOURCES[name], file, smallest * times, salt=f"{times}-{turn}")
-        imports.append(_imported(workspace, file))
+        write_grown(SHARED / SOURCES[name], file, smallest, times, salt=f"{times}-{turn}")
+        imports.append(_imported(file))
         file.unlink()
     return imports
 
 
-def _imported(workspace: Workspace, file: Path) -> Import:
+def _imported(file: Path) -> Import:
     """Import a file by the command, in a process of its own; one that is not there measures the start."""
     command = [sys.executable, str(MANAGE), "import_run", str(file), "--project", "bench"]
     began = time.perf_counter()
@@ -88,21 +94,20 @@ def _imported(workspace: Workspace, file: Path) -> Import:
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode and file.exists():
         raise RuntimeError(f"{file.name} was not imported: {complaint.decode(errors='replace')[-300:]}")
-    return Import(time.perf_counter() - began, usage.ru_maxrss / 1024)
+    took_s, size = time.perf_counter() - began, file.stat().st_size if file.exists() else 0
+    return Import(size, took_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-def write_grown(recorded: Path, file: Path, size: int, *, salt: str) -> None:
-    """Write one session of about `size` bytes: the lines of a recorded one, again and again with new IDs."""
+def write_grown(recorded: Path, file: Path, smallest: int, times: int, *, salt: str) -> None:
+    """Write one session: the lines of a recorded one, `times` as often as it takes for `smallest` bytes, with new IDs."""
     lines = [line + b"\n" for line in recorded.read_bytes().splitlines()]
     session = _UUID.search(b"".join(line for line in lines if b"session" in line))
     same = {session[0]: _other(session[0], salt)} if session else {}
     with file.open("wb") as target:
-        turn = 0
-        while target.tell() < size:
+        for turn in range(-(-smallest // sum(map(len, lines))) * times):
             known = dict(same)
             for line in lines[bool(turn and recorded.parent.name == "codex") :]:  # a rollout begins once
                 target.write(_ID.sub(partial(_renamed, known, f"{salt}-{turn}"), line))
-            turn += 1
 
 
 def _renamed(known: dict[bytes, bytes], salt: str, match: re.Match[bytes]) -> bytes:
