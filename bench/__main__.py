@@ -14,6 +14,8 @@ NAMES = (
     "storage",
     "append",
     "duplicates",
+    "ingest",
+    "import",
     "lists",
     "servers",
     "streams",
@@ -23,7 +25,13 @@ NAMES = (
     "startup",
 )
 EXTRA = ("profile", "follow")
-MODULES = {"lists": "list_requests", "profile": "profiling", "follow": "following", "watch": "watching"}
+MODULES = {
+    "follow": "following",
+    "import": "importing",
+    "lists": "list_requests",
+    "profile": "profiling",
+    "watch": "watching",
+}
 
 
 def main() -> None:

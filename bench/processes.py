@@ -88,9 +88,14 @@ class Program:
 
 @contextmanager
 def running(
-    command: Sequence[str | Path], environment: Mapping[str, str], output: Path, *, port: int = 0
+    command: Sequence[str | Path],
+    environment: Mapping[str, str],
+    output: Path,
+    *,
+    port: int = 0,
+    start_s: float = START_S,
 ) -> Iterator[Program]:
-    """Start the program and wait until it responds on `port` (0: it has none)."""
+    """Start the program and wait until it responds on `port` (0: it has none), for at most `start_s` seconds."""
     with output.open("wb") as stream:
         popen = subprocess.Popen(
             command,
@@ -104,7 +109,7 @@ def running(
     program = Program(popen, port, output)
     try:
         if port:
-            _wait_for_answer(program)
+            _wait_for_answer(program, start_s)
         yield program
     finally:
         program.kill()
@@ -135,8 +140,8 @@ def _end_with_us() -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _wait_for_answer(program: Program) -> None:
-    until = time.monotonic() + START_S
+def _wait_for_answer(program: Program, start_s: float) -> None:
+    until = time.monotonic() + start_s
     while time.monotonic() < until and program.alive():
         try:
             socket.create_connection(("127.0.0.1", program.port), 1).close()

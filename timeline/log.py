@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,26 +11,28 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
+from pydantic_core import to_json
 
 from timeline import events, notify
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.fast_insert import insert
+from timeline.fast_select import locked
 from timeline.models import Event, Log, Phase, RunKind, Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.batch import clean_all
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
+_STORED = "SELECT event_id, seq, body_sha256 FROM agent_run_events WHERE log_id = %s AND event_id "
 REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
 TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event to append: a typed payload, or a mapping from an external runner, which is validated as `type`."""
+    """An event to append: a payload object, or a mapping, which is validated as `type`. Custom ones need the type."""
 
     payload: events.Payload | Mapping[str, Any] = field(default_factory=dict)
     type: str = ""
@@ -83,7 +84,7 @@ def append(
         raise transaction.TransactionManagementError("append() must run inside the caller's transaction")
     if not entries:
         return []
-    rows = [_row(entry) for entry in entries]
+    rows = _rows(entries)
     store = _append_postgres if connection.vendor == "postgresql" else _append_portable
     results = store(log_id, rows, source, epoch, run_kind)
     newest = max((r.seq for r in results if not r.duplicate), default=0)
@@ -97,7 +98,7 @@ def document(entries: Sequence[Entry]) -> str:
 
     Only for entries without an `event_id`. The caller has to call `announce`.
     """
-    return _dumps([_row(entry) for entry in entries])
+    return _dumps(_rows(entries))
 
 
 def announce(log_id: UUID, seq: int) -> None:
@@ -130,8 +131,13 @@ def stored_event_ids(log_id: UUID, event_ids: Sequence[str]) -> dict[str, tuple[
     """Return the sequence number and the body's SHA-256 digest of each of these events that the log contains."""
     if not event_ids:
         return {}
-    rows = Event.objects.filter(log_id=log_id, event_id__in=event_ids).values_list("event_id", "seq", "body_sha256")
-    return {str(event_id): (seq, None if sha is None else bytes(sha)) for event_id, seq, sha in rows}
+    # Raw SQL, because compiling a query with hundreds of values takes longer than running it.
+    is_array = connection.vendor == "postgresql"
+    places = "= ANY(%s)" if is_array else f"IN ({', '.join(['%s'] * len(event_ids))})"
+    with connection.cursor() as cursor:
+        cursor.execute(_STORED + places, [_key(log_id), *([list(event_ids)] if is_array else event_ids)])
+        rows = cursor.fetchall()
+    return {event_id: (seq, None if sha is None else bytes(sha)) for event_id, seq, sha in rows}
 
 
 def open_turn(log_id: UUID) -> Event | None:
@@ -168,6 +174,16 @@ def hold(log_id: UUID, epoch: int) -> None:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
 
 
+def lock(log_id: UUID) -> int:
+    """Lock the log until the commit, and return its last sequence number. Raises `LogNotFound`."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT last_seq FROM timeline_log WHERE {locked('id = %s')}", [_key(log_id)])
+        row = cursor.fetchone()
+    if row is None:
+        raise LogNotFound(f"no log {log_id}")
+    return int(row[0])
+
+
 def last_event_at(log_id: UUID) -> datetime | None:
     """Return the time at which the last event was stored, or None."""
     return Log.objects.filter(pk=log_id).values_list("last_event_at", flat=True).get()
@@ -191,24 +207,39 @@ def wire(event: Event) -> dict[str, Any]:
     }
 
 
+def _rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return the columns of entries, validated and redacted."""
+    rows, unclean = [], []
+    for entry in entries:
+        row = _row(entry)
+        rows.append(row)
+        if not entry.clean:
+            unclean.append(row)
+    for row, (payload, replaced) in zip(unclean, clean_all([row["payload"] for row in unclean]), strict=True):
+        row["payload"] = payload
+        row["sanitized"] |= replaced
+    for row in rows:
+        row["sanitized"] = ",".join(sorted(row["sanitized"]))
+    return rows
+
+
 def _row(entry: Entry) -> dict[str, Any]:
-    """Return the columns of an entry, validated and redacted."""
+    """Return the columns of an entry, validated but not redacted yet, and its replacements as a set."""
     if isinstance(entry.payload, events.Payload):
         type_, payload = events.dump(entry.payload)
     else:
         type_, payload = entry.type, events.validate(entry.type, entry.payload)
-    cleaned, replaced = (payload, None) if entry.clean else REDACTOR.clean(payload)
     return {
         "event_id": entry.event_id,
-        "type": type_,
+        "type": type_ or entry.type,
         "phase": entry.phase,
         "ts": entry.ts,
         "step": entry.step,
         "node_id": entry.node_id,
         "ref_id": entry.ref_id,
-        "payload": cleaned,
+        "payload": payload,
         "late": entry.late,
-        "sanitized": ",".join(sorted(entry.replaced.union(replaced or ()))),
+        "sanitized": entry.replaced,
         "sha256": entry.body_sha256.hex() if entry.body_sha256 else None,
     }
 
@@ -285,14 +316,8 @@ def _append_result(row: dict[str, Any], seq: int, duplicate: bool, stored: bytes
     return AppendResult(seq, duplicate, conflict=duplicate and stored_digest != row["sha256"])
 
 
-class _Encoder(DjangoJSONEncoder):
-    def default(self, o: Any) -> Any:
-        # DjangoJSONEncoder truncates datetimes to milliseconds.
-        return o.isoformat() if isinstance(o, datetime) else super().default(o)
-
-
 def _dumps(rows: list[dict[str, Any]]) -> str:
-    return json.dumps(rows, cls=_Encoder, separators=(",", ":"))
+    return to_json(rows).decode()
 
 
 @contextmanager

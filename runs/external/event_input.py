@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 
-from runs.providers.messages import canonical
+from runs.providers.messages import canonical, fits_a_column
 from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
 from timeline.models import Phase, RunKind
@@ -74,8 +74,7 @@ class IncomingEvent:
     #: Our run ID or the runner's own.
     run_ref: str
     type: str
-    #: A payload object, or a mapping for a custom type.
-    payload: events.Payload | Mapping[str, Any]
+    payload: events.Payload
     event_id: str | None = None
     #: The time by the runner's clock, in UTC. None: the time of arrival.
     ts: datetime | None = None
@@ -103,8 +102,9 @@ def read_event(document: object) -> IncomingEvent:
         raise RejectedEvent("reserved_event_type", text, "/type", status=403)
     event_id = _event_id(fields)
     _check_dropped(fields)
-    digest = body_digest(fields)
-    payload, replaced = _storable(type_, fields.get("payload"))
+    body = _body_text(fields)
+    digest = _digest(body)
+    payload, replaced = _storable(type_, fields.get("payload"), body)
     return IncomingEvent(
         run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
         type=type_,
@@ -178,25 +178,27 @@ def _check_dropped(fields: Mapping[str, Any]) -> None:
         raise RejectedEvent("invalid_value", f"phase must be one of {', '.join(Phase.values)}", "/phase")
 
 
-def _storable(type_: str, payload: Any) -> tuple[Any, frozenset[str]]:
-    """Return a payload without NUL and lone surrogates, since its texts become columns too; and which it had."""
-    if type_ not in EVENT_TYPES or not isinstance(payload, Mapping):
+def _storable(type_: str, payload: Any, body: str) -> tuple[Any, frozenset[str]]:
+    """Return a payload without NUL and lone surrogates, since its texts become columns too; and which it had.
+
+    `body` is the text of the event, which is looked at first: hardly any has one.
+    """
+    if type_ not in EVENT_TYPES or not isinstance(payload, Mapping) or fits_a_column(body):
         return payload, frozenset()
     cleaned, replaced = BARE.clean(dict(payload))
     return cleaned, frozenset(replaced)
 
 
-def _payload(type_: str, payload: object) -> events.Payload | Mapping[str, Any]:
+def _payload(type_: str, payload: object) -> events.Payload:
     if not isinstance(payload, Mapping):
         raise RejectedEvent("invalid_payload", "payload must be a JSON object", "/payload")
     try:
-        parsed = events.parse(type_, payload)
+        return events.parse(type_, payload)
     except UnknownEventType as error:
         raise RejectedEvent(error.code, str(error), "/type") from None
     except InvalidPayload as error:
         first = error.problems[0]
         raise RejectedEvent(first.code, str(error), f"/payload{first.pointer}") from None
-    return parsed if type_ in EVENT_TYPES else payload
 
 
 def _step(value: object) -> int | None:
@@ -220,12 +222,19 @@ def body_digest(fields: Mapping[str, Any]) -> bytes:
 
     Raises `RejectedEvent` if the body has more than MAX_EVENT_BYTES.
     """
-    body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
-    text = canonical(body).encode(errors="surrogatepass")
-    if len(text) > MAX_EVENT_BYTES:
+    return _digest(_body_text(fields))
+
+
+def _body_text(fields: Mapping[str, Any]) -> str:
+    return canonical({name: value for name, value in fields.items() if name not in _DROPPED and value is not None})
+
+
+def _digest(body: str) -> bytes:
+    encoded = body.encode(errors="surrogatepass")
+    if len(encoded) > MAX_EVENT_BYTES:
         detail = f"the event has more than {MAX_EVENT_BYTES // 1024} KiB: split it, or shorten its payload"
         raise RejectedEvent("event_too_large", detail, status=413)
-    return hashlib.sha256(text).digest()
+    return hashlib.sha256(encoded).digest()
 
 
 def _echo(value: object) -> str:

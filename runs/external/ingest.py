@@ -21,12 +21,13 @@ from runs.external import handlers
 from runs.external.event_dialects import read_any
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
-from runs.external.run_references import references
+from runs.external.run_references import sql_references
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun
 from timeline import log
 from timeline.events.run import RunStarted
+from timeline.fast_select import locked, select
 from timeline.models import RunKind, Source
 
 #: Events of one request.
@@ -121,11 +122,12 @@ def _store(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[
 
 def _lock(project: Project, reference: str) -> AgentRun | None:
     """Return the run with its row locked; None if the project has none with this reference."""
-    rows = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(references(reference), project=project)
-    run = rows.first()
-    if run is not None:
+    condition, values = sql_references(reference)
+    where = locked(f"project_id = %s AND removed_at IS NULL AND {condition} ORDER BY id LIMIT 1", key=False)
+    runs = select(AgentRun, where, [project.pk, *values])
+    for run in runs:
         run.project = project
-    return run
+    return runs[0] if runs else None
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:

@@ -26,8 +26,9 @@ from timeline import log
 from timeline.events import EventType, Payload
 from timeline.events.llm import LlmTurnEnd
 from timeline.fast_insert import insert
+from timeline.fast_select import select
 from timeline.log import Entry
-from timeline.models import Log, RunKind, Source
+from timeline.models import RunKind, Source
 
 Role = AgentRunMessage.Role
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -38,6 +39,7 @@ _CALL_COLUMNS = (
     *("status", "starts", "attempts", "started_at", "finished_at", "duration_ms"),
     *("output", "result_message_id", "child_run_id"),
 )
+_STATE_COLUMNS = ("answer_from_seq", "sender", "silent_since")
 
 
 @dataclass
@@ -49,8 +51,9 @@ class Projection:
     source: Source
     #: The sequence number of the last event, those that are not written yet included.
     last_seq: int
-    #: The position of the last message.
-    position: int
+    #: The values of the state's columns as they are stored.
+    _state_columns: tuple[object, ...] = ()
+    _position: int | None = None
     _entries: list[Entry] = field(default_factory=list)
     _messages: list[AgentRunMessage] = field(default_factory=list)
     #: The newest calls by ID; runners may use an ID again.
@@ -65,9 +68,10 @@ class Projection:
     @classmethod
     def load(cls, run: AgentRun, source: Source) -> Projection:
         """Load the state of a run whose row is locked. Locks its log."""
-        ledger = Log.objects.select_for_update().get(pk=run.pk)
-        state, _ = ExternalRun.objects.get_or_create(run=run)
-        return cls(run, state, source, ledger.last_seq, transcript.last_position(run.pk))
+        last_seq = log.lock(run.pk)
+        states = select(ExternalRun, "run_id = %s", [run.pk])
+        state = states[0] if states else ExternalRun.objects.create(run=run)
+        return cls(run, state, source, last_seq, _state_columns=_columns_of(state))
 
     # --- Events -------------------------------------------------------------------------------------------------
 
@@ -102,6 +106,17 @@ class Projection:
             return self.append(self.derived(entry, row.created_at))
         assert isinstance(entry.payload, Payload)
         return self.append(self.entry_of(event, entry.payload, step=entry.step, ref_id=entry.ref_id))
+
+    @property
+    def position(self) -> int:
+        """The position of the last message; 0 without any."""
+        if self._position is None:
+            self._position = transcript.last_position(self.run.pk)
+        return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._position = position
 
     @property
     def next_step(self) -> int:
@@ -255,8 +270,15 @@ class Projection:
         self._run_columns.clear()
 
     def save_state(self) -> None:
-        """Write what the next batch continues from."""
-        self.state.save(update_fields=["answer_from_seq", "sender", "silent_since"])
+        """Write what the next batch continues from, if it has changed."""
+        columns = _columns_of(self.state)
+        if columns != self._state_columns:
+            self.state.save(update_fields=_STATE_COLUMNS)
+            self._state_columns = columns
+
+
+def _columns_of(state: ExternalRun) -> tuple[object, ...]:
+    return tuple(getattr(state, name) for name in _STATE_COLUMNS)
 
 
 def _text(payload: Mapping[str, Any]) -> str:

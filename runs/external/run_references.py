@@ -14,3 +14,10 @@ def references(reference: str) -> Q:
     """Return the condition for the run with this reference."""
     by_external_id = Q(external_id=reference)
     return by_external_id | Q(pk=UUID(reference)) if re.match(UUID_PATTERN, reference) else by_external_id
+
+
+def sql_references(reference: str) -> tuple[str, list[object]]:
+    """Return the same condition in SQL, with its values, for `timeline.fast_select`."""
+    if re.match(UUID_PATTERN, reference):
+        return "(external_id = %s OR id = %s)", [reference, UUID(reference)]
+    return "external_id = %s", [reference]

@@ -91,6 +91,10 @@ def stopped(projection: Projection, event: IncomingEvent, payload: RunStopped) -
 
 def _report(projection: Projection, event: IncomingEvent, to: RunStatus, *, reason: str = "", **changes: Any) -> int:
     """Write what was collected, then the status together with its event."""
+    run = projection.run
+    if run.state is to and run.status_reason == reason and run.started_at is not None and not changes:
+        # Nothing changes: the event waits for the others.
+        return projection.append(projection.entry_of(event))
     if to.terminal:
         projection.close_answer(event.ts)
     projection.flush()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,11 +17,12 @@ _adapter: TypeAdapter[ModelMessage] = TypeAdapter(
     ModelMessage, config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
 )
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 #: The content of a user turn or tool result with media: a list of strings and media parts.
 ITEMS: TypeAdapter[list[UserContent]] = TypeAdapter(
     list[UserContent], config=ConfigDict(defer_build=True, ser_json_bytes="base64", val_json_bytes="base64")
 )
+#: Made once, because making an encoder takes as long as encoding an event.
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def dump(message: ModelMessage) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def load(content: dict[str, Any]) -> ModelMessage:
 
 def canonical(value: Any) -> str:
     """Return a JSON value as text with sorted keys and no spaces. jsonb reorders keys, so hashes need this form."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _canonical(value)
 
 
 def sha256(content: dict[str, Any]) -> bytes:
@@ -76,7 +76,15 @@ def sha256_of(text: str) -> bytes:
 
 def fits_a_column(text: str) -> bool:
     """Return whether a canonical JSON text contains neither NUL nor unpaired surrogates, which jsonb rejects."""
-    return "\\u0000" not in text and (text.isascii() or not _SURROGATES.search(text))
+    return "\\u0000" not in text and (text.isascii() or _is_utf8(text))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()  # much quicker than a search
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def request(part: ModelRequestPart) -> ModelRequest:

@@ -1,5 +1,5 @@
 """Redaction: what is a secret goes, what is not stays, in bounded time, also across the pieces of a stream.
-May import: timeline.redaction.redact and its samples; no database."""
+May import: timeline.redaction and its samples; no database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
-from timeline.redaction.redact import DEFAULT, JSON, Redactor
+from timeline.redaction.batch import clean_all
+from timeline.redaction.redact import DEFAULT, JSON, NOTHING, Redactor
 
 
 def test_it_finds_secrets_in_all_their_shapes() -> None:
@@ -264,3 +265,30 @@ def test_one_redactor_serves_many_threads() -> None:
     alone = [redactor.clean_text(text) for text in texts]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(redactor.clean_text, texts)) == alone
+
+
+def _batch_samples() -> list[JSON]:
+    """Every kind of secret as a text, as a member, inside JSON, under its own name, and next to odd characters."""
+    texts = [text for _, text, _ in TRUE] + FALSE
+    lines = [make()[0] for make in SETTINGS.values()] + [f"x {make()}" for make in TOKENS.values()]
+    names = ["password", "DB_PASS", "pass", "pass1", "passwd", "apiKey", "Set-Cookie", "X-Authorization", "token9"]
+    members: list[JSON] = [{name: "s=aB3dE5gH7jK9m"} for name in names]
+    members += [{"name": name, "value": "aB3dE5gH7jK9m"} for name in names]
+    odd: list[JSON] = [{"a\0b": 1}, {"a": ["\ud800"]}, "\ud83d\ude00", "\\ud83d", "[REDACTED:key:00000000] x"]
+    odd += ["cookie\u00a0=\u00a0session=aB3dE5gH7jK9m", "login ada password\u00a0aB3dE5g", "\u212aey=aB3dE5gH7jK9m"]
+    wrapped: list[JSON] = [{"output": [text]} for text in texts + lines]
+    inner: list[JSON] = [json.dumps({"é": text}, ensure_ascii=False) for text in texts + lines]
+    return [*texts, *lines, *members, *odd, *wrapped, *inner]
+
+
+def test_a_batch_is_redacted_like_each_of_its_values() -> None:
+    values = _batch_samples()
+    expected = [DEFAULT.clean(value) for value in values]
+    assert sum(value != cleaned for value, (cleaned, _) in zip(values, expected, strict=True)) > 1000
+
+    assert clean_all(values) == expected
+    # One by one: what stands before and after a value makes no difference.
+    assert [clean_all([value])[0] for value in values] == expected
+    assert [clean_all(["a", value, "b"])[1] for value in values] == expected
+    registered = Redactor(["hunter2hunter2"])
+    assert clean_all(["hunter2hunter2", "x"], registered) == [registered.clean("hunter2hunter2"), ("x", NOTHING)]

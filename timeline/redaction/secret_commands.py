@@ -16,6 +16,8 @@ _COOKIE = re.compile(
 _COOKIE_HEAD = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+)\Z")
 _COOKIE_VALUE = re.compile(r"=([^;\s]{8,512})")
 _HOOK = re.compile(r"slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9+/_-]*+)")
+#: What may follow the name of a header in JSON, where "?" stands for all characters beyond ASCII.
+AFTER_HEADER = frozenset("\\\"'`:=, ?")
 _NETRC = re.compile(r"login\s{1,8}\S{1,64}+\s{1,8}password\s{1,8}([^\s\"']*+)")
 _VALUE = r"\\{0,15}[\"']?([^\s\"'\\|;&)]*+)"
 _HEX = "[0-9A-Fa-f]"
@@ -53,6 +55,20 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
         begin, secret = value.start(1), value[1].rstrip()
         if _IS_SECRET[kind](secret):
             yield SecretSpan(begin, begin + len(secret), context, kind)
+
+
+def signs(text: str, lower: str) -> Iterator[int]:
+    """Yield positions in JSON, at least one for each value of `find`. See `secret_shapes.signs`."""
+    if _PROGRAM.search(text):
+        for at in each(text, " -"):
+            if text[at + 2 : at + 3] in _FIRSTS:
+                yield at
+    for at in each(lower, "cookie"):
+        if lower[at + 6 : at + 7] in AFTER_HEADER:
+            yield at
+    yield from each(text, "slack.com/")
+    if "password" in text:
+        yield from each(text, "login")
 
 
 def unfinished(text: str, lower: str) -> int:

@@ -126,6 +126,20 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
         yield from _behind(text, lower, word, word)
 
 
+def signs(lower: str) -> Iterator[int]:
+    """Yield positions of names, at least one for each value of `find` and `kind_of_member`.
+
+    `lower`: JSON in lower case. See `secret_shapes.signs`.
+    """
+    for word in (*STRONG, *WEAK):
+        kind = PASSWORD if word in STRONG else word
+        for at in each(lower, word):
+            end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
+            # "pass" alone is a verb, but as a key in JSON a name.
+            if lower[end : end + 1] in _AFTER_NAME and (lower[at - 1 : at] == '"' or _is_name(kind, lower, at, end)):
+                yield at
+
+
 def unfinished(text: str, lower: str) -> int:
     """Return the position of a value that the end of the text cuts, or the length of the text."""
     first = len(text)

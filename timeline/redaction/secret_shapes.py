@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from string import ascii_letters, digits
 
 from timeline.redaction import secret_commands, secret_names, vendor_tokens
+from timeline.redaction.secret_commands import AFTER_HEADER
 from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, SecretSpan, each, lower_case
 from timeline.redaction.vendor_tokens import START
 
@@ -117,6 +118,8 @@ _OPEN_PEM = re.compile(
 )
 _SK_VENDOR = re.compile(r"sk-(?:proj|svcacct|admin|or-v1|live|test|None)-")
 
+# In JSON, most kinds of white space begin with a backslash.
+_AFTER_SCHEME = frozenset(" :+%\\")
 _USERINFO = re.compile(r"[^\s:/@?#\"'<>\\]{0,64}:([^\s/@?\"'<>\\]{1,180}+)@")
 _QUOTE = r"\\{0,15}[\"'`]?"
 _BEARER = re.compile(rf"(?:\s|:|%20|\+){{1,4}}{_QUOTE}([A-Za-z0-9._~+/=-]{{16,}}+)", re.ASCII)
@@ -149,6 +152,26 @@ def find(text: str) -> list[SecretSpan]:
         spans += secret_names.find(text, lower)
     spans += secret_commands.find(text, lower)
     return spans
+
+
+def signs(text: str, lower: str) -> Iterator[int]:
+    """Yield positions of signs of secrets in JSON in ASCII, with "?" for other characters.
+
+    If `find` finds a secret in a string of the JSON value, at least one of the positions is in that string, or in the
+    name of its member. `lower` is the text in lower case. A detector without its sign here is not used for batches.
+    """
+    yield from vendor_tokens.signs(text)
+    for gate, _ in _FAMILIES:
+        for match in gate.finditer(text):
+            yield match.start()
+    if "@" in text:
+        yield from each(text, "://")
+    for word, after in (("bearer", _AFTER_SCHEME), ("basic", _AFTER_SCHEME), ("authorization", AFTER_HEADER)):
+        for at in each(lower, word):
+            if lower[at + len(word) : at + len(word) + 1] in after:
+                yield at
+    yield from secret_names.signs(lower)
+    yield from secret_commands.signs(text, lower)
 
 
 def unfinished(text: str, lower: str) -> int:

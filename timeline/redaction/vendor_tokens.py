@@ -49,14 +49,26 @@ _GATES = (_gate("_"), _gate("-"))
 
 def find(text: str) -> Iterator[SecretSpan]:
     """Yield the tokens in `text`."""
+    for begin, vendor in _prefixes(text):
+        if START.match(text, begin):
+            end = _end(vendor, text, begin + len(vendor.prefix))
+            if end:
+                yield SecretSpan(begin, end, begin, vendor.kind)
+
+
+def signs(text: str) -> Iterator[int]:
+    """Yield positions of prefixes, at least one for each token of `find`. See `secret_shapes.signs`."""
+    for begin, _ in _prefixes(text):
+        yield begin
+
+
+def _prefixes(text: str) -> Iterator[tuple[int, _Vendor]]:
     for gate in _GATES:
         for match in gate.finditer(text):
             for vendor in _BY_TAIL.get(text[match.end() - _TAIL : match.end()], ()):
                 begin = match.end() - len(vendor.prefix)
-                if begin >= 0 and text.startswith(vendor.prefix, begin) and START.match(text, begin):
-                    end = _end(vendor, text, match.end())
-                    if end:
-                        yield SecretSpan(begin, end, begin, vendor.kind)
+                if begin >= 0 and text.startswith(vendor.prefix, begin):
+                    yield begin, vendor
 
 
 def _end(vendor: _Vendor, text: str, begin: int) -> int:

@@ -9,9 +9,9 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from agentops.projects.access import ANONYMOUS, Action, project_for
+from agentops.projects.access import ANONYMOUS, Action, project_for, project_of_key
 from agentops.projects.errors import AuthRequired
-from agentops.projects.models import Project
+from agentops.projects.models import ApiKey, Project
 from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
@@ -53,6 +53,7 @@ class IngestView(ApiView):
         """Return the project of the key or the secret, if it may send to it."""
         if isinstance(self.request.auth, Project):
             return self.request.auth
-        project_id = self.principal.project_id
-        assert project_id is not None  # only keys get here
-        return project_for(self.principal, project_id, Action.INGEST)
+        key = self.request.auth
+        assert isinstance(key, ApiKey)  # authenticated for this request
+        project_id = str(key.project_id)
+        return project_of_key(key, project_id, Action.INGEST) or project_for(self.principal, project_id, Action.INGEST)

@@ -6,9 +6,11 @@ messages beside them. Each has an `event_id` that is the same whenever the file,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,6 +106,9 @@ class UnreadableFile(ImportRefused):
 
 
 Item = ImportedRun | IncomingEvent
+#: Returns the JSON value of a line.
+Reader = Callable[[], Any]
+_NOT_BLANK = re.compile(rb"\S")
 
 
 class ImportFile:
@@ -134,14 +139,22 @@ class ImportFile:
 
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Yield the number, from 1, and the JSON value of each line that is not blank. Raises `ImportRefused`."""
+        for number, value, _ in self.lines_and_readers():
+            yield number, value
+
+    def lines_and_readers(self) -> Iterator[tuple[int, Any, Reader | None]]:
+        """Yield what `lines` does, with a function that reads the line again, so that nobody has to keep its value.
+
+        Without one, the file keeps it.
+        """
         start, number = 0, 0
         while start < len(self.content):
             end = self.content.find(b"\n", start)
             end = len(self.content) if end < 0 else end
             number += 1
-            line = self.content[start:end].strip()
-            if line:
-                yield number, self._parse(line, number)
+            read = partial(self._parse_range, start, end, number)
+            if self.content[start:end].strip():
+                yield number, read(), read
             start = end + 1
 
     def first_lines(self, count: int = 20) -> list[Any]:
@@ -156,7 +169,7 @@ class ImportFile:
 
     def whole(self) -> Any:
         """Return the content as one JSON value, or None if it is not one. For `detect`."""
-        if self.content[:1].strip() not in (b"{", b"["):
+        if self.content[:1].strip() not in (b"{", b"[") or self._has_value_in_first_line():
             return None
         try:
             return self.document()
@@ -166,6 +179,20 @@ class ImportFile:
     def refuse(self, detail: str, *, line: int | None = None, pointer: str = "") -> ImportRefused:
         """Return the error for a place of this file."""
         return ImportRefused(self.name, detail, line=line, pointer=pointer)
+
+    def _has_value_in_first_line(self) -> bool:
+        """Return whether the first of several lines is a JSON value, so that the content is none."""
+        end = self.content.find(b"\n")
+        if end < 0 or not _NOT_BLANK.search(self.content, end):
+            return False
+        try:
+            self._parse_range(0, end, 1)
+        except ImportRefused:
+            return False
+        return True
+
+    def _parse_range(self, start: int, end: int, line: int) -> Any:
+        return self._parse(self.content[start:end].strip(), line)
 
     def _parse(self, content: bytes, line: int | None = None) -> Any:
         if len(self.content) > MAX_FILE:

@@ -10,13 +10,15 @@ longer version of the file, as another answer of the run, with the tokens that i
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePath, PureWindowsPath
 from typing import Any
 
 from runs.external.importers.answer_events import event_id, identifier_or_none, time_or_none
-from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, Reader
 from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine, has_result
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import canonical
@@ -27,6 +29,9 @@ _MESSAGES = ("user", "assistant")
 #: What only these files have, among the formats of lines with a type.
 _OWN_TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
 MAX_SESSION_ID = 128
+#: Lines in memory at a time: those of an answer are not far from each other.
+KEPT_LINES = 64
+_OF_SUB_AGENT = ("prompt", "subagent_type", "description")
 
 
 @dataclass(eq=False)
@@ -62,19 +67,21 @@ def _lines(file: ImportFile) -> list[ConversationLine]:
     if isinstance(document, Mapping) and "loglines" in document:
         if not isinstance(document["loglines"], list):
             raise file.refuse("not a list", pointer="/loglines")
-        places: Iterable[tuple[Any, int | None, str]] = (
-            (value, None, f"/loglines/{index}") for index, value in enumerate(document["loglines"])
+        places: Iterable[tuple[Any, int | None, str, Reader | None]] = (
+            (value, None, f"/loglines/{index}", None) for index, value in enumerate(document["loglines"])
         )
     else:
-        places = ((value, number, "") for number, value in file.lines())
+        places = ((value, number, "", reader) for number, value, reader in file.lines_and_readers())
     lines: dict[str, ConversationLine] = {}
-    for index, (value, number, pointer) in enumerate(places):
+    recent: deque[ConversationLine] = deque(maxlen=KEPT_LINES)
+    for index, (value, number, pointer, reader) in enumerate(places):
         if not isinstance(value, Mapping):
             raise file.refuse("not a JSON object", line=number, pointer=pointer)
         uuid = value.get("uuid")
         line_id = uuid if isinstance(uuid, str) and uuid else str(number or index)
-        line = ConversationLine(file, value, line_id, number, pointer, time_or_none(value.get("timestamp")))
-        lines.setdefault(line_id, line)
+        if line_id not in lines:
+            at = time_or_none(value.get("timestamp"))
+            lines[line_id] = ConversationLine(file, value, line_id, number, pointer, at, reader=reader, recent=recent)
     for line in lines.values():
         if line.kind in _MESSAGES:
             line.check_message()
@@ -88,7 +95,9 @@ class _Session:
         self.file = file
         self.lines = lines
         self.by_uuid = {line.line_id: line for line in lines}
-        self.main = [line for line in lines if not _is_of_sub_agent(line)]
+        self._of_sub_agents = [line for line in lines if _is_of_sub_agent(line)]
+        others = set(self._of_sub_agents)
+        self.main = [line for line in lines if line not in others]
         self.session_id = self._session_id()
         self.run_ref = f"claude-code:{self.session_id}"
         self.sub_agents = self._sub_agents()
@@ -116,7 +125,7 @@ class _Session:
         )
 
     def _head_of(self, sub_agent: SubAgent) -> ImportedRun:
-        request = self._calls().get(sub_agent.call_id, {})
+        request = self._calls.get(sub_agent.call_id, {})
         kind = request.get("subagent_type")
         description = request.get("description")
         is_done = bool(sub_agent.call_id) and has_result(self.main, sub_agent.call_id)
@@ -145,8 +154,10 @@ class _Session:
     def _title(self) -> str:
         """Return the summary of this session, or its first prompt. Files also hold summaries of other sessions."""
         for line in reversed(self.main):
+            if line.kind != "summary":
+                continue
             summary = line.data.get("summary")
-            if line.kind == "summary" and isinstance(summary, str) and str(line.data.get("leafUuid")) in self.by_uuid:
+            if isinstance(summary, str) and str(line.data.get("leafUuid")) in self.by_uuid:
                 return summary[:MAX_TITLE]
         for line in self.main:
             text = line.text.strip()
@@ -165,19 +176,22 @@ class _Session:
                 labels.append(f"{label}:{value}"[:MAX_LABEL])
         return labels
 
+    @cached_property
     def _calls(self) -> dict[str, Mapping[str, Any]]:
-        """Return the arguments of the session's calls."""
+        """The arguments of the session's calls that say something about a sub-agent, for files with sub-agents."""
         blocks = (block for line in self.main for block in line.calls)
-        return {block["id"]: block["input"] for block in blocks if isinstance(block.get("input"), Mapping)}
+        return {
+            block["id"]: {name: block["input"][name] for name in _OF_SUB_AGENT if name in block["input"]}
+            for block in blocks
+            if isinstance(block.get("input"), Mapping)
+        }
 
     # --- Sub-agents -----------------------------------------------------------------------------------------------
 
     def _sub_agents(self) -> list[SubAgent]:
         found: dict[str, SubAgent] = {}
         seen: set[tuple[str, str]] = set()
-        for line in self.lines:
-            if not _is_of_sub_agent(line):
-                continue
+        for line in self._of_sub_agents:
             inner = _inner_line(line)
             key, call_id = self._owner(line)
             sub_agent = found.setdefault(key, SubAgent(key))
@@ -185,7 +199,7 @@ class _Session:
             if (key, inner.line_id) not in seen:
                 seen.add((key, inner.line_id))
                 sub_agent.lines.append(inner)
-        unused = {call_id: request.get("prompt") for call_id, request in self._calls().items()}
+        unused = {call_id: request.get("prompt") for call_id, request in self._calls.items()} if found else {}
         for sub_agent in found.values():
             unused.pop(sub_agent.call_id, None)
         for sub_agent in found.values():
@@ -230,7 +244,14 @@ def _inner_line(line: ConversationLine) -> ConversationLine:
     uuid = data.get("uuid")
     line_id = uuid if isinstance(uuid, str) and uuid else line.line_id
     inner = ConversationLine(
-        line.file, data, line_id, line.number, line.pointer, time_or_none(data.get("timestamp")) or line.at
+        line.file,
+        data,
+        line_id,
+        line.number,
+        line.pointer,
+        time_or_none(data.get("timestamp")) or line.at,
+        reader=lambda: line.data["data"]["message"],
+        recent=line.recent,
     )
     if inner.kind in _MESSAGES:
         inner.check_message()

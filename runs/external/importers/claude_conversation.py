@@ -5,9 +5,10 @@ Both write an answer in several lines, which share its message ID. Results are u
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+from sys import intern
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, ThinkingPart, ToolCallPart, UserPromptPart
@@ -24,7 +25,7 @@ from runs.external.importers.answer_events import (
     finish_reason_of,
     identifier_or_none,
 )
-from runs.external.importers.base import ImportFile, ImportRefused
+from runs.external.importers.base import ImportFile, ImportRefused, Reader
 from runs.external.reported_usage import read_usage
 from runs.providers.messages import request
 from timeline.events.message import MessageAdded
@@ -34,24 +35,65 @@ PROVIDER = "anthropic"
 SYNTHETIC = "<synthetic>"
 
 
-@dataclass(eq=False)
 class ConversationLine:
-    """A line of a conversation, or an item of a list of messages."""
+    """A line of a conversation, or an item of a list of messages.
 
-    file: ImportFile
-    data: Mapping[str, Any]
-    #: The same in all versions of the file.
-    line_id: str
-    number: int | None = None
-    pointer: str = ""
-    at: datetime | None = None
-    message: Mapping[str, Any] = field(default_factory=dict)
-    blocks: list[Mapping[str, Any]] = field(default_factory=list)
+    Its content is kept, or, if it can be read again, only while it is one of the last that were used (`recent`).
+    """
+
+    def __init__(
+        self,
+        file: ImportFile,
+        data: Mapping[str, Any],
+        line_id: str,
+        number: int | None = None,
+        pointer: str = "",
+        at: datetime | None = None,
+        *,
+        reader: Reader | None = None,
+        recent: deque[ConversationLine] | None = None,
+    ) -> None:
+        """`line_id` is the same in all versions of the file. `reader` and `recent` belong together."""
+        self.file, self.line_id, self.number, self.pointer, self.at = file, line_id, number, pointer, at
+        #: The type of the line, such as `user`.
+        self.kind = intern(str(data.get("type")))
+        self._data: Mapping[str, Any] | None = data
+        self._message: Mapping[str, Any] = {}
+        self._blocks: list[Mapping[str, Any]] = []
+        self._has_message = False
+        self._reader, self.recent = reader, recent
+        self._note_use()
 
     @property
-    def kind(self) -> str:
-        """The type of the line, such as `user`."""
-        return str(self.data.get("type"))
+    def data(self) -> Mapping[str, Any]:
+        """The JSON object of the line."""
+        if self._data is None:
+            assert self._reader is not None
+            self._data = self._reader()
+            self._note_use()
+            if self._has_message:
+                self.check_message()
+        return self._data
+
+    @property
+    def message(self) -> Mapping[str, Any]:
+        """The message of a user or assistant line, once it was checked."""
+        return self._message if self.data else {}
+
+    @property
+    def blocks(self) -> list[Mapping[str, Any]]:
+        """The content blocks of the message."""
+        return self._blocks if self.data else []
+
+    def _note_use(self) -> None:
+        if self._reader is None or self.recent is None:
+            return  # there is no other copy
+        if len(self.recent) == self.recent.maxlen:
+            self.recent[0]._forget()
+        self.recent.append(self)
+
+    def _forget(self) -> None:
+        self._data, self._message, self._blocks = None, {}, []
 
     @property
     def answer_id(self) -> str:
@@ -98,7 +140,7 @@ class ConversationLine:
             raise self.refuse("message.usage is not an object")
         if (name := bad_count(usage)) is not None:
             raise self.refuse(f"message.usage.{name} is not a number of tokens")
-        self.message, self.blocks = message, blocks
+        self._message, self._blocks, self._has_message = message, blocks, True
 
     def _check_block(self, index: int, block: Mapping[str, Any]) -> None:
         name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])

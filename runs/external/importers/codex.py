@@ -6,7 +6,7 @@ another answer; a count belongs to the answer before it. Encrypted reasoning is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePath
 from typing import Any
@@ -50,14 +50,18 @@ class CodexImporter:
         return any(line.get("type") in _TYPES and isinstance(line.get("payload"), Mapping) for line in lines)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        lines = [RolloutLine(file, number, value) for number, value in file.lines()]
-        head = _head(file, lines)
+        # Read twice, because all lines together do not fit into memory.
+        head = _head(file)
         yield head
-        yield from _Rollout(head).events(lines)
+        yield from _Rollout(head).events(_lines(file))
 
 
-def _head(file: ImportFile, lines: list[RolloutLine]) -> ImportedRun:
-    meta = next((line for line in lines if line.type == "session_meta"), None)
+def _lines(file: ImportFile) -> Iterator[RolloutLine]:
+    return (RolloutLine(file, number, value) for number, value in file.lines())
+
+
+def _head(file: ImportFile) -> ImportedRun:
+    meta = next((line for line in _lines(file) if line.type == "session_meta"), None)
     session_id = meta.text("id") if meta else ""
     if meta is None or not (1 <= len(session_id) <= 128 and session_id.isprintable()):
         raise file.refuse("no session_meta line with an id", line=meta.number if meta else None)
@@ -68,7 +72,7 @@ def _head(file: ImportFile, lines: list[RolloutLine]) -> ImportedRun:
     return ImportedRun(
         run_ref=f"codex:{session_id}",
         agent=AGENT,
-        model=next((line.model for line in lines if line.model), ""),
+        model=next((line.model for line in _lines(file) if line.model), ""),
         session_id=session_id,
         created_at=time_or_none(meta.payload.get("timestamp")) or meta.at,
         labels=[label[:MAX_LABEL] for label in labels],
@@ -90,7 +94,7 @@ class _Rollout:
         self._calls: dict[str, tuple[str, datetime | None]] = {}
         self._total: object = None
 
-    def events(self, lines: list[RolloutLine]) -> Iterator[IncomingEvent]:
+    def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
         for line in lines:
             if line.is_of_answer:
                 if self._after:

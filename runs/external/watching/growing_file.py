@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runs.external.importers.base import MAX_FILE, MIB, SAMPLE, ImportFile, ImportRefused, UnreadableFile
+from runs.external.importers.base import MAX_FILE, MIB, SAMPLE, ImportFile, ImportRefused, Reader, UnreadableFile
 
 #: Bytes before the end of what was read by which a file that was written anew is recognised.
 TAIL = 256
@@ -63,6 +63,13 @@ class GrowingFile(ImportFile):
         if self.takes_rest and self._rest:
             with suppress(ImportRefused):
                 yield self._number + 1, self._parse(self._rest)
+
+    def lines_and_readers(self) -> Iterator[tuple[int, Any, Reader | None]]:
+        """Yield the same without readers, if it has lines: their values are kept."""
+        if self._has_lines:
+            yield from ((number, value, None) for number, value in self.lines())
+        else:
+            yield from super().lines_and_readers()
 
     def whole(self) -> Any:
         """Return the content as one JSON value, or None if it consists of lines."""

@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[Any, int, str, str]] = {
     ),
     "an event that is no object": ({"runs": [RUN], "events": [1]}, 422, "event_object_expected", "/events/0"),
     "an event without an ID": (event(event_id=None), 422, "required", "/events/0/event_id"),
-    "an event of the server": (event(type="run.recovered"), 422, "reserved_event_type", "/events/0/type"),
+    "an event of the server": (event(type="run.recovered"), 403, "reserved_event_type", "/events/0/type"),
     "a message that is none": (event(message={"kind": "other"}), 422, "invalid_message", "/events/0/message"),
     "a message that is a list": (event(message=[]), 422, "invalid_message", "/events/0/message"),
     "a message of another event": (event(type="tool.start", payload={"callId": "c", "toolName": "t"}, message=TEXT),

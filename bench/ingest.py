@@ -1,0 +1,311 @@
+"""Ingest over HTTP, compared with what PostgreSQL can store at all, and with tracing servers (G5).
+
+Eight clients, each with a run and a connection of its own. A sent event is committed and readable when its request is
+answered. All requests are made in advance; the limits get prepared values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from bench import payload, peers
+from bench.append import BARE, COLUMNS, FIXED, TWIN, create_logs
+from bench.in_flight import Clients, PostClient, Sent
+from bench.peers.tracing import TRACING, TracingPeer
+from bench.processes import Program, free_port, running, site
+from bench.report import Row, heading, mid, note, rate, show
+from bench.workspace import Workspace, vacuum
+from bench.writers import EVENT_TYPE, body, digest
+
+CLIENTS, PROCESSES = 8, 2
+BATCH = 100
+APPEND_GOAL, MLFLOW_GOAL, PHOENIX_GOAL = 0.5, 50.0, 100.0
+#: Events of a turn: of batches, and one by one.
+BATCHED, SINGLE = 16_000, 480
+ROUNDS, QUICK_ROUNDS = 7, 2
+SPANS = 2_000
+PATH = "/api/internal/agent-events"
+#: Texts for the events of a runner; they repeat after that many.
+TEXTS = 500
+
+_NAMES = sql.SQL(", ").join(map(sql.Identifier, COLUMNS))
+_COPY = sql.SQL("COPY twin_events ({}) FROM STDIN").format(_NAMES)
+_INSERT = sql.SQL("INSERT INTO twin_events ({}) VALUES ({})").format(
+    _NAMES, sql.SQL(", ").join([sql.Placeholder()] * len(COLUMNS))
+)
+_APPEND = "SELECT * FROM twin_append(%s, %b::text[], %b::text[], %b::bytea[])"
+
+
+@dataclass
+class Case:
+    """A way to store events: its clients, and what they send for a list of event IDs, made by `prepare`."""
+
+    clients: Clients[Any]
+    prepare: Callable[[int, list[str]], Any]
+    #: The processes whose CPU time is measured.
+    programs: Sequence[Program] = ()
+    rates: list[float] = field(default_factory=list)
+    #: CPU time of the programs per event, in microseconds.
+    cpu_us: list[float] = field(default_factory=list)
+    last: Sent | None = None
+
+    def measure(self, batch: int, events: int, salt: str) -> None:
+        batches = [
+            self.prepare(turn, [f"{salt}-{turn}-{number}" for number in range(batch)])
+            for turn in range(max(events // batch, CLIENTS))
+        ]
+        before = self._cpu_s()
+        self.last = self.clients.send(batches)
+        self.rates.append(len(batches) * batch / self.last.seconds)
+        self.cpu_us.append((self._cpu_s() - before) / (len(batches) * batch) * 1e6)
+
+    def _cpu_s(self) -> float:
+        return sum(program.cpu_s() for program in self.programs)
+
+
+Posting = Callable[[Callable[[int, list[str]], bytes]], Case]
+
+
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading(f"ingest: events of ~300 B with event IDs, {CLIENTS} clients, {PROCESSES} web processes")
+    with workspace.connect() as connection:
+        connection.execute(TWIN)
+        connection.execute(BARE)
+    logs = create_logs(workspace, CLIENTS)
+    with workspace.connect() as connection:
+        connection.execute("INSERT INTO twin_log SELECT * FROM timeline_log")
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    scale = min(steps / 1000, 1)
+    with _web(workspace) as programs:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {_key()}"}
+        clients = [PostClient(programs[number % PROCESSES].url + PATH, headers) for number in range(CLIENTS)]
+        _open_runs(clients[0])
+
+        def posting(prepare: Callable[[int, list[str]], bytes]) -> Case:
+            return Case(Clients([client.post for client in clients]), prepare, programs)
+
+        batched = _batched(workspace, posting, logs, rounds, int(BATCHED * scale))
+        _single(workspace, posting, logs, rounds, int(SINGLE * scale))
+        for peer in TRACING if with_peers else ():
+            _against(workspace, peer, batched, quick=quick)
+
+
+def _batched(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> Case:
+    cases = {
+        "plain": posting(_plain_batch),
+        "turns": posting(_turns_batch),
+        "append": Case(Clients(_limits(workspace, _append)), lambda turn, ids: _append_values(logs, turn, ids)),
+        "copy": Case(Clients(_limits(workspace, _copy)), lambda turn, ids: _copy_block(logs, turn, ids)),
+    }
+    _measure(workspace, cases, BATCH, events, rounds)
+    plain, turns = cases["plain"], cases["turns"]
+    _compare(f"batches of {BATCH}", plain, "bare plpgsql append", cases["append"], at_least=APPEND_GOAL)
+    _compare(f"batches of {BATCH}", plain, "COPY, no counter", cases["copy"])
+    _compare(f"batches of {BATCH}, a runner's turns", turns, "bare plpgsql append", cases["append"])
+    for name, case in (("plain", plain), ("turns", turns)):
+        assert case.last is not None
+        took = f"a batch takes {case.last.percentile(50):.0f} ms, p99 {case.last.percentile(99):.0f} ms"
+        note(f"{name}: {took}; {mid(case.cpu_us):.0f} us of CPU time of the web processes per event")
+    return plain
+
+
+def _single(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> None:
+    cases = {
+        "plain": posting(_plain_event),
+        "append": Case(Clients(_limits(workspace, _append)), lambda turn, ids: _append_values(logs, turn, ids)),
+        "insert": Case(Clients(_limits(workspace, _insert)), lambda turn, ids: _rows(logs, turn, ids)[0]),
+    }
+    _measure(workspace, cases, 1, events, rounds)
+    _compare("one by one", cases["plain"], "bare plpgsql append", cases["append"])
+    _compare("one by one", cases["plain"], "INSERT, no counter", cases["insert"])
+    note(f"one by one: {mid(cases['plain'].cpu_us):.0f} us of CPU time of the web processes per event")
+
+
+def _measure(workspace: Workspace, cases: dict[str, Case], batch: int, events: int, rounds: int) -> None:
+    vacuum(workspace)
+    for turn in range(rounds + 1):
+        for name, case in cases.items():
+            case.measure(batch, events, f"{name}{batch}-{turn}")
+            if not turn:
+                case.rates.clear()  # it warms up
+                case.cpu_us.clear()
+
+
+def _compare(what: str, own: Case, name: str, limit: Case, at_least: float | None = None) -> None:
+    ratio = mid([mine / theirs for mine, theirs in zip(own.rates, limit.rates, strict=True)])
+    show(Row(what, rate(mid(own.rates), "/s"), f"{name}: {rate(mid(limit.rates), '/s')}", ratio, at_least=at_least))
+
+
+def _against(workspace: Workspace, peer: TracingPeer, own: Case, *, quick: bool) -> None:
+    what = f"batches of {BATCH}, stored, against {peer.title}"
+    goal = PHOENIX_GOAL if peer.title == "Phoenix" else MLFLOW_GOAL
+    count_ = (SPANS // 4 if quick else SPANS) // BATCH
+    try:
+        requests = peer.requests(workspace, count_ + 1, BATCH)
+        with peer.started(workspace, CLIENTS) as server:
+            server.spans_per_s(requests[:1], BATCH)
+            accepted, stored = server.spans_per_s(requests[1:], BATCH)
+    except peers.PeerUnusable as error:
+        show(Row(what, "-", f"{peer.title}: {error}"))
+        return
+    own.measure(BATCH, BATCHED, f"beside-{peer.title}")  # next to the peer, not minutes before
+    figure = f"{peer.title}: {rate(stored, '/s')}"
+    show(Row(what, rate(own.rates[-1], "/s"), figure, own.rates[-1] / stored, at_least=goal))
+    note(f"{peer.title} accepted {rate(accepted, '/s')}; a span has about 300 B")
+
+
+# --- The product ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _web(workspace: Workspace) -> Iterator[list[Program]]:
+    """Start the web processes."""
+    # Events are counted, as everywhere, and none is refused.
+    environment = os.environ | {f"AGENTOPS_RATE_{name}": "1000000000" for name in ("INGEST", "RUN_EVENTS")}
+    with ExitStack() as stack:
+        programs = []
+        for number in range(PROCESSES):
+            port = free_port()
+            output = workspace.folder / f"serve-{number}.log"
+            programs.append(stack.enter_context(running(site(port), environment, output, port=port)))
+        yield programs
+
+
+def _key() -> str:
+    from agentops.projects.access import SYSTEM
+    from agentops.projects.keys import create_key
+    from agentops.projects.models import Project
+
+    return create_key(Project.objects.get(slug="bench"), name="bench", scopes=["ingest"], actor=SYSTEM).plain
+
+
+def _open_runs(client: PostClient) -> None:
+    opened = [{"runId": _run(number), "type": "run.started", "payload": {}} for number in range(CLIENTS)]
+    client.post(json.dumps({"events": opened}).encode())
+
+
+def _run(turn: int) -> str:
+    return f"bench-{turn % CLIENTS}"
+
+
+def _plain_batch(turn: int, ids: list[str]) -> bytes:
+    return json.dumps({"events": [_plain(turn, event_id) for event_id in ids]}).encode()
+
+
+def _plain_event(turn: int, ids: list[str]) -> bytes:
+    return json.dumps(_plain(turn, ids[0])).encode()
+
+
+def _plain(turn: int, event_id: str) -> dict[str, Any]:
+    return {
+        "event_id": event_id,
+        "runId": _run(turn),
+        "type": EVENT_TYPE,
+        "ts": _now(),
+        "payload": body(event_id),
+    }
+
+
+def _turns_batch(turn: int, ids: list[str]) -> bytes:
+    """Return the events of model calls with a tool each, as a runner that streams sends them."""
+    said = _texts()
+    events = []
+    for number, event_id in enumerate(ids):
+        text, call = said[(turn * BATCH + number) % TEXTS], f"{ids[0]}-{number // 10}"
+        type_, data = _event_of_turn(number % 10, text, call)
+        events.append({"event_id": event_id, "runId": _run(turn), "type": type_, "ts": _now(), "payload": data})
+    return json.dumps({"events": events}).encode()
+
+
+def _event_of_turn(place: int, text: str, call_id: str) -> tuple[str, dict[str, Any]]:
+    arguments = {"path": "src/views.py", "offset": 200, "limit": 100}
+    calls = [{"id": call_id, "name": "read_file", "arguments": arguments}]
+    return {
+        0: ("llm.turn.start", {"model": "m-1"}),
+        7: ("llm.turn.end", {"text": text * 2, "toolCalls": calls, "usage": {"inputTokens": 1800, "outputTokens": 90}}),
+        8: ("tool.start", {"callId": call_id, "toolName": "read_file"}),
+        9: ("tool.end", {"callId": call_id, "output": text * 3, "durationMs": 12}),
+    }.get(place, ("llm.text.delta", {"text": text}))
+
+
+_made: list[str] = []
+
+
+def _texts() -> list[str]:
+    if not _made:
+        prose = payload.Prose(7)
+        _made.extend(prose.text(200) for _ in range(TEXTS))
+    return _made
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+# --- The limits: a table of the same shape, columns and indexes -------------------------------------------------
+
+_seqs = count(1_000_000_000)
+
+
+def _limits(
+    workspace: Workspace, store: Callable[[psycopg.Connection, Any], None]
+) -> Sequence[Callable[[Any], object]]:
+    def sender() -> Callable[[Any], object]:
+        connection = workspace.connect()
+        return lambda values: store(connection, values)
+
+    return [sender() for _ in range(CLIENTS)]
+
+
+def _append(connection: psycopg.Connection, values: list[Any]) -> None:
+    connection.execute(_APPEND, values).fetchall()
+
+
+def _append_values(logs: list[UUID], turn: int, ids: list[str]) -> list[Any]:
+    payloads = [json.dumps(body(event_id)) for event_id in ids]
+    return [logs[turn % CLIENTS], ids, payloads, [digest(event_id) for event_id in ids]]
+
+
+def _copy(connection: psycopg.Connection, block: bytes) -> None:
+    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        copy.write(block)
+
+
+def _copy_block(logs: list[UUID], turn: int, ids: list[str]) -> bytes:
+    """Return rows in the text format of COPY; no value has a character that it escapes."""
+    lines = []
+    for row in _rows(logs, turn, ids):
+        texts = [f"\\\\x{value.hex()}" if isinstance(value, bytes) else str(value) for value in row]
+        lines.append("\t".join(texts))
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _insert(connection: psycopg.Connection, row: tuple[Any, ...]) -> None:
+    connection.execute(_INSERT, row)
+
+
+def _rows(logs: list[UUID], turn: int, ids: list[str]) -> list[tuple[Any, ...]]:
+    rows = []
+    for event_id in ids:
+        row = FIXED | {
+            "log_id": logs[turn % CLIENTS],
+            "seq": next(_seqs),
+            "event_id": event_id,
+            "ts": _now(),
+            "created_at": _now(),
+            "payload": json.dumps(body(event_id)),
+            "body_sha256": digest(event_id),
+        }
+        rows.append(tuple(row[column] for column in COLUMNS))
+    return rows

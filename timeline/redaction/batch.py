@@ -1,0 +1,49 @@
+"""Redaction of many JSON values at once: one search over all of them for signs of secrets.
+
+Few values contain a secret, but a search for each kind of secret in each string costs more than to store it. Here all
+values are searched at once, as one JSON text, for what every secret has: the prefix of a token, or a name before a
+value. Only the values with such a sign are then redacted one by one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from timeline.redaction import secret_shapes
+from timeline.redaction.redact import DEFAULT, JSON, NOTHING, Redactor
+from timeline.redaction.secret_names import each
+
+#: Replaced although no secret, or looked at more closely: NUL, and marks, behind which another secret may show.
+_OTHER_SIGNS = ("\\u0000", "[REDACTED:")
+
+
+def clean_all(values: Sequence[JSON], redactor: Redactor = DEFAULT) -> list[tuple[JSON, frozenset[str]]]:
+    """Redact JSON values. The result is that of `redactor.clean` for each of them."""
+    if redactor is not DEFAULT:
+        # The signs are those of DEFAULT's detectors.
+        return [redactor.clean(value) for value in values]
+    suspects = _suspects(values)
+    return [redactor.clean(value) if index in suspects else (value, NOTHING) for index, value in enumerate(values)]
+
+
+def _suspects(values: Sequence[JSON]) -> set[int]:
+    """Return the indexes of the values that may contain something to replace."""
+    try:
+        texts = [to_json(value).decode() for value in values]
+    except PydanticSerializationError:  # an unpaired surrogate, or too deep
+        return set(range(len(values)))
+    starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+    # The signs are in ASCII. In JSON, the characters of a sign stay together, and what follows is at most escaped.
+    text = "\n".join(texts)
+    text = text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
+    return {bisect_right(starts, at) - 1 for at in _signs(text)}
+
+
+def _signs(text: str) -> Iterator[int]:
+    for sign in _OTHER_SIGNS:
+        yield from each(text, sign)
+    yield from secret_shapes.signs(text, text.lower())
