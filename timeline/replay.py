@@ -124,8 +124,18 @@ def _set_status(status: str, *, why: str = "", terminal: bool = False) -> Fold:
     def move(frame: Frame, event: FoldedEvent) -> None:
         frame.status, frame.phase, frame.terminal = status, event.phase, terminal
         frame.reason = str(event.payload.get(why) or "")
+        _count_totals(frame, event.payload)
 
     return move
+
+
+def _count_totals(frame: Frame, payload: Mapping[str, Any]) -> None:
+    """External runners may report the usage of the whole run, instead of or besides that of its turns."""
+    usage = payload.get("usage") or {}
+    for name in TOKENS:
+        frame.tokens[name] += usage.get(name) or 0
+    cost = _money(payload.get("cost_usd"))
+    frame.cost_usd = frame.cost_usd if cost is None else cost
 
 
 def _phase(frame: Frame, event: FoldedEvent) -> None:
@@ -141,16 +151,6 @@ def _waiting(frame: Frame, event: FoldedEvent) -> None:
         for key, call in frame.calls.items():
             if call.status == "running":
                 frame.calls[key] = replace(call, status="unknown")
-
-
-def _completed(frame: Frame, event: FoldedEvent) -> None:
-    """External runners may report the usage of the whole run, instead of or besides that of its turns."""
-    _set_status("completed", terminal=True)(frame, event)
-    usage = event.payload.get("usage") or {}
-    for name in TOKENS:
-        frame.tokens[name] += usage.get(name) or 0
-    cost = _money(event.payload.get("cost_usd"))
-    frame.cost_usd = frame.cost_usd if cost is None else cost
 
 
 def _rolled_back(frame: Frame, event: FoldedEvent) -> None:
@@ -235,7 +235,7 @@ _FOLDS: dict[str, Fold] = {
     EventType.RUN_WAITING: _waiting,
     EventType.RUN_PAUSED: _set_status("paused", why="reason"),
     EventType.RUN_RESUMED: _set_status("resumed", why="reason", terminal=True),
-    EventType.RUN_COMPLETED: _completed,
+    EventType.RUN_COMPLETED: _set_status("completed", terminal=True),
     EventType.RUN_FAILED: _set_status("failed", why="error_type", terminal=True),
     EventType.RUN_STOPPED: _set_status("stopped", why="reason", terminal=True),
     EventType.RUN_ROLLED_BACK: _rolled_back,
