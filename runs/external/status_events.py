@@ -9,7 +9,7 @@ from typing import Any
 from runs.conversation import transcript
 from runs.external import message_events
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.projection import Projection
+from runs.external.projection import TOKENS, Projection
 from runs.external.reported_usage import read_cost, read_usage
 from runs.lifecycle import reported_runs
 from runs.lifecycle.transitions import PHASES
@@ -98,7 +98,8 @@ def _end(
 ) -> int:
     """Report a final status, with the totals of the run. Reported tokens count if no answer has any."""
     run = projection.run
-    totals = _total_usage(payload.usage or {}) if not (run.input_tokens or run.output_tokens) else {}
+    has_tokens = any(getattr(run, name) for name in TOKENS)
+    totals = {} if has_tokens else _total_usage(payload.usage or {})
     cost, cost_columns = _reported_cost(payload.cost_usd)
     usage = {name: count for name, count in totals.items() if count} or None
     event = replace(event, payload=payload.model_copy(update={"usage": usage, "cost_usd": cost}))
