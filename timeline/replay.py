@@ -59,6 +59,11 @@ class ToolCallState:
     step: int | None
     starts: int = 0
 
+    @property
+    def key(self) -> UUID | str:
+        """The ID of its row, or "step/call ID" for a call that has none."""
+        return self.ref_id or f"{self.step}/{self.call_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
@@ -85,7 +90,9 @@ class Frame:
     #: The number of model responses.
     turns: int = 0
     messages: list[MessageState] = field(default_factory=list)
-    #: By the ID of the row, or by "step/call ID" for external runs.
+    #: The number of messages before those, in a state that was continued from a summary.
+    omitted_messages: int = 0
+    #: By their keys.
     calls: dict[UUID | str, ToolCallState] = field(default_factory=dict)
     #: The number of requested tool calls by step.
     requested_calls: Counter[int | None] = field(default_factory=Counter)
@@ -95,6 +102,11 @@ class Frame:
     open_turn: OpenTurn | None = None
     #: The number of commands by idempotency key and type.
     commands: Counter[tuple[str | None, str]] = field(default_factory=Counter)
+
+    @property
+    def message_count(self) -> int:
+        """The number of messages, including those that were rolled back."""
+        return self.omitted_messages + len(self.messages)
 
 
 def fold(events: Iterable[FoldedEvent], frame: Frame | None = None) -> Frame:
