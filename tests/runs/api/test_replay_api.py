@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -76,7 +77,7 @@ def test_a_page_after_the_first_reads_its_own_events_alone(run: AgentRun, ask) -
         assert [event["seq"] for event in followed(ask, first)] == list(range(1, first["last_seq"] + 1))
     reads = [query["sql"] for query in queries if "agent_run_events" in query["sql"]]
     assert len(reads) == first["last_seq"] // 7
-    assert all('"seq" > ' in sql and " LIMIT 8" in sql for sql in reads)
+    assert all(re.search(r'seq"? > ', sql) and " LIMIT 8" in sql for sql in reads), reads
 
 
 @pytest.mark.breaks_invariants("messages are rolled back in the log alone")
