@@ -6,6 +6,7 @@ The environment is prepared here, before the settings load; nothing of the produ
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ from tests.support.services import REQUIRE_SERVICES, missing, shared_directory
 pytest_plugins = [
     "tests.support.plugins.database_cleanup",
     "tests.support.plugins.engine_fixtures",
+    "tests.support.plugins.garbage",
     "tests.support.plugins.invariants_after_each_test",
     "tests.support.plugins.process_fixtures",
     "tests.support.plugins.run_once",
@@ -97,6 +99,8 @@ def prepare(home: Path) -> None:
     database.setdefault("TEST", {})["NAME"] = name
 
 
+# Until the tests are collected: see tests/support/plugins/garbage.py.
+gc.disable()
 HOME = make_home()
 prepare(HOME)
 django.setup()
