@@ -59,6 +59,11 @@ class ToolCallState:
     step: int | None
     starts: int = 0
 
+    @property
+    def key(self) -> UUID | str:
+        """The ID of its row, or "step/call ID" for a call that has none."""
+        return self.ref_id or f"{self.step}/{self.call_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
@@ -85,7 +90,9 @@ class Frame:
     #: The number of model responses.
     turns: int = 0
     messages: list[MessageState] = field(default_factory=list)
-    #: By the ID of the row, or by "step/call ID" for external runs.
+    #: The number of messages before those, in a state that was continued from a summary.
+    omitted_messages: int = 0
+    #: By their keys.
     calls: dict[UUID | str, ToolCallState] = field(default_factory=dict)
     #: Step and call ID of the calls whose events name a row.
     calls_with_rows: set[str] = field(default_factory=set)
@@ -97,6 +104,11 @@ class Frame:
     open_turn: OpenTurn | None = None
     #: The number of commands by idempotency key and type.
     commands: Counter[tuple[str | None, str]] = field(default_factory=Counter)
+
+    @property
+    def message_count(self) -> int:
+        """The number of messages, including those that were rolled back."""
+        return self.omitted_messages + len(self.messages)
 
 
 def fold(events: Iterable[FoldedEvent], frame: Frame | None = None) -> Frame:
@@ -126,8 +138,18 @@ def _set_status(status: str, *, why: str = "", terminal: bool = False) -> Fold:
     def move(frame: Frame, event: FoldedEvent) -> None:
         frame.status, frame.phase, frame.terminal = status, event.phase, terminal
         frame.reason = str(event.payload.get(why) or "")
+        _count_totals(frame, event.payload)
 
     return move
+
+
+def _count_totals(frame: Frame, payload: Mapping[str, Any]) -> None:
+    """External runners may report the usage of the whole run, instead of or besides that of its turns."""
+    usage = payload.get("usage") or {}
+    for name in TOKENS:
+        frame.tokens[name] += usage.get(name) or 0
+    cost = _money(payload.get("cost_usd"))
+    frame.cost_usd = frame.cost_usd if cost is None else cost
 
 
 def _phase(frame: Frame, event: FoldedEvent) -> None:
@@ -143,16 +165,6 @@ def _waiting(frame: Frame, event: FoldedEvent) -> None:
         for key, call in frame.calls.items():
             if call.status == "running":
                 frame.calls[key] = replace(call, status="unknown")
-
-
-def _completed(frame: Frame, event: FoldedEvent) -> None:
-    """External runners may report the usage of the whole run, instead of or besides that of its turns."""
-    _set_status("completed", terminal=True)(frame, event)
-    usage = event.payload.get("usage") or {}
-    for name in TOKENS:
-        frame.tokens[name] += usage.get(name) or 0
-    cost = _money(event.payload.get("cost_usd"))
-    frame.cost_usd = frame.cost_usd if cost is None else cost
 
 
 def _rolled_back(frame: Frame, event: FoldedEvent) -> None:
@@ -253,7 +265,7 @@ _FOLDS: dict[str, Fold] = {
     EventType.RUN_WAITING: _waiting,
     EventType.RUN_PAUSED: _set_status("paused", why="reason"),
     EventType.RUN_RESUMED: _set_status("resumed", why="reason", terminal=True),
-    EventType.RUN_COMPLETED: _completed,
+    EventType.RUN_COMPLETED: _set_status("completed", terminal=True),
     EventType.RUN_FAILED: _set_status("failed", why="error_type", terminal=True),
     EventType.RUN_STOPPED: _set_status("stopped", why="reason", terminal=True),
     EventType.RUN_ROLLED_BACK: _rolled_back,

@@ -41,7 +41,7 @@ PAGE = {
 }
 
 
-class EventsQuery(QuerySerializer):
+class AfterQuery(QuerySerializer):
     afterSeq = WholeParameter(
         0,
         MAX_INTEGER,
@@ -51,6 +51,9 @@ class EventsQuery(QuerySerializer):
         style={"example": 50},
     )
     limit = Limit()
+
+
+class EventsQuery(AfterQuery):
     dialect = Dialect()
 
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from runs.api.base_views import ApiView
-from runs.api.event_views import EventsQuery
+from runs.api.event_views import AfterQuery
 from runs.api.problems import JSON, Fault, InvalidParameters
+from runs.api.requests.bodies import StringField
+from runs.api.requests.pagination import seal, unseal
 from runs.api.requests.queries import MAX_INTEGER, QuerySerializer, WholeParameter
-from runs.queries import replay_states
+from runs.queries import replay_states, replay_summary
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.queries.record_columns import EVENTS
 from timeline import log
-from timeline.replay import TOKENS
+from timeline.models import Event
+from timeline.replay import TOKENS, Frame
 
+#: Bytes of a state in the URL of the next page, and characters of it there.
+MAX_SUMMARY, MAX_STATE = 3000, 4096
 _NULLABLE_ID = {"type": ["string", "null"], "format": "uuid"}
 _NULLABLE_STEP = {"type": ["integer", "null"]}
 
@@ -92,26 +98,53 @@ class SnapshotQuery(QuerySerializer):
     )
 
 
+class ReplayQuery(AfterQuery):
+    state = StringField(
+        required=False,
+        max_length=MAX_STATE,
+        help_text="The state after event `afterSeq`, from `next` of another page. Without it, the page takes longer: "
+        "the state is rebuilt from the first event.",
+    )
+
+
 @extend_schema(responses={200: REPLAY_PAGE})
 class Replay(ApiView):
-    """List the events of a run in order, each with the state of the run after it. Nothing is executed or changed."""
+    """List the events of a run in order, each with the state of the run after it. Nothing is executed or changed.
 
-    query_class: ClassVar = EventsQuery
+    Follow `next` for the pages after the first one.
+    """
+
+    query_class: ClassVar = ReplayQuery
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
         run, limit, after = self.get_run_key(), self.query["limit"], self.query["afterSeq"]
         events, url = log.read(run.pk, after=after, limit=limit + 1), None
-        if len(events) > limit:
-            events = events[:limit]
-            params = {**request.query_params.dict(), "afterSeq": events[-1].seq}
-            url = f"{request.path}?{urlencode(sorted(params.items()))}"
-        states = replay_states.states_of(run.pk, events)
+        has_more, events = len(events) > limit, events[:limit]
+        frame = self._frame(run.pk, after, events) if events else Frame()
+        states = list(replay_states.continued(frame, events))
+        if has_more:
+            params = {"afterSeq": events[-1].seq, "limit": limit}
+            summary = replay_summary.summary_of(frame, MAX_SUMMARY)
+            sealed = {} if summary is None else {"state": seal(summary, _bound_to(run.pk, events[-1].seq))}
+            url = f"{request.path}?{urlencode({**params, **sealed})}"
         rows = mask_rows([to_json({**log.wire(event), "state": state.as_json()}) for event, state in states])
         # The log may have grown since the run was read.
         last_seq = max(run.last_seq, events[-1].seq if events else 0)
         headers = {"Link": f'<{url}>; rel="next"'} if url else {}
         tail = f'"last_seq":{last_seq},"next":{json.dumps(url)}'
         return HttpResponse(f'{{"results":[{",".join(rows)}],{tail}}}', content_type=JSON, headers=headers)
+
+    def _frame(self, run_id: UUID, after: int, events: list[Event]) -> Frame:
+        """Return the state after event `after`, from the query if it has it. Raises `InvalidCursor`."""
+        sealed = self.query.get("state")
+        summary = None if sealed is None else unseal(sealed, _bound_to(run_id, after))
+        if summary is None or any(event.type in replay_summary.NEEDS_MESSAGES for event in events):
+            return replay_states.frame_at(run_id, after)
+        return replay_summary.frame_from(summary)
+
+
+def _bound_to(run_id: UUID, seq: int) -> bytes:
+    return f"replay {run_id} {seq}".encode()
 
 
 @extend_schema(responses={200: SNAPSHOT})

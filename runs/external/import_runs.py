@@ -188,10 +188,12 @@ class _RunImport:
         report.events_of[self.run.pk] += len(new_events)
 
     def _goes_on(self, new_events: list[IncomingEvent]) -> bool:
-        """Whether something has happened since the session waits.
+        """Whether something has happened since the session waits, which the file itself does not tell.
 
         A hook tells so sooner than the last lines of the file are read.
         """
+        if new_events[0].type == EventType.RUN_PHASE:
+            return False
         waits = log.events_of(self.run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq").first()
         return waits is None or any(event.ts is None or event.ts >= waits.ts for event in new_events)
 
@@ -219,19 +221,24 @@ class _RunImport:
         if self.run.state.terminal or not (self.has_news or self.head.ended):
             return
         projection = Projection.load(self.run, Source.IMPORT)
-        self._apply(projection, self._last_status(projection), self.last_at)
+        status = self._last_status(projection)
+        is_waiting = isinstance(status, RunWaiting) and status.reason == self.run.status_reason
+        if not (is_waiting and self.run.state is RunStatus.WAITING):
+            self._apply(projection, status, self.last_at)
         projection.flush()
         projection.save_state()
 
     def _last_status(self, projection: Projection) -> Payload:
+        cost = read_cost(self.head.cost_usd)
+        usage, cost_usd = dict(self.head.usage) or None, None if cost is None else f"{cost:f}"
         match self.head.ended:
             case RunStatus.COMPLETED:
-                cost = read_cost(self.head.cost_usd)
-                return RunCompleted(usage=dict(self.head.usage) or None, cost_usd=None if cost is None else f"{cost:f}")
+                return RunCompleted(usage=usage, cost_usd=cost_usd)
             case RunStatus.FAILED:
-                return RunFailed(error_type="failed", error=self.head.error or None)
+                error = self.head.error or None
+                return RunFailed(error_type="failed", error=error, usage=usage, cost_usd=cost_usd)
             case RunStatus.STOPPED:
-                return RunStopped()
+                return RunStopped(usage=usage, cost_usd=cost_usd)
         projection.close_answer(self.last_at)
         projection.flush()
         open_calls = AgentRunToolCall.objects.filter(run=self.run, result_message=None)

@@ -9,7 +9,7 @@ from typing import Any
 from runs.conversation import transcript
 from runs.external import message_events
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.projection import Projection
+from runs.external.projection import TOKENS, Projection
 from runs.external.reported_usage import read_cost, read_usage
 from runs.lifecycle import reported_runs
 from runs.lifecycle.transitions import PHASES
@@ -48,7 +48,10 @@ def phase(projection: Projection, event: IncomingEvent, payload: RunPhase) -> in
 
 
 def waiting(projection: Projection, event: IncomingEvent, payload: RunWaiting) -> int:
-    return _report(projection, event, RunStatus.WAITING, reason=payload.reason)
+    cost, cost_columns = _reported_cost(payload.cost_usd)
+    event = replace(event, payload=payload.model_copy(update={"cost_usd": cost}))
+    changes = {**_results(payload), **cost_columns}
+    return _report(projection, event, RunStatus.WAITING, reason=payload.reason, **changes)
 
 
 def paused(projection: Projection, event: IncomingEvent, payload: RunPaused) -> int:
@@ -56,37 +59,59 @@ def paused(projection: Projection, event: IncomingEvent, payload: RunPaused) -> 
 
 
 def completed(projection: Projection, event: IncomingEvent, payload: RunCompleted) -> int:
-    changes: dict[str, Any] = {}
-    if payload.result is not None:
-        result = payload.result if isinstance(payload.result, str) else canonical(payload.result)
-        changes["result"] = REDACTOR.clean_text(result)[0]
-    if payload.structured_output is not None:
-        changes["structured_output"] = REDACTOR.clean(payload.structured_output)[0]
+    changes = _results(payload)
     if payload.summary:
         changes["summary"] = REDACTOR.clean_text(payload.summary)[0]
-    run = projection.run
-    totals: dict[str, Any] = _total_usage(payload.usage or {}) if not (run.input_tokens or run.output_tokens) else {}
-    cost = read_cost(payload.cost_usd)
-    if cost is not None:
-        changes |= {"cost_usd": cost, "cost_source": AgentRun.CostSource.REPORTED.value}
-    stored = payload.model_copy(
-        update={
-            "usage": {name: count for name, count in totals.items() if count} or None,
-            "cost_usd": None if cost is None else f"{cost:f}",
-        }
-    )
-    event = replace(event, payload=stored)
-    return _report(projection, event, RunStatus.COMPLETED, **totals, **changes)
+    return _end(projection, event, payload, RunStatus.COMPLETED, **changes)
 
 
 def failed(projection: Projection, event: IncomingEvent, payload: RunFailed) -> int:
     message = REDACTOR.clean_text(payload.error or "")[0]
     error_type = REDACTOR.clean_text(payload.error_type)[0][:64]
-    return _report(projection, event, RunStatus.FAILED, reason=error_type, error_type=error_type, error_message=message)
+    changes = {"error_type": error_type, "error_message": message}
+    return _end(projection, event, payload, RunStatus.FAILED, reason=error_type, **changes)
 
 
 def stopped(projection: Projection, event: IncomingEvent, payload: RunStopped) -> int:
-    return _report(projection, event, RunStatus.STOPPED, reason=payload.reason or "")
+    return _end(projection, event, payload, RunStatus.STOPPED, reason=payload.reason or "")
+
+
+def _results(payload: RunCompleted | RunWaiting) -> dict[str, Any]:
+    """Return the columns of what the run has come to."""
+    columns: dict[str, Any] = {}
+    if payload.result is not None:
+        result = payload.result if isinstance(payload.result, str) else canonical(payload.result)
+        columns["result"] = REDACTOR.clean_text(result)[0]
+    if payload.structured_output is not None:
+        columns["structured_output"] = REDACTOR.clean(payload.structured_output)[0]
+    return columns
+
+
+def _end(
+    projection: Projection,
+    event: IncomingEvent,
+    payload: RunCompleted | RunFailed | RunStopped,
+    to: RunStatus,
+    *,
+    reason: str = "",
+    **changes: Any,
+) -> int:
+    """Report a final status, with the totals of the run. Reported tokens count if no answer has any."""
+    run = projection.run
+    has_tokens = any(getattr(run, name) for name in TOKENS)
+    totals = {} if has_tokens else _total_usage(payload.usage or {})
+    cost, cost_columns = _reported_cost(payload.cost_usd)
+    usage = {name: count for name, count in totals.items() if count} or None
+    event = replace(event, payload=payload.model_copy(update={"usage": usage, "cost_usd": cost}))
+    return _report(projection, event, to, reason=reason, **totals, **cost_columns, **changes)
+
+
+def _reported_cost(value: object) -> tuple[str | None, dict[str, Any]]:
+    """Return the cost of a whole run as its event has it, and as columns. It replaces the costs of the answers."""
+    cost = read_cost(value)
+    if cost is None:
+        return None, {}
+    return f"{cost:f}", {"cost_usd": cost, "cost_source": AgentRun.CostSource.REPORTED.value}
 
 
 def _report(projection: Projection, event: IncomingEvent, to: RunStatus, *, reason: str = "", **changes: Any) -> int:

@@ -111,13 +111,6 @@ def snapshot_at(log_id: UUID, seq: int) -> tuple[ReplayState, list[ReplayMessage
     return _state(frame, _node_of(log_id, seq)), _messages(log_id, frame)
 
 
-def states_of(log_id: UUID, events: list[Event]) -> Iterator[tuple[Event, ReplayState]]:
-    """Yield each of these successive events of a log with the state after it."""
-    if not events:
-        return
-    yield from continued(frame_at(log_id, events[0].seq - 1), events)
-
-
 def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, ReplayState]]:
     """Yield each event with the state after it, from the state before the first one; `frame` is changed."""
     open_calls = _open_calls(frame)
@@ -153,7 +146,7 @@ def _state(frame: Frame, node_id: str, open_calls: tuple[ToolCallState, ...] | N
         has_open_turn=frame.open_turn is not None,
         tokens={name: frame.tokens[name] for name in TOKENS},
         cost_usd=frame.cost_usd,
-        message_count=len(frame.messages),
+        message_count=frame.message_count,
     )
 
 

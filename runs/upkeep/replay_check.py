@@ -37,7 +37,7 @@ def frame_of(run_id: UUID) -> Frame:
 
 
 def differences(run_id: UUID) -> list[Mismatch]:
-    """Return the differences between the log of a native run and its rows, both read in one snapshot."""
+    """Return the differences between the log of a run and its rows, both read in one snapshot."""
     with snapshot():
         run = AgentRun.objects.get(pk=run_id)
         frame = frame_of(run_id)
@@ -120,7 +120,9 @@ def _as_logged(stored: str, logged: str) -> str:
 
 
 def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
-    """Compare the received commands. There is no event for applying one."""
+    """Compare the received commands. There is no event for applying one. External runs have only the events."""
+    if run.source != AgentRun.Source.NATIVE:
+        return
     stored: Counter[tuple[str | None, str]] = Counter()
     for key, kind in RunCommand.objects.filter(run=run).values_list("key", "type"):
         logged = key if key is None or (key, kind) in frame.commands else _as_logged(key, "")

@@ -81,12 +81,19 @@ class RunPhase(Payload):
 
 @register(EventType.RUN_WAITING)
 class RunWaiting(Payload):
-    """The run waits and occupies no worker. `question` and `choices` are the agent's question to a person."""
+    """The run waits and occupies no worker. `question` and `choices` are the agent's question to a person.
+
+    An external session that waits for its user sends `result` and the fields after it: the answer to the last message,
+    and the cost of the whole run so far.
+    """
 
     reason: Name
     until: Moment | None = None
     question: str | None = None
     choices: list[str] | None = None
+    result: JsonValue = None
+    structured_output: JsonValue = None
+    cost_usd: Money | None = None
 
     def describe(self) -> str:
         if self.question is not None:
@@ -168,10 +175,12 @@ class RunCompleted(Payload):
 
 @register(EventType.RUN_FAILED)
 class RunFailed(Payload):
-    """The run failed and cannot be resumed."""
+    """The run failed and cannot be resumed. Only external runners send `usage` and `cost_usd`."""
 
     error_type: Name
     error: str | None = None
+    usage: dict[str, JsonValue] | None = None
+    cost_usd: Money | None = None
 
     def describe(self) -> str:
         return f"Run failed: {self.error or reason_label(self.error_type)}"
@@ -179,10 +188,12 @@ class RunFailed(Payload):
 
 @register(EventType.RUN_STOPPED)
 class RunStopped(Payload):
-    """The run was stopped. It cannot be resumed."""
+    """The run was stopped. It cannot be resumed. Only external runners send `usage` and `cost_usd`."""
 
     reason: str | None = None
     by: str | None = None
+    usage: dict[str, JsonValue] | None = None
+    cost_usd: Money | None = None
 
     def describe(self) -> str:
         return sentence("Run stopped", by(self.by), _unless_by(self.by, self.reason))

@@ -126,16 +126,17 @@ def _as_json(value: Any) -> int | str:
 
 def _encode_cursor(cursor: RowSpan, bound_to: bytes) -> str:
     content = json.dumps([*cursor.position, cursor.backward * 2 + cursor.inclusive], separators=(",", ":")).encode()
-    return _signed(content, bound_to)
+    return seal(content, bound_to)
 
 
-def _signed(content: bytes, bound_to: bytes) -> str:
+def seal(content: bytes, bound_to: bytes) -> str:
+    """Return the content as a signed text for a URL, valid only with `bound_to`."""
     mac = salted_hmac(f"agentops.cursor.{VERSION}", bound_to + b"\0" + content, algorithm="sha256")
     return urlsafe_b64encode(mac.digest()[:MAC_BYTES] + content).decode().rstrip("=")
 
 
-def _decode_cursor(text: str, bound_to: bytes) -> RowSpan:
-    """Return the content of a cursor. Raises `InvalidCursor` for a cursor that this site did not sign."""
+def unseal(text: str, bound_to: bytes) -> bytes:
+    """Return the content of a sealed text. Raises `InvalidCursor` for one that this site did not sign."""
     if not text.isascii():
         raise InvalidCursor
     try:
@@ -143,7 +144,13 @@ def _decode_cursor(text: str, bound_to: bytes) -> RowSpan:
     except (Error, ValueError):
         raise InvalidCursor from None
     # Compared as text, because lenient base64 decodes several texts to the same bytes.
-    if not compare_digest(_signed(content, bound_to), text):
+    if not compare_digest(seal(content, bound_to), text):
         raise InvalidCursor
+    return content
+
+
+def _decode_cursor(text: str, bound_to: bytes) -> RowSpan:
+    """Return the content of a cursor. Raises `InvalidCursor` for a cursor that this site did not sign."""
+    content = unseal(text, bound_to)
     *position, kind = json.loads(content)
     return RowSpan(tuple(position), backward=bool(kind & 2), inclusive=bool(kind & 1))

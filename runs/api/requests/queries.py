@@ -31,7 +31,13 @@ TIME = re.compile(
     re.ASCII,
 )
 #: Parameter → the code of its error.
-CODES = {"limit": "invalid_limit", "cursor": "invalid_cursor", "afterSeq": "invalid_after_seq", "seq": "invalid_seq"}
+CODES = {
+    "limit": "invalid_limit",
+    "cursor": "invalid_cursor",
+    "afterSeq": "invalid_after_seq",
+    "seq": "invalid_seq",
+    "state": "invalid_cursor",
+}
 
 
 class QuerySerializer(StrictSerializer):

@@ -58,7 +58,7 @@ class ImportedRun:
     labels: Sequence[str] = ()
     #: The final status; None for a session that may go on, whose file may grow.
     ended: RunStatus | None = None
-    #: The tokens, as a usage object, and the US dollars of a completed run, if its messages do not report them.
+    #: The tokens, as a usage object, and the US dollars of a run that has ended, if its messages do not report them.
     usage: Mapping[str, Any] = field(default_factory=dict)
     cost_usd: object = None
     #: Why it failed.

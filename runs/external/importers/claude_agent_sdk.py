@@ -1,8 +1,10 @@
 """Messages of the Claude Agent SDK, and of `claude --output-format stream-json`.
 
 A file is a list of messages, an object with such a list in `messages`, lines with one message each, or a recording with
-`calls` whose `events` are such messages. Streamed deltas are not stored: the whole messages follow them. What the SDK
-reports at the end of a turn becomes the result of the run.
+`calls` whose `events` are such messages. Streamed deltas are not stored: the whole messages follow them.
+
+The SDK reports a result at the end of each turn. The last one of a document ends the run. Lines may go on, with the
+next turn or with the session resumed: after a result, the run waits for its user.
 """
 
 from __future__ import annotations
@@ -20,13 +22,11 @@ from runs.external.event_input import IncomingEvent
 from runs.external.importers.answer_events import bad_count, event_id, identifier_or_none, time_or_none
 from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
 from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine, has_result
-from runs.external.reported_usage import read_cost
+from runs.external.importers.sdk_turns import SdkTurns
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import canonical, request
 from runs.statuses import RunStatus
-from timeline.events import Payload
 from timeline.events.message import MessageAdded
-from timeline.events.run import RunCompleted, RunFailed
 
 AGENT = "claude-agent-sdk"
 _MESSAGES = ("user", "assistant")
@@ -41,6 +41,8 @@ class _MessageList:
     created_at: datetime | None
     #: Line number or JSON pointer, message, and milliseconds since the first.
     messages: Sequence[tuple[int | None, str, Any, float | None]]
+    #: Whether the session may go on, so that its last result is not its end.
+    may_go_on: bool = False
 
 
 class ClaudeAgentSdkImporter:
@@ -51,15 +53,17 @@ class ClaudeAgentSdkImporter:
 
     def detect(self, file: ImportFile) -> bool:
         document = file.whole()
-        values = (
-            file.first_lines() if document is None else [one[2] for each in _lists(document) for one in each.messages]
-        )
-        return any(_is_sdk_message(value) for value in values)
+        if document is None:
+            return any(_is_sdk_message(value) for value in file.first_lines())
+        # A single line is a document too.
+        messages = [one[2] for each in _lists(document) for one in each.messages]
+        return any(_is_sdk_message(value) for value in [document, *messages])
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         document = file.whole()
         if document is None or _is_sdk_message(document):
-            lists = [_MessageList("", None, [(number, "", value, None) for number, value in file.lines()])]
+            lines = [(number, "", value, None) for number, value in file.lines()]
+            lists = [_MessageList("", None, lines, may_go_on=True)]
         else:
             lists = _lists(document)
         known: set[str] = set()
@@ -123,6 +127,7 @@ class _SdkSession:
         self.file = file
         self.prompt = messages.prompt
         self.created_at = messages.created_at
+        self.may_go_on = messages.may_go_on
         self.lines = [self._line(index, *one) for index, one in enumerate(messages.messages)]
         self.usages = _final_usages(self.lines)
         named = (line.data.get("session_id") for line in self.lines)
@@ -155,11 +160,10 @@ class _SdkSession:
             yield IncomingEvent(
                 self.run_ref, added.event_type, added, event_id="prompt", ts=self.created_at, message=request(part)
             )
-        yield from ClaudeConversation(self.run_ref, main, self.usages).events()
+        turns = SdkTurns(self.run_ref, main, self.usages, may_go_on=self.may_go_on)
+        yield from turns.events()
         yield from self._sub_agents(main)
-        # A session of several turns reports a result for each.
-        for line in [line for line in main if line.kind == "result"][-1:]:
-            yield self._result(line)
+        yield from turns.end()
 
     def _sub_agents(self, main: Sequence[ConversationLine]) -> Iterator[Item]:
         lines_of: dict[str, list[ConversationLine]] = {}
@@ -198,25 +202,6 @@ class _SdkSession:
         if self.created_at is not None and offset is not None and 0 <= offset < 10**12:
             return self.created_at + timedelta(milliseconds=offset)
         return time_or_none(value.get("timestamp"))
-
-    def _result(self, line: ConversationLine) -> IncomingEvent:
-        """Return the end of the run, as the SDK reports it."""
-        data = line.data
-        payload: Payload
-        text = data.get("result")
-        if data.get("is_error") is True or data.get("subtype") != "success":
-            error_type = identifier_or_none(data.get("subtype")) or "error"
-            payload = RunFailed(error_type=error_type, error=text if isinstance(text, str) else None)
-        else:
-            cost = read_cost(data.get("total_cost_usd"))
-            payload = RunCompleted(
-                result=text if isinstance(text, str) else None,
-                structured_output=data.get("structured_output"),
-                cost_usd=f"{cost:f}" if cost is not None else None,
-            )
-        return IncomingEvent(
-            self.run_ref, payload.event_type, payload, event_id=event_id(f"result:{line.line_id}"), ts=line.at
-        )
 
 
 def _parent_call(line: ConversationLine) -> str:

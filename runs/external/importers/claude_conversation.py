@@ -182,7 +182,13 @@ class ClaudeConversation:
                 yield from self._user(line)
             elif line.kind == "system":
                 yield from self._system(line)
+            else:
+                yield from self.other(line)
             before = line.at or before
+
+    def other(self, line: ConversationLine) -> Iterable[IncomingEvent]:
+        """Return the events of a line of another kind; here, none."""
+        return ()
 
     def _answer(self, pieces: list[ConversationLine], asked_at: datetime | None) -> Iterator[IncomingEvent]:
         first = pieces[0]

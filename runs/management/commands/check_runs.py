@@ -17,7 +17,7 @@ from runs.upkeep.replay_check import Mismatch, differences
 
 
 class Command(AgentopsCommand):
-    help = "Replay the events of native runs and compare the result with their rows. Exit code 1 if they differ."
+    help = "Replay the events of runs and compare the result with their rows. Exit code 1 if they differ."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or prefixes (default: all runs)")
@@ -44,20 +44,15 @@ class Command(AgentopsCommand):
             raise CommandError(f"{len(differing)} runs differ from the replay of their events", returncode=1)
 
     def _run_ids(self, options: dict[str, Any]) -> Iterator[UUID]:
-        """Yield the native runs. Of an external run, only the log is known."""
+        """Yield the runs to check, native and external ones."""
         project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
         if not options["runs"]:
-            runs = AgentRun.objects.filter(source=AgentRun.Source.NATIVE).order_by("pk")
+            runs = AgentRun.objects.order_by("pk")
             yield from (runs.filter(project=project) if project else runs).values_list("pk", flat=True)
         for run in [find_run(reference) for reference in options["runs"]]:
             if project is not None and run.project_id != project.pk:
                 raise CommandError(f"run {run.pk} is not in project {project.slug}", returncode=EXIT_NOT_FOUND)
-            if run.source == AgentRun.Source.NATIVE:
-                yield run.pk
-            else:
-                self.stderr.write(
-                    f"agentops: run {run.pk} is external ({run.source}): its rows are derived from its log"
-                )
+            yield run.pk
 
     def _report(self, run_id: UUID, mismatches: list[Mismatch]) -> None:
         if mismatches:

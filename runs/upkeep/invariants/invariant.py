@@ -34,11 +34,3 @@ class Violation:
     warning_only: bool = False
     #: Whether there are more than the listed IDs.
     more: bool = False
-
-
-def with_warning_for_external(name: str, says: str, sql: str) -> tuple[Invariant, Invariant]:
-    """Return an invariant for native runs, and one with `warning_only` for external runs, which may be incomplete."""
-    return (
-        Invariant(name, says, sql.replace("{runs}", "native")),
-        Invariant(f"{name} foreign", says, sql.replace("{runs}", "external"), warning_only=True),
-    )

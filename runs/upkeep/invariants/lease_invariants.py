@@ -1,4 +1,4 @@
-"""The invariants of leases and attempts (L1 to L6) and of commands (O1, O2)."""
+"""The invariants of leases and attempts (L1 to L7) and of commands (O1, O2)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ LEASE_INVARIANTS: tuple[Invariant, ...] = (
             LAG(epoch, 1, 0) OVER (PARTITION BY run_id ORDER BY epoch) AS before FROM attempts) q
         JOIN native r ON r.id = q.run_id WHERE q.epoch <> q.before + 1
             AND NOT (q.owner = 'post_restore' AND q.epoch > q.before)"""),
+    Invariant("L7", "no worker has claimed an external run or written to it", """
+        SELECT w.run_id, w.item FROM (
+            SELECT id AS run_id, 'lease' AS item FROM external WHERE lease_owner IS NOT NULL OR lease_epoch <> 0
+            UNION ALL SELECT run_id, 'attempt ' || epoch FROM attempts
+            UNION ALL SELECT run_id, 'checkpoint ' || step_number FROM checkpoints
+            UNION ALL SELECT run_id, 'event ' || seq FROM events WHERE source = 'worker') w
+        JOIN external r ON r.id = w.run_id"""),
     # Only a warning, because messages and pauses wait for the end of the model call, which may take longer.
     Invariant("O1", "no command to a running run is pending for more than 30 seconds", """
         SELECT r.id, c.id FROM native r JOIN commands c ON c.run_id = r.id, clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runs.upkeep.invariants.invariant import Invariant, with_warning_for_external
+from runs.upkeep.invariants.invariant import Invariant
 
 LOG_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("E1", "the events of a log are numbered 1..n without a gap", """
@@ -34,13 +34,13 @@ LOG_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("E8b", "each message.added event, unless it came after the end, refers to a message of its run", """
         SELECT e.run_id, e.seq FROM events e LEFT JOIN messages m ON m.id = e.ref_id AND m.run_id = e.run_id
         WHERE e.type = 'message.added' AND NOT e.late AND m.id IS NULL"""),
-    *with_warning_for_external("E9a", "a tool call has one tool.end event if it has a result, and none otherwise", """
-        SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
+    Invariant("E9a", "a tool call has one tool.end event if it has a result, and none otherwise", """
+        SELECT t.run_id, t.id FROM calls t
         LEFT JOIN event_counts e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.end'
         WHERE COALESCE(e.n, 0) <> CASE WHEN t.status IN ('completed', 'error', 'denied')
             OR (t.status = 'unknown' AND t.result_message_id IS NOT NULL) THEN 1 ELSE 0 END"""),
-    *with_warning_for_external("E9b", "a tool call has one tool.start event for each start", """
-        SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
+    Invariant("E9b", "a tool call has one tool.start event for each start", """
+        SELECT t.run_id, t.id FROM calls t
         LEFT JOIN event_counts e ON e.run_id = t.run_id AND e.ref_id = t.id AND e.type = 'tool.start'
         WHERE COALESCE(e.n, 0) <> t.starts"""),
     Invariant("E10", "no model turn is open in a run that ended or paused", """

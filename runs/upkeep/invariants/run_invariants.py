@@ -84,6 +84,10 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
             SELECT run_id, step_number, 1 AS n FROM messages WHERE role = 'assistant'
             UNION ALL SELECT run_id, step_number, -1 FROM usages WHERE outcome IN ('answered', 'rolled_back')) q
         JOIN native r ON r.id = q.run_id GROUP BY q.run_id, q.step_number HAVING SUM(q.n) <> 0"""),
+    Invariant("U1 foreign", "the usage of a turn of an external run belongs to a model response", """
+        SELECT u.run_id, 'step ' || u.step_number FROM usages u JOIN external r ON r.id = u.run_id
+        LEFT JOIN messages m ON m.run_id = u.run_id AND m.step_number = u.step_number AND m.role = 'assistant'
+        WHERE m.id IS NULL"""),
     Invariant("U2", "the usage of a run is the sum of the usage of its turns", """
         SELECT r.id FROM native r LEFT JOIN (SELECT run_id, SUM(input_tokens) AS sent, SUM(output_tokens) AS said,
             SUM(cache_read_tokens) AS read, SUM(cache_write_tokens) AS kept, SUM(reasoning_tokens) AS thought,
@@ -92,4 +96,17 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
             OR r.cache_read_tokens <> COALESCE(u.read, 0) OR r.cache_write_tokens <> COALESCE(u.kept, 0)
             OR r.reasoning_tokens <> COALESCE(u.thought, 0) OR (r.cost_usd IS NULL) <> (u.cost IS NULL)
             OR ABS(r.cost_usd - u.cost) > 0.000001"""),
+    # A runner may report the tokens of the whole run alone, and its cost in place of those of the turns.
+    Invariant("U2 foreign", "the usage of an external run is the sum of its turns, or what its runner reported", """
+        SELECT r.id FROM external r LEFT JOIN (SELECT run_id, SUM(input_tokens) AS sent, SUM(output_tokens) AS said,
+            SUM(cache_read_tokens) AS read, SUM(cache_write_tokens) AS kept, SUM(reasoning_tokens) AS thought,
+            SUM(cost_usd) AS cost FROM usages GROUP BY run_id) u ON u.run_id = r.id
+        WHERE (u.sent + u.said + u.read + u.kept + u.thought > 0 AND (r.input_tokens <> u.sent
+                OR r.output_tokens <> u.said OR r.cache_read_tokens <> u.read OR r.cache_write_tokens <> u.kept
+                OR r.reasoning_tokens <> u.thought))
+            OR (NOT r.ended AND COALESCE(u.sent + u.said + u.read + u.kept + u.thought, 0) = 0 AND r.input_tokens
+                + r.output_tokens + r.cache_read_tokens + r.cache_write_tokens + r.reasoning_tokens > 0)
+            OR (r.cost_usd IS NULL AND u.cost IS NOT NULL)
+            OR (r.cost_source <> 'reported' AND ((r.cost_usd IS NOT NULL AND u.cost IS NULL)
+                OR ABS(r.cost_usd - u.cost) > 0.000001))"""),
 )  # fmt: skip

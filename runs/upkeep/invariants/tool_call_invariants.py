@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runs.upkeep.invariants.invariant import Invariant, with_warning_for_external
+from runs.upkeep.invariants.invariant import Invariant
 
 TOOL_CALL_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("T1", "a tool call belongs to an assistant message of its run and step", """
@@ -36,12 +36,12 @@ TOOL_CALL_INVARIANTS: tuple[Invariant, ...] = (
         SELECT t.run_id, t.id FROM calls t JOIN native r ON r.id = t.run_id
         WHERE t.status = 'unknown' AND t.result_message_id IS NULL AND t.finished_at IS NOT NULL
             AND NOT (r.status = 'waiting' AND r.status_reason = 'unknown_tool')"""),
-    *with_warning_for_external("T8", "a tool call that has ended has an output or an error", """
-        SELECT t.run_id, t.id FROM calls t JOIN {runs} r ON r.id = t.run_id
+    Invariant("T8", "a tool call that has ended has an output or an error", """
+        SELECT t.run_id, t.id FROM calls t
         WHERE NOT t.has_output
             AND (t.status IN ('completed', 'error', 'denied') OR t.result_message_id IS NOT NULL)"""),
-    *with_warning_for_external("T6", "no tool call is open in a run that ended", """
-        SELECT r.id, t.id FROM {runs} r JOIN open_calls o ON o.run_id = r.id JOIN calls t ON t.run_id = r.id
+    Invariant("T6", "no tool call is open in a run that ended", """
+        SELECT r.id, t.id FROM runs r JOIN open_calls o ON o.run_id = r.id JOIN calls t ON t.run_id = r.id
         WHERE r.ended AND t.step_number >= o.step AND (t.status IN ('planned', 'running')
             OR (t.status = 'unknown' AND t.result_message_id IS NULL))"""),
 )  # fmt: skip

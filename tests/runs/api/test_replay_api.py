@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from runs.models import AgentRun
 from tests.support.accounts import with_key
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.pages.timelines import stored
+from tests.support.live.growing_logs import grow
+from tests.support.pages.timelines import stored, told
 from timeline import log
 
 pytestmark = pytest.mark.django_db
@@ -44,14 +49,56 @@ def test_the_events_come_again_in_order(run: AgentRun, ask) -> None:
         assert {name: again[name] for name in event if name != "ts"} == {n: event[n] for n in event if n != "ts"}
 
 
+def followed(ask, page: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of a page and of those after it, by the links."""
+    events = page["results"]
+    while page["next"]:
+        page = ask("/replay" + page["next"].partition("/replay")[2])
+        events += page["results"]
+    return events
+
+
 def test_pages_follow_each_other(run: AgentRun, ask) -> None:
     whole = ask("/replay", limit=200)["results"]
+
+    assert followed(ask, ask("/replay", limit=7)) == whole
     parts, page = [], ask("/replay", limit=7)
     while page["next"]:
         parts += page["results"]
         page = ask("/replay", limit=7, afterSeq=parts[-1]["seq"])
     assert parts + page["results"] == whole
     assert ask("/replay", afterSeq=9999) == {"results": [], "last_seq": len(whole), "next": None}
+
+
+def test_a_page_after_the_first_reads_its_own_events_alone(run: AgentRun, ask) -> None:
+    """So that all pages together take time in proportion to the log, whatever its length."""
+    first = ask("/replay", limit=7)
+    with CaptureQueriesContext(connection) as queries:
+        assert [event["seq"] for event in followed(ask, first)] == list(range(1, first["last_seq"] + 1))
+    reads = [query["sql"] for query in queries if "agent_run_events" in query["sql"]]
+    assert len(reads) == first["last_seq"] // 7
+    assert all(re.search(r'seq"? > ', sql) and " LIMIT 8" in sql for sql in reads), reads
+
+
+@pytest.mark.breaks_invariants("messages are rolled back in the log alone")
+def test_a_page_that_rolls_back_has_the_states_of_the_whole(run: AgentRun, ask) -> None:
+    grow(run, 1)
+    told(run, "run.rolled_back", {"positions": [run.messages.count()]})
+    told(run, "message.added", {"role": "user", "position": 99})
+
+    assert followed(ask, ask("/replay", limit=3)) == ask("/replay", limit=200)["results"]
+
+
+def test_the_state_of_another_page_or_run_is_refused(run: AgentRun, ask) -> None:
+    query = {name: values[0] for name, values in parse_qs(urlsplit(ask("/replay", limit=7)["next"]).query).items()}
+    assert ask("/replay", **query)["results"]
+
+    other = Client(headers=with_key(run.project)).get(
+        f"/api/projects/{run.project.slug}/agent-runs/{drive(make_run(run.agent)).pk}/replay", query
+    )
+    assert (other.status_code, other.json()["code"]) == (400, "invalid_cursor")
+    for wrong in ({"afterSeq": 8}, {"state": query["state"][:-1] + "~"}, {"state": "é"}, {"state": "x" * 5000}):
+        assert ask("/replay", 400, **{**query, **wrong})["code"] == "invalid_cursor"
 
 
 def test_a_snapshot_is_the_state_after_its_event(run: AgentRun, ask) -> None:

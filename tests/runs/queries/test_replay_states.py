@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from runs.models import AgentRun
-from runs.queries import replay_states
+from runs.queries import replay_states, replay_summary
 from tests.support.factories import drive, make_agent, make_run, make_waiting
 from tests.support.live.growing_logs import grow
 from tests.support.pages.timelines import told
@@ -52,10 +52,10 @@ def test_the_states_of_a_part_are_those_at_its_events() -> None:
     events = log.read(run.pk, limit=1000)
 
     for begin in (0, 1, 7, len(events) - 1):
-        pairs = list(replay_states.states_of(run.pk, events[begin:]))
+        frame = replay_states.frame_at(run.pk, events[begin].seq - 1)
+        pairs = list(replay_states.continued(frame, events[begin:]))
         assert [event.seq for event, _ in pairs] == [event.seq for event in events[begin:]]
         assert [state for _, state in pairs] == [replay_states.state_at(run.pk, event.seq) for event, _ in pairs]
-    assert list(replay_states.states_of(run.pk, [])) == []
 
 
 def test_the_last_state_is_that_of_the_rows() -> None:
@@ -74,7 +74,7 @@ def test_the_last_state_is_that_of_the_rows() -> None:
 def test_a_call_is_open_from_its_start_to_its_end() -> None:
     run = played()
     seen = {}
-    for event, state in replay_states.states_of(run.pk, log.read(run.pk, limit=1000)):
+    for event, state in replay_states.continued(Frame(), log.read(run.pk, limit=1000)):
         seen[event.seq] = (event.type, [call.status for call in state.open_calls])
     starts = [calls for type_, calls in seen.values() if type_ == "tool.start"]
     assert starts
@@ -90,3 +90,21 @@ def test_long_pauses_are_shortened_and_clocks_that_go_back_do_not_wait() -> None
 
     assert replay_states.pauses_s(times) == [1.5, 0.0, 5.0, 0.0]
     assert replay_states.pauses_s(times[:1]) == []
+
+
+@pytest.mark.parametrize("make", [played, make_waiting])
+def test_the_fold_continues_from_a_summary(make) -> None:
+    run = make()
+    events = log.read(run.pk, limit=1000)
+
+    for begin in range(1, len(events)):
+        summary = replay_summary.summary_of(replay_states.frame_at(run.pk, begin), 3000)
+        assert summary is not None
+        states = [state for _, state in replay_states.continued(replay_summary.frame_from(summary), events[begin:])]
+        assert states == [state for _, state in replay_states.continued(Frame(), events)][begin:]
+
+
+def test_a_state_with_a_secret_or_too_long_has_no_summary() -> None:
+    assert replay_summary.summary_of(Frame(reason="operator"), 3000) is not None
+    assert replay_summary.summary_of(Frame(reason="operator"), 50) is None
+    assert replay_summary.summary_of(Frame(reason="ghp_" + "a1B2" * 9), 3000) is None

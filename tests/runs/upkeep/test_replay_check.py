@@ -24,6 +24,7 @@ from runs.upkeep import replay_check
 from runs.upkeep.replay_check import Mismatch, differences, frame_of
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.upkeep.contradicting_rows import reported_run
 from timeline.maintenance import allow_changes
 from timeline.models import Event
 
@@ -229,6 +230,21 @@ def test_it_reads_the_log_as_a_stream(run: AgentRun, monkeypatch: pytest.MonkeyP
     assert differences(run.pk) == []
 
 
+#: Of an external run, whose rows are projected from its events.
+SPOILT_OUTSIDE: list[tuple[Spoil, list[str]]] = [
+    (row(status="stopped"), ["status", "phase"]),
+    (row(step_count=5), ["step_count", "steps of this run"]),
+    (row(input_tokens=1), ["input_tokens"]),
+    (row(cost_usd=None), ["cost_usd"]),
+    (message(role="user"), ["message 2"]),
+    (call(status="error"), ["tool call"]),
+    (call(starts=2), ["tool call"]),
+    (with_a_planned_call, ["tool calls of step 1"]),
+    (event("type = 'error'", "type = 'tool.end'"), ["tool call"]),
+    (event("type = 'error'", "type = 'llm.turn.end' AND step = 2"), ["input_tokens", "output_tokens"]),
+]
+
+
 # --- The command ------------------------------------------------------------------------------------------------
 
 
@@ -275,8 +291,15 @@ def test_the_command_knows_what_it_does_not_know(db: None) -> None:
     assert told("--project", "nowhere")[1] == 3
 
 
-def test_the_command_leaves_the_runs_of_others_alone(run: AgentRun) -> None:
-    row(source="external", output_tokens=1)(run)
+def test_the_command_checks_external_runs(db: None) -> None:
+    reported = reported_run()
+    assert told() == ("1 checked, 0 differ.\n", 0)
+    assert told(str(reported.pk)) == ("1 checked, 0 differ.\n", 0)
 
-    assert told() == ("0 checked, 0 differ.\n", 0)
-    assert told(str(run.pk)) == ("0 checked, 0 differ.\n", 0)
+    for spoil, what in SPOILT_OUTSIDE:
+        with transaction.atomic():
+            spoil(reported)
+            found = differences(reported.pk)
+            assert told()[1] == 1
+            transaction.set_rollback(True)
+        assert {difference.what.partition(" 0")[0] for difference in found} == set(what), found

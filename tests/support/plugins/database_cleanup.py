@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import Permission
 from django.contrib.contenttypes.models import ContentType
 from django.core.management.commands import flush
@@ -50,3 +51,14 @@ def handle(self: flush.Command, **options: Any) -> None:
 
 
 flush.Command.handle = handle
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """Let commits to a PostgreSQL database made for tests not wait for its disk: only a crash of the server tells."""
+    if connection.vendor == "postgresql":
+        with django_db_blocker.unblock():
+            name = connection.ops.quote_name(connection.settings_dict["NAME"])
+            with connection.cursor() as cursor:
+                cursor.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+            connection.close()

@@ -13,10 +13,11 @@ from uuid_utils.compat import uuid7
 
 from runs.actions.fork import fork
 from runs.actions.resume import resume
+from runs.external.ingest import Sender, record
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.upkeep.invariants import check
-from tests.support.factories import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline.maintenance import allow_changes
 from timeline.models import Event
 
@@ -44,6 +45,25 @@ class World:
                 cursor.execute(statement, self.ids)
 
 
+def reported_run() -> AgentRun:
+    """A completed run of a runner, with a call, usage and cost."""
+    call = {"id": "c", "name": "look", "arguments": {}}
+    sent = [
+        ("run.started", {"agent": "coder", "prompt": "Look"}),
+        (
+            "llm.turn.end",
+            {"text": "I look", "toolCalls": [call], "inputTokens": 7, "outputTokens": 3, "costUsd": "0.01"},
+        ),
+        ("tool.end", {"callId": "c", "output": "seen"}),
+        ("llm.turn.end", {"text": "Done", "inputTokens": 9, "outputTokens": 2}),
+        ("run.completed", {}),
+    ]
+    documents = [{"runId": "outside", "type": type_, "payload": payload} for type_, payload in sent]
+    results = record(Sender(make_project("outside"), "key:test"), documents)
+    assert [result.error for result in results if result.error] == []
+    return AgentRun.objects.get(external_id="outside")
+
+
 def make_world() -> World:
     run = drive(make_run())
     old = drive(make_run(make_agent(max_steps=2)))
@@ -56,7 +76,10 @@ def make_world() -> World:
     inbox.pause(paused.pk, by="test")
     call = AgentRunToolCall.objects.filter(run=run).order_by("id")[2]
     messages = AgentRunMessage.objects.filter(run=run).order_by("position")
+    outside = reported_run()
     uuids = {
+        "outside": outside.pk,
+        "outside_call": AgentRunToolCall.objects.get(run=outside).pk,
         "run": run.pk,
         "old": old.pk,
         "new": new.pk,
@@ -92,6 +115,11 @@ CHOSEN = (
     "UPDATE agent_run_events SET type = 'approval.resolved', ref_id = %(call)s, payload = '{{\"decision\": \"{}\"}}'"
     " WHERE log_id = %(run)s AND type = 'llm.turn.end' AND step = 2"
 )
+#: The same of an external run.
+OUTSIDE = "UPDATE agent_runs SET {} WHERE id = %(outside)s"
+OF_OUTSIDE_CALL = OF_CALL.replace("%(run)s", "%(outside)s").replace("%(call)s", "%(outside_call)s")
+OUTSIDE_CALL = CALL.replace("%(call)s", "%(outside_call)s")
+OUTSIDE_USAGE = "UPDATE agent_run_turn_usages SET {} WHERE run_id = %(outside)s AND step_number = 2"
 RUN = "UPDATE agent_runs SET {} WHERE id = %(run)s"
 NEW = "UPDATE agent_runs SET {} WHERE id = %(new)s"
 FORKED = "UPDATE agent_runs SET {} WHERE id = %(forked)s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from agentops.projects.models import Project
 from runs.external.importers.base import ImportRefused
-from tests.support.imported_runs import counts, import_path, tokens_of
+from tests.support.imported_runs import content_of, counts, import_path, tokens_of
 from tests.support.services import shared_directory
+from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
 
@@ -104,20 +106,82 @@ def test_messages_of_a_sub_agent_are_a_child_run(project: Project, tmp_path: Pat
 
     parent, child = import_path(project, path).runs
 
-    assert (parent.status, child.status, child.prompt) == ("completed", "completed", "One")
+    assert (parent.status, parent.result) == ("waiting", "Done")
+    assert (child.status, child.prompt) == ("completed", "One")
     assert parent.tool_calls.get().child_run_id == child.pk
     assert parent.labels == ["folder:app"]
 
 
-def test_an_error_result_fails_the_run(project: Project, tmp_path: Path) -> None:
+FAILED = {**RESULT, "subtype": "error_max_turns", "is_error": True, "result": None}
+
+
+def test_an_error_result_fails_the_run_with_its_totals(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "failed.json"
-    failed = {**RESULT, "subtype": "error_max_turns", "is_error": True, "result": None}
+    failed = {**FAILED, "total_cost_usd": 0.25, "usage": {"input_tokens": 7, "output_tokens": 3}}
     path.write_text(json.dumps([INIT, message("assistant", TASK), failed]))
 
     [run] = import_path(project, path).runs
 
     assert (run.status, run.error_type) == ("failed", "error_max_turns")
     assert [call.status for call in run.tool_calls.all()] == ["unknown"]
+    assert tokens_of(run) == (7, 3, 0, 0)
+    assert (run.cost_usd, run.cost_source) == (Decimal("0.25"), "reported")
+
+
+def says(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+#: Two turns of one program, and the session resumed by another, whose costs begin anew; it fails and goes on.
+TURNS: list[dict[str, Any]] = [
+    INIT,
+    message("user", says("One?")),
+    message("assistant", says("1")),
+    {**RESULT, "result": "1", "total_cost_usd": 0.02, "uuid": "r1"},
+    message("user", says("Two?")),
+    message("assistant", says("2")),
+    {**RESULT, "result": "2", "total_cost_usd": 0.05, "structured_output": {"n": 2}, "uuid": "r2"},
+    INIT,
+    message("user", says("Three?")),
+    message("assistant", says("3")),
+    {**FAILED, "total_cost_usd": 0.01, "uuid": "r3"},
+    message("user", says("Four?")),
+]
+
+
+def test_a_session_goes_on_after_its_results(project: Project, tmp_path: Path) -> None:
+    """The same, whether its lines are imported at once or one by one as the file grows."""
+    path = tmp_path / "session.jsonl"
+    seen = []
+    for end in range(2, len(TURNS) + 1):
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in TURNS[:end]))
+        [run] = import_path(project, path).runs
+        assert (run.status, run.status_reason) == ("waiting", "input")
+        if TURNS[end - 1]["type"] == "result":
+            seen.append((run.messages.count(), run.result, float(run.cost_usd or 0)))
+
+    assert seen == [(2, "1", 0.02), (4, "2", 0.05), (6, "2", 0.06)]
+    assert run.structured_output == {"n": 2}
+    assert [(error.error_type, error.step_number) for error in run.errors.all()] == [("error_max_turns", 4)]
+    assert not Event.objects.filter(log=run.pk, late=True).exists()
+
+    other = Project.objects.create(slug="other", name="Other")
+    [whole] = import_path(other, path).runs
+    assert content_of(whole) == content_of(run)
+    assert (whole.result, whole.structured_output, whole.status) == (run.result, run.structured_output, run.status)
+    phases = Event.objects.filter(log=whole.pk, type="run.phase").values_list("payload__reason", flat=True)
+    assert list(phases) == ["continued"] * 3
+
+
+def test_a_document_ends_with_its_last_result(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "turns.json"
+    path.write_text(json.dumps(TURNS[:7]))
+    [run] = import_path(project, path).runs
+    assert (run.status, run.result, run.messages.count()) == ("completed", "2", 4)
+
+    path.write_text(json.dumps([{**line, "session_id": "s2"} for line in TURNS[:6]]))
+    [run] = import_path(project, path).runs
+    assert (run.status, run.result, run.messages.count()) == ("waiting", "1", 4)
 
 
 @pytest.mark.parametrize(

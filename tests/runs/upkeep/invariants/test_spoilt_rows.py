@@ -18,7 +18,11 @@ from tests.support.upkeep.contradicting_rows import (
     MESSAGE,
     NEW,
     OF_CALL,
+    OF_OUTSIDE_CALL,
     ONE_MORE_EVENT,
+    OUTSIDE,
+    OUTSIDE_CALL,
+    OUTSIDE_USAGE,
     RUN,
     RUNNING,
     STARTED,
@@ -53,8 +57,8 @@ SPOILT = [
     Spoilt("E8b", (STARTED.format("type = 'message.added', ref_id = %(fresh)s"),)),
     Spoilt("E9a", (OF_CALL.format("tool.end"),)),
     Spoilt("E9b", (OF_CALL.format("tool.start"),)),
-    Spoilt("E9a foreign", (RUN.format("source = 'external'"), OF_CALL.format("tool.end"))),
-    Spoilt("E9b foreign", (RUN.format("source = 'external'"), OF_CALL.format("tool.start"))),
+    Spoilt("E9a", (OF_OUTSIDE_CALL.format("tool.end"),)),
+    Spoilt("E9b", (OF_OUTSIDE_CALL.format("tool.start"),)),
     Spoilt("E10", (STARTED.format("type = 'llm.turn.start'"),)),
     Spoilt("E11", ("UPDATE agent_run_events SET type = 'budget.warning' WHERE log_id = %(out_of_steps)s"
                    " AND type = 'error'",)),
@@ -102,16 +106,15 @@ SPOILT = [
         "M3 C2b T6",
     ),
     Spoilt(
-        "T6 foreign",
+        "T6",
         (
-            RUN.format("source = 'external'"),
-            CALL.format("status = 'unknown', result_message_id = NULL"),
-            OF_CALL.format("tool.end"),
-            "UPDATE agent_run_messages SET role = 'user' WHERE id = %(result)s",
+            OUTSIDE_CALL.format("status = 'running', result_message_id = NULL"),
+            OF_OUTSIDE_CALL.format("tool.end"),
+            "UPDATE agent_run_messages SET role = 'user' WHERE run_id = %(outside)s AND role = 'tool_result'",
         ),
     ),
     Spoilt("T8", (CALL.format("output = NULL"),)),
-    Spoilt("T8 foreign", (RUN.format("source = 'external'"), CALL.format("output = NULL"))),
+    Spoilt("T8", (OUTSIDE_CALL.format("output = NULL"),)),
     Spoilt(
         "C1",
         ("UPDATE agent_run_checkpoints SET last_message_position = 1 WHERE run_id = %(run)s AND step_number = 2",),
@@ -157,6 +160,11 @@ SPOILT = [
     Spoilt("U2", (RUN.format("cost_usd = 1"),)),
     Spoilt("U2", ("UPDATE agent_run_turn_usages SET cost_usd = 1 WHERE run_id = %(run)s AND step_number = 2",
                   RUN.format("cost_usd = 2"))),
+    Spoilt("U1 foreign", (OUTSIDE_USAGE.format("step_number = 7"),)),
+    Spoilt("U2 foreign", (OUTSIDE.format("input_tokens = input_tokens + 1"),)),
+    Spoilt("U2 foreign", (OUTSIDE_USAGE.format("reasoning_tokens = 1"),)),
+    Spoilt("U2 foreign", (OUTSIDE.format("cost_usd = NULL"),)),
+    Spoilt("U2 foreign", (OUTSIDE.format("cost_source = 'computed', cost_usd = 1"),)),
     Spoilt("L1", (RUNNING.format("lease_expires_at = NULL"),)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = NULL WHERE run_id = %(run)s",)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = %(long_ago)s WHERE run_id = %(running)s",)),
@@ -167,6 +175,10 @@ SPOILT = [
     Spoilt("L4", (RUNNING.format("lease_expires_at = %(long_ago)s"),)),
     Spoilt("L5", ("UPDATE timeline_log SET epoch = epoch + 1 WHERE id = %(run)s",)),
     Spoilt("L6", ("DELETE FROM agent_run_attempts WHERE run_id = %(recovered)s AND epoch = 1",), "L3"),
+    Spoilt("L7", (OUTSIDE.format("lease_epoch = 1"),)),
+    Spoilt("L7", ("UPDATE agent_run_events SET source = 'worker' WHERE log_id = %(outside)s AND seq = 3",)),
+    Spoilt("L7", ("UPDATE agent_run_checkpoints SET run_id = %(outside)s WHERE run_id = %(recovered)s"
+                  " AND step_number = 1",), "L3"),
     Spoilt("X1", (
         "INSERT INTO timeline_tombstone (id, project_id, family, facts, created_at, reason, removed_by, removed_at,"
         " rows, finished_at) SELECT id, project_id, id, CAST('{}' AS jsonb), created_at, '', '', created_at,"
