@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -17,12 +17,14 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
 from timeline import events, notify
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.fast_insert import insert
 from timeline.models import Event, Log, Phase, RunKind, Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction import scope
+from timeline.redaction.redact import BUILT_IN, Redactor
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
@@ -83,7 +85,8 @@ def append(
         raise transaction.TransactionManagementError("append() must run inside the caller's transaction")
     if not entries:
         return []
-    rows = [_row(entry) for entry in entries]
+    redactor = redactor_of(log_id)
+    rows = [_row(entry, redactor) for entry in entries]
     store = _append_postgres if connection.vendor == "postgresql" else _append_portable
     results = store(log_id, rows, source, epoch, run_kind)
     newest = max((r.seq for r in results if not r.duplicate), default=0)
@@ -92,12 +95,32 @@ def append(
     return results
 
 
-def document(entries: Sequence[Entry]) -> str:
-    """Return entries as JSON for timeline_append, for SQL functions that write rows and events in one statement.
+def document(log_id: UUID, entries: Sequence[Entry]) -> str:
+    """Return entries of a log as JSON for timeline_append, for SQL that writes rows and events in one statement.
 
     Only for entries without an `event_id`. The caller has to call `announce`.
     """
-    return _dumps([_row(entry) for entry in entries])
+    redactor = redactor_of(log_id)
+    return _dumps([_row(entry, redactor) for entry in entries])
+
+
+def redactor_of(log_id: UUID) -> Redactor:
+    """Return the redactor with the rules of the log's project. Raises `LogNotFound`."""
+    return RULES.redactor_of(frozenset({project_of(log_id)})) if RULES.has_rules else BUILT_IN
+
+
+def redaction_scope(log_id: UUID) -> AbstractContextManager[None]:
+    """Have the rules of the log's project in scope, for threads that serve all projects. Raises `LogNotFound`."""
+    return scope.limited_to(project_of(log_id)) if RULES.has_rules else scope.limited_to()
+
+
+@lru_cache(maxsize=4096)
+def project_of(log_id: UUID) -> UUID:
+    """Return the ID of the log's project. Cached: it never changes. Raises `LogNotFound`."""
+    project_id = Log.objects.filter(pk=log_id).values_list("project_id", flat=True).first()
+    if project_id is None:
+        raise LogNotFound(f"no log {log_id}")
+    return project_id
 
 
 def announce(log_id: UUID, seq: int) -> None:
@@ -191,13 +214,13 @@ def wire(event: Event) -> dict[str, Any]:
     }
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry, redactor: Redactor) -> dict[str, Any]:
     """Return the columns of an entry, validated and redacted."""
     if isinstance(entry.payload, events.Payload):
         type_, payload = events.dump(entry.payload)
     else:
         type_, payload = entry.type, events.validate(entry.type, entry.payload)
-    cleaned, replaced = (payload, None) if entry.clean else REDACTOR.clean(payload)
+    cleaned, replaced = (payload, None) if entry.clean else redactor.clean(payload)
     return {
         "event_id": entry.event_id,
         "type": type_,
