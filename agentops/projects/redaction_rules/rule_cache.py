@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -76,7 +76,8 @@ class _Snapshot:
 class RuleCache:
     """The rules of all projects, for all threads of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._snapshot = _Snapshot({}, {})
         self._fresh_until = 0.0
         self._lock = threading.Lock()
@@ -92,7 +93,7 @@ class RuleCache:
 
     def current(self) -> _Snapshot:
         """Return the rules, at most REFRESH_S seconds old where this thread can query the database."""
-        if time.monotonic() >= self._fresh_until and _can_query() and self._lock.acquire(blocking=False):
+        if self._clock() >= self._fresh_until and _can_query() and self._lock.acquire(blocking=False):
             try:
                 self._refresh()
             finally:
@@ -109,7 +110,7 @@ class RuleCache:
 
     def _refresh(self) -> None:
         # First, so that a change during the queries is looked for again.
-        self._fresh_until = time.monotonic() + REFRESH_S
+        self._fresh_until = self._clock() + REFRESH_S
         try:
             versions = dict(Project.objects.filter(redaction_version__gt=0).values_list("pk", "redaction_version"))
             if versions == self._snapshot.versions:
