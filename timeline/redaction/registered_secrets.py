@@ -13,6 +13,7 @@ from timeline.redaction.secret_names import SecretSpan
 
 MIN_SECRET = 6  # shorter values occur in ordinary words
 SECRET = "secret"  # noqa: S105 (a kind of secret)
+_JSON_DEPTH = 5
 # With more encodings, compiling an expression takes too long, and a search with it is no faster than a look at each
 # position.
 _MANY = 600
@@ -109,8 +110,14 @@ def _spellings(secret: str) -> Iterator[str]:
     for percent in (quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")):
         yield percent
         yield re.sub("%[0-9A-F]{2}", lambda m: m[0].lower(), percent)
-    for ascii_only in (True, False):
-        escaped = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
-        yield escaped
-        yield escaped.replace("/", "\\/")
-        yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]
+    yield from _json_spellings(secret)
+
+
+def _json_spellings(secret: str) -> Iterator[str]:
+    """Yield a secret as it is within JSON, within JSON in JSON, and so on: tool calls are logged and sent that way."""
+    level = {secret}
+    for _ in range(_JSON_DEPTH):
+        # A writer escapes letters outside of ASCII, or not; the next one finds nothing left to escape.
+        level = {json.dumps(inner, ensure_ascii=ascii_only)[1:-1] for inner in level for ascii_only in (True, False)}
+        yield from level
+        yield from (inner.replace("/", "\\/") for inner in level)
