@@ -21,6 +21,7 @@ NAMES = (
     "words",
     "watch",
     "startup",
+    "redaction",
 )
 EXTRA = ("profile", "follow")
 MODULES = {"lists": "list_requests", "profile": "profiling", "follow": "following", "watch": "watching"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from timeline.redaction.registered_secrets import SECRET
 from timeline.redaction.secret_names import SecretSpan
 
 # Kinds that are derived from a name before the value. A kind derived from the value itself is more specific.
@@ -29,12 +30,17 @@ def join(spans: list[SecretSpan]) -> Iterator[SecretSpan]:
     last = spans[0]
     for span in spans[1:]:
         if span.begin < last.end:
-            kind = span.kind if last.kind in _VAGUE else last.kind
+            kind = span.kind if _is_vaguer(last.kind, span.kind) else last.kind
             last = SecretSpan(last.begin, max(last.end, span.end), min(last.context, span.context), kind)
         else:
             yield last
             last = span
     yield last
+
+
+def _is_vaguer(kind: str, other: str) -> bool:
+    """Return whether another kind says more. What a project has named says more than "secret"."""
+    return kind in _VAGUE or (kind == SECRET and other not in _VAGUE)
 
 
 def exclude(spans: Iterator[SecretSpan], marks: list[tuple[int, int]]) -> Iterator[SecretSpan]:
