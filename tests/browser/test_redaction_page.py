@@ -27,9 +27,7 @@ def add_secret(page: Page, name: str, secret: str) -> None:
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_an_admin_adds_tests_and_removes_rules(
-    tabs: Tabs, web: WebThread, project: Project, javascript: bool
-) -> None:
+def test_an_admin_adds_tests_and_removes_rules(tabs: Tabs, web: WebThread, project: Project, javascript: bool) -> None:
     page = tabs.open(web.url, make_person(project, Role.ADMIN), javascript=javascript)
     page.goto("/p/alpha/runs")
     page.get_by_role("navigation", name="Project").get_by_role("link", name="Redaction").click()

@@ -87,7 +87,11 @@ def test_what_a_runner_sends(client: Client) -> None:
         "/api/internal/agent-events", json.dumps(body), "application/json", headers=with_key(project, "ingest")
     )
 
-    refused = [(type_, one) for (type_, _), one in zip(sent, answer.json()["results"], strict=True) if one["status"] != "accepted"]
+    refused = [
+        (type_, one)
+        for (type_, _), one in zip(sent, answer.json()["results"], strict=True)
+        if one["status"] != "accepted"
+    ]
     assert refused == []
     run = AgentRun.objects.get(project=project)
     assert run.messages.filter(role="assistant").exists()
