@@ -23,7 +23,7 @@ from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.fast_insert import insert
 from timeline.models import Event, Log, Phase, RunKind, Source
-from timeline.redaction import scope
+from timeline.redaction import project_scope
 from timeline.redaction.redact import BUILT_IN, Redactor
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
@@ -111,7 +111,7 @@ def redactor_of(log_id: UUID) -> Redactor:
 
 def redaction_scope(log_id: UUID) -> AbstractContextManager[None]:
     """Have the rules of the log's project in scope, for threads that serve all projects. Raises `LogNotFound`."""
-    return scope.limited_to(project_of(log_id)) if RULES.has_rules else scope.limited_to()
+    return project_scope.limited_to(project_of(log_id)) if RULES.has_rules else project_scope.limited_to()
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ from django.utils import timezone
 from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound, RoleRequired, ScopeRequired
 from agentops.projects.models import ApiKey, Membership, Project, Role, Scope
 from agentops.projects.names import SLUG_PATTERN, UUID_PATTERN
-from timeline.redaction import scope
+from timeline.redaction import project_scope
 
 M = TypeVar("M", bound=Model)
 
@@ -216,7 +216,7 @@ def enter(principal: Principal, slug_or_id: str | UUID, action: Action) -> Enter
     actions = _actions(principal, project.pk, is_superuser=is_superuser)
     if action not in actions:
         raise _refusal(principal, action)
-    scope.add(project.pk)
+    project_scope.add(project.pk)
     return EnteredProject(project, actions, visible)
 
 
@@ -234,7 +234,7 @@ def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | No
     matches = slug_or_id in (project.slug, str(project.pk))
     if not matches or RULES[action].scopes.isdisjoint(key.scopes):
         return None
-    scope.add(project.pk)
+    project_scope.add(project.pk)
     return project
 
 

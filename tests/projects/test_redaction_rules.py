@@ -18,7 +18,7 @@ from agentops.projects.redaction_rules.rule_cache import REFRESH_S, RuleCache
 from tests.support.accounts import make_person
 from tests.support.every_row import rows_with
 from tests.support.factories import make_project
-from timeline.redaction import scope
+from timeline.redaction import project_scope
 from timeline.redaction.redact import BUILT_IN, DEFAULT, EVERYWHERE, mark
 
 pytestmark = pytest.mark.django_db
@@ -194,18 +194,18 @@ def test_this_process_sees_its_change_at_once_and_none_that_was_rolled_back() ->
         transaction.set_rollback(True)
     assert DEFAULT.clean_text(SECRET)[0] == SECRET
     rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
-    with scope.limited_to(alpha.pk):
+    with project_scope.limited_to(alpha.pk):
         assert DEFAULT.clean_text(SECRET)[0] == mark("billing", SECRET)
-    with scope.limited_to(beta.pk):
+    with project_scope.limited_to(beta.pk):
         assert DEFAULT.clean_text(SECRET)[0] == SECRET
-        scope.add(alpha.pk)
+        project_scope.add(alpha.pk)
         assert DEFAULT.clean_text(SECRET)[0] == mark("billing", SECRET)
     # Where no project is known, and in lines of the log, the rules of all count.
     assert DEFAULT.clean_text(SECRET)[0] == EVERYWHERE.clean_text(SECRET)[0] == mark("billing", SECRET)
     rule_changes.add_exception(alpha, "jwt", actor="test")
     jwt = f"eyJ{'a1B2' * 4}.eyJ{'a1B2' * 4}.{'a1B2' * 8}"
     assert "[REDACTED:jwt:" in DEFAULT.clean_text(jwt)[0]
-    with scope.limited_to(alpha.pk):
+    with project_scope.limited_to(alpha.pk):
         assert DEFAULT.clean_text(jwt)[0] == jwt
 
 
@@ -240,7 +240,7 @@ def test_rules_are_added_and_removed_on_the_page(alpha: Project, client: Client)
     assert SECRET not in page
     # The list of runs leads there; other members see no link.
     assert f'href="{url()}"' in client.get("/p/alpha/runs").content.decode()
-    with scope.limited_to(alpha.pk):
+    with project_scope.limited_to(alpha.pk):
         assert DEFAULT.clean_text(TOKEN)[0] == mark("acme", TOKEN)
 
     for name in ("billing", "acme", "npm_access_token"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from timeline.redaction import scope, secret_shapes
+from timeline.redaction import project_scope, secret_shapes
 from timeline.redaction.registered_secrets import SecretSet
 from timeline.redaction.secret_names import SecretSpan, kind_of_member, lower_case
 from timeline.redaction.span_lists import blank, exclude, join
@@ -337,7 +337,7 @@ def _replace_keys(item: dict[str, JSON], replacements: dict[str, str]) -> dict[s
 
 
 class ScopedRedactor(Redactor):
-    """Redacts with the rules of the projects in scope (timeline.redaction.scope) at the time of each call.
+    """Redacts with the rules of the projects in scope (timeline.redaction.project_scope) at the time of each call.
 
     If `everywhere`, it uses the rules of all projects, as far as this process knows them, and never loads any.
     """
@@ -348,7 +348,7 @@ class ScopedRedactor(Redactor):
 
     def fixed(self) -> Redactor:
         """Return the redactor of the projects that are in scope now."""
-        return _redactor_of(None, False) if self._everywhere else _redactor_of(scope.projects(), True)
+        return _redactor_of(None, False) if self._everywhere else _redactor_of(project_scope.projects(), True)
 
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
         return self.fixed().clean_text(text, before, after)

@@ -14,7 +14,7 @@ from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication
-from timeline.redaction import scope
+from timeline.redaction import project_scope
 
 
 class IngestRate(BaseThrottle):  # type: ignore[misc]
@@ -43,7 +43,7 @@ class IngestView(ApiView):
     def get_ingest_project(self) -> Project:
         """Return the project of the key or the secret, if it may send to it."""
         if isinstance(self.request.auth, Project):
-            scope.add(self.request.auth.pk)
+            project_scope.add(self.request.auth.pk)
             return self.request.auth
         project_id = self.principal.project_id
         assert project_id is not None  # only keys get here

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from agentops.projects.redaction_rules.rule_cache import CACHE
-from timeline.redaction import scope
+from timeline.redaction import project_scope
 
 
 @pytest.fixture(autouse=True)
 def no_redaction_rules() -> None:
     CACHE.assume_none()
-    scope.clear()
+    project_scope.clear()
