@@ -14,7 +14,7 @@ from agentops.http.error_pages import answer
 from agentops.http.methods import require_POST
 from agentops.projects.login.throttle import Throttle
 from agentops.projects.requests import address_of
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import EVERYWHERE as REDACTOR
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 8 * 1024

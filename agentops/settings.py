@@ -65,6 +65,11 @@ try:
 except OSError as error:
     raise BadSetting(f"AGENTOPS_HOME must be a directory that this user may write to ({error.strerror})") from None
 
+# Encrypt what is stored encrypted; the first is used, all can decrypt. Without any, a key derived from SECRET_KEY is.
+AGENTOPS_ENCRYPTION_KEYS = env.names("AGENTOPS_ENCRYPTION_KEYS", [])
+if any(len(key) < 32 or len(set(key)) < 5 for key in AGENTOPS_ENCRYPTION_KEYS):
+    raise BadSetting("AGENTOPS_ENCRYPTION_KEYS must consist of keys with at least 32 characters, 5 of them different")
+
 INSTALLED_APPS = [
     # Its modules register when the URLs are loaded: a command that serves nothing need not wait for them.
     "django.contrib.admin.apps.SimpleAdminConfig",

@@ -15,6 +15,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "ALLOWED_HOSTS": "Host names that the site answers to. `*` is accepted only together with `DEBUG`.",
         "SECRET_KEY": "Signing key of sessions, forms and cursors: at least 50 characters, the same for all processes. "
         "Without it, a key is created once and kept in `AGENTOPS_HOME`.",
+        "AGENTOPS_ENCRYPTION_KEYS": "Keys of at least 32 characters, with commas between them, that encrypt the "
+        "secrets of redaction rules. The first one encrypts; all of them and a key derived from `SECRET_KEY` decrypt. "
+        "Without it, the derived key encrypts.",
         "AGENTOPS_BASE_URL": "Address under which people open the site, such as `https://agentops.example.org`. Links "
         "in e-mails begin with it. Required with `EMAIL_URL`.",
     },

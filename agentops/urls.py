@@ -10,6 +10,7 @@ from agentops.csp_report import csp_report
 from agentops.http import error_pages
 from agentops.projects import inbox_pages
 from agentops.projects.entry_pages import LoginPage, admin_login, home
+from agentops.projects.redaction_rules import rule_pages
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.forbidden
@@ -28,6 +29,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     # /p/{project}/notifications
     path("p/<slug:project>/notifications", inbox_pages.index, name="notifications"),
     path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),
+    # /p/{project}/settings/redaction
+    path("p/<slug:project>/settings/redaction", rule_pages.index, name="redaction"),
+    path("p/<slug:project>/settings/redaction/add", rule_pages.add, name="redaction-add"),
+    path("p/<slug:project>/settings/redaction/remove", rule_pages.remove, name="redaction-remove"),
+    path("p/<slug:project>/settings/redaction/test", rule_pages.test, name="redaction-test"),
     # /p/{project}/… and /runs/{run}/…
     path("", include("runs.pages.urls")),
     # /admin/

@@ -23,6 +23,7 @@ NAMES = (
     "words",
     "watch",
     "startup",
+    "redaction",
 )
 EXTRA = ("profile", "follow")
 MODULES = {

@@ -14,6 +14,7 @@ from agentops.projects.models import Project
 from runs.errors import RunExpired, RunNotFound
 from runs.models import AgentRun
 from timeline.models import Tombstone
+from timeline.redaction import project_scope
 
 
 def run_for(
@@ -30,6 +31,7 @@ def run_for(
     run = visible_rows(runs, principal).filter(pk=run_id).first()
     if run is None:
         raise _missing(visible_rows(Tombstone.objects.all(), principal), run_id)
+    project_scope.add(run.project_id)
     if action is not Action.READ:
         project_for(principal, run.project_id, action)
     return run

@@ -19,6 +19,7 @@ SETTINGS = frozenset(
     {
         "AGENT_RUNNER_SECRET",
         "AGENTOPS_API_KEY",
+        "AGENTOPS_ENCRYPTION_KEYS",
         "AGENTOPS_HEALTH_TOKEN",
         "DATABASE_URL",
         "EMAIL_URL",

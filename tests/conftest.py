@@ -30,6 +30,7 @@ pytest_plugins = [
     "tests.support.plugins.garbage",
     "tests.support.plugins.invariants_after_each_test",
     "tests.support.plugins.process_fixtures",
+    "tests.support.plugins.redaction_rules",
     "tests.support.plugins.run_once",
     "tests.support.plugins.summary",
     "tests.support.plugins.web_fixtures",

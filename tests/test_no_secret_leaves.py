@@ -23,12 +23,13 @@ from django.urls import get_resolver
 
 from agentops.http.request_ids import LogLine
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
+from agentops.projects.redaction_rules.rule_cache import CACHE
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.second_pass import cases
-from tests.support.secret_canaries import CANARIES, TEXT, answer_of, seen_in, store_raw
+from tests.support.secret_canaries import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
 from tests.support.web.addresses import PAGES, addresses, filled, parts_of
 from timeline import log
 from timeline.events.notice import Error
@@ -75,6 +76,7 @@ OTHERS = {
 def run() -> AgentRun:
     """A run that ended, with canaries in whatever a model, a tool or an earlier version may have put there."""
     run = drive(make_run(make_agent(make_project("alpha"))))
+    add_rules(run.project)
     AgentRun.objects.filter(pk=run.pk).update(
         title=TEXT[:200], summary=TEXT, result=TEXT, error_message=TEXT, prompt=TEXT, labels=[TEXT],
         agent_config={**run.agent_config, "instructions": TEXT},
@@ -258,10 +260,11 @@ def test_no_list_of_agents_or_calls_prints_a_canary(run: AgentRun, form: list[st
     assert seen_in(out.getvalue().replace("\\n", "\n")) == []
 
 
-def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun) -> None:
+@pytest.mark.parametrize("kind", ["stripe", "rule_plain"])
+def test_no_search_lets_a_reader_guess_a_secret_piece_by_piece(run: AgentRun, kind: str) -> None:
     """Only what is shown is found: no part of a masked secret, but what stands beside it."""
     message = answer_of(run)
-    secret, shown = CANARIES["stripe"]
+    secret, shown = CANARIES[kind]
     texts = [f"first {shown}", f"the words beside {shown} are found"]
     content = {"kind": "response", "parts": [{"part_kind": "text", "content": text} for text in texts]}
     AgentRunMessage.objects.filter(pk=message.pk).update(content=content)
@@ -292,7 +295,7 @@ def test_no_search_of_the_list_lets_a_reader_guess_a_secret_of_a_title(run: Agen
     assert len(beside.context["rows"]) == 0
 
 
-KINDS = ["stripe", "github", "jwt", "url", "password_env", "mysql", "cookie", "netrc", "pem"]
+KINDS = ["stripe", "github", "jwt", "url", "password_env", "mysql", "cookie", "netrc", "pem", "rule_format"]
 
 
 def test_no_refusal_repeats_a_secret(run: AgentRun) -> None:
@@ -327,10 +330,12 @@ def test_the_form_that_starts_a_run_shows_no_secret_of_an_agent(run: AgentRun) -
     assert seen_in(page) == []
 
 
-@pytest.mark.parametrize("kind", ["stripe", "basic", "url", "password_env", "curl_user", "cookie"])
+@pytest.mark.parametrize("kind", ["stripe", "basic", "url", "password_env", "curl_user", "cookie", "rule_percent"])
 def test_no_line_of_the_log_has_a_secret(kind: str) -> None:
     """Django writes the address of whatever it refuses, and errors of libraries say what was sent."""
     secret, shown = CANARIES[kind]
+    add_rules(make_project())
+    assert CACHE.has_rules  # known to this process
     try:
         raise ValueError(shown)
     except ValueError as error:

@@ -21,7 +21,18 @@ from runs.models import AgentRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.second_pass import cases
-from tests.support.web.addresses import NOWHERE, OPERATE, PAGES, UNKNOWN, addresses, bare, filled, headers_of, parts_of
+from tests.support.web.addresses import (
+    MANAGE,
+    NOWHERE,
+    OPERATE,
+    PAGES,
+    UNKNOWN,
+    addresses,
+    bare,
+    filled,
+    headers_of,
+    parts_of,
+)
 
 #: Belong to no project: tests/projects/test_login.py and tests/test_security_headers.py have them.
 OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/"}
@@ -31,7 +42,18 @@ ELSEWHERE = ("admin/", "api/")
 EVERYONE = ["anonymous", "outsider", "viewer", "operator", "admin", "superuser"]
 READERS = {"viewer", "operator", "admin", "superuser"}
 OPERATORS = READERS - {"viewer"}
+ADMINS = OPERATORS - {"operator"}
 METHODS = ["GET", "POST"]
+#: What pages answer that need to be told more than their address says.
+ANSWERS = {
+    "/new": {"GET": 302, "POST": 422},  # the form has an address of its own
+    "/notifications/read": {"POST": 400},
+    "/redaction/add": {"POST": 400},
+    "/redaction/remove": {"POST": 400},
+    "/redaction/test": {"POST": 422},
+    "/fork": {"POST": 422},
+    "/runs/resume": {"POST": 200},  # and so shows none
+}
 
 
 @pytest.fixture
@@ -74,17 +96,10 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {302}
     if who == "outsider":
         return {404}
-    if served == OPERATE and who not in OPERATORS:
+    if (served == OPERATE and who not in OPERATORS) or (served == MANAGE and who not in ADMINS):
         return {403}
-    if address.endswith("/new"):
-        return {"GET": {302}, "POST": {422}}[method]  # the form has an address of its own
-    if address.endswith("/notifications/read"):
-        return {400}  # it says nowhere which
-    if address.endswith("/fork") and method == "POST":
-        return {422}  # it says nowhere where
-    if address.endswith("/runs/resume"):
-        return {200}  # it says nowhere which, and so shows none
-    return {303} if method == "POST" else {200}
+    special = next((statuses for ending, statuses in ANSWERS.items() if address.endswith(ending)), {})
+    return {special.get(method, 303 if method == "POST" else 200)}
 
 
 # --- The whole table ---------------------------------------------------------------------------------------------
@@ -134,7 +149,7 @@ def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign:
 def test_pages_are_the_same_whether_another_project_is_empty_or_full(
     project: Project, foreign: Project, run: AgentRun
 ) -> None:
-    client = enter("operator", project, foreign)
+    client = enter("admin", project, foreign)
     urls = [filled(address, parts_of(run)) for address, served in PAGES.items() if "GET" in served]
     urls.append(f"/p/alpha/runs/new?form={UNKNOWN}")
 

@@ -10,7 +10,6 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connection, connections, models
 from django.db.backends.utils import CursorWrapper
 
-
 #: From so many rows on, COPY is faster than INSERT on PostgreSQL: twice as fast with ten rows or more.
 _COPY_FROM = 4
 

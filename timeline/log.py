@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -16,13 +16,16 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic_core import to_json
 
+from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
 from timeline import events, notify
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.fast_insert import insert
 from timeline.fast_select import locked
 from timeline.models import Event, Log, Phase, RunKind, Source
+from timeline.redaction import project_scope
 from timeline.redaction.batch import clean_all
+from timeline.redaction.redact import BUILT_IN, Redactor
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 _STORED = "SELECT event_id, seq, body_sha256 FROM agent_run_events WHERE log_id = %s AND event_id "
@@ -84,7 +87,7 @@ def append(
         raise transaction.TransactionManagementError("append() must run inside the caller's transaction")
     if not entries:
         return []
-    rows = _rows(entries)
+    rows = _rows(entries, redactor_of(log_id))
     store = _append_postgres if connection.vendor == "postgresql" else _append_portable
     results = store(log_id, rows, source, epoch, run_kind)
     newest = max((r.seq for r in results if not r.duplicate), default=0)
@@ -93,12 +96,31 @@ def append(
     return results
 
 
-def document(entries: Sequence[Entry]) -> str:
-    """Return entries as JSON for timeline_append, for SQL functions that write rows and events in one statement.
+def document(log_id: UUID, entries: Sequence[Entry]) -> str:
+    """Return entries of a log as JSON for timeline_append, for SQL that writes rows and events in one statement.
 
     Only for entries without an `event_id`. The caller has to call `announce`.
     """
-    return _dumps(_rows(entries))
+    return _dumps(_rows(entries, redactor_of(log_id)))
+
+
+def redactor_of(log_id: UUID) -> Redactor:
+    """Return the redactor with the rules of the log's project. Raises `LogNotFound`."""
+    return RULES.redactor_of(frozenset({project_of(log_id)})) if RULES.has_rules else BUILT_IN
+
+
+def redaction_scope(log_id: UUID) -> AbstractContextManager[None]:
+    """Have the rules of the log's project in scope, for threads that serve all projects. Raises `LogNotFound`."""
+    return project_scope.limited_to(project_of(log_id)) if RULES.has_rules else project_scope.limited_to()
+
+
+@lru_cache(maxsize=4096)
+def project_of(log_id: UUID) -> UUID:
+    """Return the ID of the log's project. Cached: it never changes. Raises `LogNotFound`."""
+    project_id = Log.objects.filter(pk=log_id).values_list("project_id", flat=True).first()
+    if project_id is None:
+        raise LogNotFound(f"no log {log_id}")
+    return project_id
 
 
 def announce(log_id: UUID, seq: int) -> None:
@@ -207,7 +229,7 @@ def wire(event: Event) -> dict[str, Any]:
     }
 
 
-def _rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _rows(entries: Sequence[Entry], redactor: Redactor) -> list[dict[str, Any]]:
     """Return the columns of entries, validated and redacted."""
     rows, unclean = [], []
     for entry in entries:
@@ -215,7 +237,7 @@ def _rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         rows.append(row)
         if not entry.clean:
             unclean.append(row)
-    for row, (payload, replaced) in zip(unclean, clean_all([row["payload"] for row in unclean]), strict=True):
+    for row, (payload, replaced) in zip(unclean, clean_all([row["payload"] for row in unclean], redactor), strict=True):
         row["payload"] = payload
         row["sanitized"] |= replaced
     for row in rows:

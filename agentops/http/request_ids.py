@@ -12,7 +12,8 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from uuid_utils.compat import uuid7
 
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction import project_scope
+from timeline.redaction.redact import EVERYWHERE as REDACTOR
 
 HEADER = "X-Request-ID"
 # Control characters except the tab: terminals interpret them, and line breaks would forge log lines.
@@ -38,6 +39,7 @@ class RequestId:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         # Never reset, because Django logs errors after the last middleware. The next request sets its own.
         _current.set(uuid7().hex)
+        project_scope.clear()
         response = self.get_response(request)
         response.headers[HEADER] = current()
         return response

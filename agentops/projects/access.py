@@ -1,7 +1,7 @@
 """Authorization: who sends a request (Principal), what they want to do (Action), and whether they may.
 
 Every check reads the database, so that a changed role, a demoted superuser or a revoked key takes effect with the next
-check, also within an open stream.
+check, also within an open stream. Who enters a project has its redaction rules in scope.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from django.utils import timezone
 from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound, RoleRequired, ScopeRequired
 from agentops.projects.models import ApiKey, Membership, Project, Role, Scope
 from agentops.projects.names import SLUG_PATTERN, UUID_PATTERN
+from timeline.redaction import project_scope
 
 M = TypeVar("M", bound=Model)
 
@@ -215,6 +216,7 @@ def enter(principal: Principal, slug_or_id: str | UUID, action: Action) -> Enter
     actions = _actions(principal, project.pk, is_superuser=is_superuser)
     if action not in actions:
         raise _refusal(principal, action)
+    project_scope.add(project.pk)
     return EnteredProject(project, actions, visible)
 
 
@@ -230,7 +232,10 @@ def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | No
     """
     project = key.project
     matches = slug_or_id in (project.slug, str(project.pk))
-    return project if matches and not RULES[action].scopes.isdisjoint(key.scopes) else None
+    if not matches or RULES[action].scopes.isdisjoint(key.scopes):
+        return None
+    project_scope.add(project.pk)
+    return project
 
 
 def visible_rows(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:

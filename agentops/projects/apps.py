@@ -12,8 +12,11 @@ class ProjectsConfig(AppConfig):
     label = "projects"
 
     def ready(self) -> None:
-        """Connect the signal receivers."""
+        """Connect the signal receivers, and the redaction rules to the redactor."""
         from agentops.projects import revocation
         from agentops.projects.login import sessions  # noqa: F401 - connects a receiver
+        from agentops.projects.redaction_rules.rule_cache import CACHE
+        from timeline.redaction import redact
 
         revocation.watch_rows()
+        redact.use_rules(CACHE.redactor_of)

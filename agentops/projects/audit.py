@@ -35,6 +35,8 @@ class AuditAction(enum.StrEnum):
     GROUP_CREATED = "group.created"
     GROUP_CHANGED = "group.changed"
     GROUP_DELETED = "group.deleted"
+    RULE_ADDED = "redaction_rule.added"
+    RULE_REMOVED = "redaction_rule.removed"
     SESSIONS_ENDED = "sessions.ended"
 
 

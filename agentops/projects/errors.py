@@ -72,6 +72,13 @@ class KeyNotFound(NotFound):
     text = "API key not found"
 
 
+class RuleNotFound(NotFound):
+    """The project has no such redaction rule."""
+
+    code = "rule_not_found"
+    text = "redaction rule not found"
+
+
 class Forbidden(AccessError):
     """The project is visible, but the action is not allowed."""
 
@@ -173,6 +180,12 @@ class InvalidExpiry(Invalid):
     """The expiry is invalid."""
 
     code = "invalid_expiry"
+
+
+class InvalidRule(Invalid):
+    """The redaction rule is invalid."""
+
+    code = "invalid_rule"
 
 
 class InvalidQuery(Invalid):

@@ -1,4 +1,4 @@
-"""Models: projects, memberships, API keys, audit entries, idempotency keys, notifications and incarnations."""
+"""Models: projects and what belongs to them, such as memberships, API keys and redaction rules; and incarnations."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class Project(models.Model):
     #: Days after which ended runs are deleted; null keeps them forever.
     retention_days = models.PositiveIntegerField(null=True, blank=True, default=90)
     settings = models.JSONField(default=dict, blank=True)
+    #: Raised with each change of the redaction rules, so that other processes see it.
+    redaction_version = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
@@ -141,6 +143,54 @@ class ApiKey(models.Model):
         if self.expires_at is not None and self.expires_at <= now:
             return KeyState.EXPIRED
         return KeyState.ACTIVE
+
+
+class RedactionRule(models.Model):
+    """A redaction rule of a project. It is added and removed, never changed (agentops.projects.redaction_rules)."""
+
+    class Kind(models.TextChoices):
+        """What a rule says."""
+
+        #: Mask this value, in all its encodings.
+        SECRET = "secret"  # noqa: S105
+        #: Mask tokens of this format.
+        FORMAT = "format"
+        #: Do not mask secrets of the built-in kind `name`.
+        EXCEPTION = "exception"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="redaction_rules", db_index=False)
+    kind = models.CharField(max_length=9, choices=Kind.choices)
+    #: The kind in the marks of the rule, as in [REDACTED:<name>:<digest>].
+    name = models.CharField(max_length=32)
+    #: Of a secret: its encrypted value, and the ID of the key (redaction_rules/sealing.py). Nothing shows it again.
+    sealed = models.BinaryField(null=True)
+    key_id = models.CharField(max_length=16, blank=True)
+    #: Of a format: see timeline.redaction.token_formats.TokenFormat.
+    prefix = models.CharField(max_length=64, blank=True)
+    alphabet = models.CharField(max_length=8, blank=True)
+    least = models.PositiveSmallIntegerField(null=True)
+    most = models.PositiveSmallIntegerField(null=True)
+    #: The actor, in the form of the audit log.
+    created_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            # Also lists the rules of a project.
+            models.UniqueConstraint(fields=["project", "name"], name="redaction_rule_once"),
+            models.CheckConstraint(
+                condition=models.Q(kind__in=["secret", "format", "exception"]), name="redaction_rule_kind_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(kind="secret", sealed__isnull=False)
+                | ~models.Q(kind="secret") & models.Q(sealed=None),
+                name="redaction_rule_secret_sealed",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class AuditEntryAltered(TypeError):

@@ -13,7 +13,24 @@ from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-WORDS = "plan read write search test merge build check model token path value page index query result".split()
+WORDS = [
+    "plan",
+    "read",
+    "write",
+    "search",
+    "test",
+    "merge",
+    "build",
+    "check",
+    "model",
+    "token",
+    "path",
+    "value",
+    "page",
+    "index",
+    "query",
+    "result",
+]
 TEXT = 120
 
 

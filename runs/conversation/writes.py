@@ -84,8 +84,8 @@ def _write_postgres(commit: Commit) -> bool:
         commit.epoch,
         commit.source.value,
         json.dumps({name: value for name, value in rows.items() if value}, default=_json, separators=(",", ":")),
-        log.document(commit.events),
-        log.document([commit.next_turn_start]) if commit.next_turn_start else None,
+        log.document(commit.run_id, commit.events),
+        log.document(commit.run_id, [commit.next_turn_start]) if commit.next_turn_start else None,
     ]
     chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
     # Outside of a transaction the statement commits by itself: one round trip.

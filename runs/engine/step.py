@@ -24,6 +24,7 @@ from runs.lifecycle import transitions
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun
 from timeline.errors import LeaseLost
+from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
 #: Deaths, in one step, of processes that held no other run; see runs.lifecycle.suspects.
@@ -62,7 +63,7 @@ def drive_run(
     claimed = _claim(run_id, owner)
     if claimed is None:
         return False
-    with keeper.keep(run_id, claimed.epoch, began) as lease:
+    with project_scope.limited_to(), keeper.keep(run_id, claimed.epoch, began) as lease:
         claim = _ClaimContext(lease, claimed.deaths, claimed.died, loop, shutdown, on_progress)
         try:
             while _drive(claim) is Progress.RELOAD:
@@ -111,6 +112,7 @@ def _drive(claim: _ClaimContext) -> Progress:
         run = AgentRun.objects.select_related("project").get(pk=lease.run_id)
         if run.lease_epoch != lease.epoch:
             raise LeaseLost(f"run {run.pk} was taken over before it was loaded")
+        project_scope.add(run.project_id)
         if claim.deaths >= MAX_DEATHS and ending.pause_poisoned(run, lease, claim.deaths) is Progress.RELEASED:
             return Progress.RELEASED
         drive = _open(run, claim)

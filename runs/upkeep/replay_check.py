@@ -15,6 +15,7 @@ from runs.upkeep.invariants import snapshot
 from timeline import log
 from timeline.models import Log
 from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import is_masked_form
 from timeline.replay import TOKENS, Frame, MessageState, ToolCallState, fold
 
 #: Events held in memory at a time.
@@ -115,8 +116,13 @@ def _call_text(call: ToolCallState) -> str:
 
 
 def _as_logged(stored: str, logged: str) -> str:
-    """Return a stored value as it is in the log, where secrets are redacted."""
-    return stored if stored == logged else str(REDACTOR.clean(stored)[0])
+    """Return a stored value as it is in the log, where secrets are redacted.
+
+    A secret may have been redacted by a rule that the project no longer has.
+    """
+    if stored == logged or is_masked_form(logged, stored):
+        return logged
+    return str(REDACTOR.clean(stored)[0])
 
 
 def _commands(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:

@@ -8,7 +8,7 @@ from django.db import transaction
 from runs.models import AgentRunMessage
 from tests.support.factories import drive
 from tests.support.live.streamed_run import StreamedRun
-from tests.support.secret_canaries import TEXT, answer_of, seen_in, store_raw
+from tests.support.secret_canaries import TEXT, add_rules, answer_of, seen_in, store_raw
 from tests.support.waiting import eventually
 from timeline import log
 from timeline.events.notice import Error
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.breaks_invariants("an answer's content is replaced by o
 
 @pytest.mark.parametrize("kind", ["json", "html"])
 def test_no_stream_has_a_canary(streamed: StreamedRun, kind: str) -> None:
+    add_rules(streamed.project)
     run = drive(streamed.run)
     answer = answer_of(run)
     content = {**answer.content, "parts": [{"part_kind": "text", "content": TEXT}]}

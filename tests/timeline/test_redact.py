@@ -15,7 +15,7 @@ import pytest
 from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
 from timeline.redaction.batch import clean_all
-from timeline.redaction.redact import DEFAULT, JSON, NOTHING, Redactor
+from timeline.redaction.redact import BUILT_IN, DEFAULT, JSON, NOTHING, Redactor
 
 
 def test_it_finds_secrets_in_all_their_shapes() -> None:
@@ -286,9 +286,9 @@ def test_a_batch_is_redacted_like_each_of_its_values() -> None:
     expected = [DEFAULT.clean(value) for value in values]
     assert sum(value != cleaned for value, (cleaned, _) in zip(values, expected, strict=True)) > 1000
 
-    assert clean_all(values) == expected
+    assert clean_all(values, BUILT_IN) == expected
     # One by one: what stands before and after a value makes no difference.
-    assert [clean_all([value])[0] for value in values] == expected
-    assert [clean_all(["a", value, "b"])[1] for value in values] == expected
+    assert [clean_all([value], BUILT_IN)[0] for value in values] == expected
+    assert [clean_all(["a", value, "b"], BUILT_IN)[1] for value in values] == expected
     registered = Redactor(["hunter2hunter2"])
     assert clean_all(["hunter2hunter2", "x"], registered) == [registered.clean("hunter2hunter2"), ("x", NOTHING)]

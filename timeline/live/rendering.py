@@ -37,7 +37,9 @@ class Rendering:
     def items(self, log_id: UUID, batch: Sequence[Event], incarnation: int = 0) -> list[Item]:
         """Return the events ready for sending, encoded once for all readers where possible."""
         items = []
-        for event, piece in zip(batch, self.render(log_id, batch), strict=True):
+        with log.redaction_scope(log_id):
+            pieces = self.render(log_id, batch)
+        for event, piece in zip(batch, pieces, strict=True):
             cursor = str(StreamCursor(event.seq, incarnation))
             frame = b"" if self.is_merged else _encode(piece, cursor)
             items.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))

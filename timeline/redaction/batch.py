@@ -14,17 +14,17 @@ from itertools import accumulate
 from pydantic_core import PydanticSerializationError, to_json
 
 from timeline.redaction import secret_shapes
-from timeline.redaction.redact import DEFAULT, JSON, NOTHING, Redactor
+from timeline.redaction.redact import BUILT_IN, JSON, NOTHING, Redactor
 from timeline.redaction.secret_names import each
 
 #: Replaced although no secret, or looked at more closely: NUL, and marks, behind which another secret may show.
 _OTHER_SIGNS = ("\\u0000", "[REDACTED:")
 
 
-def clean_all(values: Sequence[JSON], redactor: Redactor = DEFAULT) -> list[tuple[JSON, frozenset[str]]]:
+def clean_all(values: Sequence[JSON], redactor: Redactor) -> list[tuple[JSON, frozenset[str]]]:
     """Redact JSON values. The result is that of `redactor.clean` for each of them."""
-    if redactor is not DEFAULT:
-        # The signs are those of DEFAULT's detectors.
+    if redactor is not BUILT_IN:
+        # The rules of a project have other signs.
         return [redactor.clean(value) for value in values]
     suspects = _suspects(values)
     return [redactor.clean(value) if index in suspects else (value, NOTHING) for index, value in enumerate(values)]

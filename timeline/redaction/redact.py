@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
-from timeline.redaction import secret_shapes
+from timeline.redaction import project_scope, secret_shapes
 from timeline.redaction.registered_secrets import SecretSet
 from timeline.redaction.secret_names import SecretSpan, kind_of_member, lower_case
+from timeline.redaction.span_lists import blank, exclude, join
+from timeline.redaction.token_formats import TokenFormat, TokenFormats
 
 if TYPE_CHECKING:  # importing pydantic would delay every command by 0.1 s
     from pydantic import JsonValue
@@ -30,12 +33,9 @@ _ROUNDS = 4
 _MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
 _MARK_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
 _MARK_LENGTH = 52
-# Kinds that are derived from a name before the value. A kind derived from the value itself is more specific.
-_VAGUE = frozenset({"password", "token", "key", "bearer", "authorization"})
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Identifiers: no known secret is that short and in lower case.
 _PLAIN_KEY = re.compile(r"[a-z_]{1,16}", re.ASCII)
-_NOT_LINE = re.compile(r"[^\n]")
 _REST_OF_SECRET = re.compile(r"\A[^\s\"'<>,;]+")
 
 
@@ -45,16 +45,44 @@ def mark(kind: str, original: str) -> str:
     return f"[REDACTED:{kind}:{digest[:8]}]"
 
 
+def is_masked_form(masked: str, original: str) -> bool:
+    """Return whether a text with marks can be the original one, with secrets in their places."""
+    first, *between = _MARK.split(masked)
+    if not between or not original.startswith(first):
+        return False
+    *between, last = between
+    at = len(first)
+    for piece in between:  # the first occurrence of each leaves most for the others
+        at = original.find(piece, at + 1) + len(piece)
+        if at < len(piece):
+            return False
+    return original.endswith(last) and len(original) - len(last) > at
+
+
 class Redactor:
     """Replaces the given secrets and everything that looks like a secret. Immutable and thread-safe.
 
-    If `shapes` is False, only NUL and unpaired surrogates are replaced.
+    `secrets` are values, or a mapping of values to kinds; `tokens` are formats besides the built-in ones, and `off` the
+    built-in kinds that are not replaced. If `shapes` is False, only NUL and unpaired surrogates are replaced.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, shapes: bool = True) -> None:
+    def __init__(
+        self,
+        secrets: Iterable[str] | Mapping[str, str] = (),
+        *,
+        shapes: bool = True,
+        tokens: Iterable[TokenFormat] = (),
+        off: Collection[str] = (),
+    ) -> None:
         self.shapes = shapes
         self._registered = SecretSet(secrets)
-        self.longest = self._registered.longest
+        self._tokens = TokenFormats(tokens)
+        self._off = frozenset(off)
+        self.longest = max(self._registered.longest, self._tokens.longest)
+
+    def fixed(self) -> Redactor:
+        """Return the redactor for a text that takes several calls."""
+        return self
 
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
         """Return the redacted text, and what was replaced: a subset of `nul`, `surrogate` and `redacted`.
@@ -80,7 +108,7 @@ class Redactor:
             elif isinstance(item, dict):
                 member_name = _member_name(item)
                 for key, member in item.items():
-                    if not (not self._registered and _PLAIN_KEY.fullmatch(key)):
+                    if self._registered or self._tokens or not _PLAIN_KEY.fullmatch(key):
                         changes |= self._note(replacements, key)
                     if isinstance(member, str):
                         changes |= self._note(replacements, member, member_name if key in ("value", "Value") else key)
@@ -105,19 +133,23 @@ class Redactor:
         `past` are excluded, because the text before it was searched already.
         """
         blanks = [m.span() for m in _MARK.finditer(whole)] if "[REDACTED:" in whole else []
-        texts = [_blank(whole, blanks)]
+        texts = [blank(whole, blanks)]
         spans: list[SecretSpan] = []
         for _ in range(_ROUNDS):
             new_spans = secret_shapes.find(texts[-1])
+            if self._off:
+                new_spans = [span for span in new_spans if span.kind not in self._off]
             if self._registered:
                 new_spans += self._registered.find(texts[-1])
+            if self._tokens:
+                new_spans += self._tokens.find(texts[-1])
             new_spans = sorted(span for span in new_spans if not span.begin < past < span.end)
-            new_spans = list(_exclude(_join(new_spans), blanks)) if new_spans else new_spans
+            new_spans = list(exclude(join(new_spans), blanks)) if new_spans else new_spans
             if not new_spans:
                 break
             spans = sorted(spans + new_spans)
             blanks = sorted(blanks + [(span.begin, span.end) for span in new_spans])
-            texts.append(_blank(whole, blanks))
+            texts.append(blank(whole, blanks))
         return spans, texts
 
     def unfinished(self, text: str) -> int:
@@ -125,6 +157,8 @@ class Redactor:
         begin = secret_shapes.unfinished(text, lower_case(text))
         if self._registered:
             begin = min(begin, self._registered.unfinished(text))
+        if self._tokens:
+            begin = min(begin, self._tokens.unfinished(text))
         at = text.rfind("[", max(0, len(text) - _MARK_LENGTH))
         if at >= 0 and ("[REDACTED:".startswith(text[at:]) or _MARK_HEAD.match(text, at)):
             begin = min(begin, at)
@@ -142,7 +176,7 @@ class Redactor:
     def _clean_member(self, name: str, text: str, changes: frozenset[str]) -> tuple[str, frozenset[str]]:
         """Redact a string that is a secret because of its key in a JSON object."""
         kind = kind_of_member(name, text)
-        if kind:
+        if kind and kind not in self._off:
             return mark(kind, text), changes | {REDACTED}
         if name.lower().endswith(("authorization", "cookie")):
             cleaned, more = self.clean_text(text, f"{name}: ")
@@ -168,7 +202,7 @@ class Stream:
     """
 
     def __init__(self, redactor: Redactor | None = None) -> None:
-        self._redactor = redactor or DEFAULT
+        self._redactor = (redactor or DEFAULT).fixed()
         self._max_pending = MAX_PENDING + self._redactor.longest
         self._context_text = ""  # the end of the released text, unredacted, as context
         self.pending_text = ""  # text that is held back
@@ -263,46 +297,6 @@ def storable(text: str) -> tuple[str, frozenset[str]]:
     return text, changes
 
 
-def _blank(text: str, ranges: list[tuple[int, int]]) -> str:
-    """Return the text with the sorted ranges replaced by NUL, except for line breaks."""
-    if not ranges:
-        return text
-    parts: list[str] = []
-    position = 0
-    for begin, end in ranges:
-        parts += text[position:begin], _NOT_LINE.sub("\0", text[begin:end])
-        position = end
-    return "".join([*parts, text[position:]])
-
-
-def _join(spans: list[SecretSpan]) -> Iterator[SecretSpan]:
-    """Merge overlapping spans, which must be sorted."""
-    last = spans[0]
-    for span in spans[1:]:
-        if span.begin < last.end:
-            kind = span.kind if last.kind in _VAGUE else last.kind
-            last = SecretSpan(last.begin, max(last.end, span.end), min(last.context, span.context), kind)
-        else:
-            yield last
-            last = span
-    yield last
-
-
-def _exclude(spans: Iterator[SecretSpan], marks: list[tuple[int, int]]) -> Iterator[SecretSpan]:
-    """Exclude existing marks from the spans. Both are sorted."""
-    first = 0
-    for span in spans:
-        while first < len(marks) and marks[first][1] <= span.begin:
-            first += 1
-        begin, at = span.begin, first
-        while at < len(marks) and marks[at][0] < span.end:
-            if begin < marks[at][0]:
-                yield span._replace(begin=begin, end=marks[at][0])
-            begin, at = marks[at][1], at + 1
-        if begin < span.end:
-            yield span._replace(begin=begin)
-
-
 def _member_name(item: dict[str, JSON]) -> str:
     """Return the name that belongs to a member "value", as in `{"name": "password", "value": "…"}`."""
     for key in ("name", "key", "Name", "Key"):
@@ -342,6 +336,54 @@ def _replace_keys(item: dict[str, JSON], replacements: dict[str, str]) -> dict[s
     return fresh
 
 
-DEFAULT = Redactor()
+class ScopedRedactor(Redactor):
+    """Redacts with the rules of the projects in scope (timeline.redaction.project_scope) at the time of each call.
+
+    If `everywhere`, it uses the rules of all projects, as far as this process knows them, and never loads any.
+    """
+
+    def __init__(self, *, everywhere: bool = False) -> None:
+        super().__init__()
+        self._everywhere = everywhere
+
+    def fixed(self) -> Redactor:
+        """Return the redactor of the projects that are in scope now."""
+        return _redactor_of(None, False) if self._everywhere else _redactor_of(project_scope.projects(), True)
+
+    def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
+        return self.fixed().clean_text(text, before, after)
+
+    def clean(self, value: JSON) -> tuple[JSON, frozenset[str]]:
+        return self.fixed().clean(value)
+
+    def search(self, whole: str, past: int = 0) -> tuple[list[SecretSpan], list[str]]:
+        return self.fixed().search(whole, past)
+
+    def unfinished(self, text: str) -> int:
+        return self.fixed().unfinished(text)
+
+    def replace(self, text: str, spans: list[SecretSpan]) -> str:
+        return self.fixed().replace(text, spans)
+
+
+def use_rules(redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor]) -> None:
+    """Set the function that returns the redactor of some projects, or of all if None. Called once at startup.
+
+    Its second argument says whether it may look for changed rules.
+    """
+    global _redactor_of
+    _redactor_of = redactor_of
+
+
+def _built_in(project_ids: frozenset[UUID] | None, may_load: bool) -> Redactor:
+    return BUILT_IN
+
+
+_redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor] = _built_in
+#: Without the rules of any project.
+BUILT_IN = Redactor()
+DEFAULT = ScopedRedactor()
+#: For lines of the log, which belong to no project, and whose writers must not query the database.
+EVERYWHERE = ScopedRedactor(everywhere=True)
 # For messages of the model, which are stored unredacted.
 BARE = Redactor(shapes=False)

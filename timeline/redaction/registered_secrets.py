@@ -6,25 +6,34 @@ import base64
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
 from timeline.redaction.secret_names import SecretSpan
 
 MIN_SECRET = 6  # shorter values occur in ordinary words
+SECRET = "secret"  # noqa: S105 (a kind of secret)
+_JSON_DEPTH = 5
+# With more encodings, compiling an expression takes too long, and a search with it is no faster than a look at each
+# position.
+_MANY = 600
 
 
 class SecretSet:
-    """A set of secret values and their encodings. Immutable."""
+    """A set of secret values and their encodings. Immutable. A mapping gives the kind of each secret."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] | Mapping[str, str] = ()) -> None:
+        kinds = secrets if isinstance(secrets, Mapping) else dict.fromkeys(secrets, SECRET)
+        self._kinds = {secret: kind for secret, kind in kinds.items() if len(secret) >= MIN_SECRET}
         #: The secrets by their encodings.
         self.spellings: dict[str, str] = {}
-        for secret in secrets:
-            if len(secret) >= MIN_SECRET:
-                self.spellings |= dict.fromkeys(_spellings(secret), secret)
+        for secret in self._kinds:
+            self.spellings |= dict.fromkeys(_spellings(secret), secret)
+        # A secret itself is more than an encoding of another one.
+        self.spellings |= {secret: secret for secret in self._kinds}
         self._sorted = sorted(self.spellings)
-        self._pattern = re.compile(_branches(self.spellings, 2))
+        self._pattern = re.compile(_branches(self.spellings, 2)) if len(self.spellings) < _MANY else None
+        self._by_head = _by_head(self.spellings) if self._pattern is None else {}
         self._heads = re.compile(_branches({text[:size] for text in self.spellings for size in (1, 2)}, 1))
         self.longest = max(map(len, self.spellings), default=0)
 
@@ -37,9 +46,20 @@ class SecretSet:
 
     def find(self, text: str) -> Iterator[SecretSpan]:
         """Yield all occurrences of secrets in `text`, including overlapping ones."""
+        for begin, end in self._ranges(text):
+            yield SecretSpan(begin, end, begin, self._kinds[self.spellings[text[begin:end]]])
+
+    def _ranges(self, text: str) -> Iterator[tuple[int, int]]:
+        if self._pattern is None:
+            heads = self._by_head
+            for at in [at for at in range(len(text) - MIN_SECRET + 1) if text[at : at + MIN_SECRET] in heads]:
+                spelling = next((one for one in heads[text[at : at + MIN_SECRET]] if text.startswith(one, at)), "")
+                if spelling:
+                    yield at, at + len(spelling)
+            return
         match = self._pattern.search(text)
         while match:
-            yield SecretSpan(*match.span(), match.start(), "secret")
+            yield match.span()
             match = self._pattern.search(text, match.start() + 1)
 
     def unfinished(self, text: str) -> int:
@@ -52,6 +72,14 @@ class SecretSet:
     def _begins(self, head: str) -> bool:
         at = bisect_left(self._sorted, head)
         return at < len(self._sorted) and self._sorted[at].startswith(head)
+
+
+def _by_head(spellings: Iterable[str]) -> dict[str, list[str]]:
+    """Return the spellings by their first characters, longest first."""
+    by_head: dict[str, list[str]] = {}
+    for spelling in sorted(spellings, key=len, reverse=True):
+        by_head.setdefault(spelling[:MIN_SECRET], []).append(spelling)
+    return by_head
 
 
 def _branches(texts: Iterable[str], depth: int) -> str:
@@ -82,8 +110,14 @@ def _spellings(secret: str) -> Iterator[str]:
     for percent in (quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")):
         yield percent
         yield re.sub("%[0-9A-F]{2}", lambda m: m[0].lower(), percent)
-    for ascii_only in (True, False):
-        escaped = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
-        yield escaped
-        yield escaped.replace("/", "\\/")
-        yield json.dumps(escaped, ensure_ascii=ascii_only)[1:-1]
+    yield from _json_spellings(secret)
+
+
+def _json_spellings(secret: str) -> Iterator[str]:
+    """Yield a secret as it is within JSON, within JSON in JSON, and so on: tool calls are logged and sent that way."""
+    level = {secret}
+    for _ in range(_JSON_DEPTH):
+        # A writer escapes letters outside of ASCII, or not; the next one finds nothing left to escape.
+        level = {json.dumps(inner, ensure_ascii=ascii_only)[1:-1] for inner in level for ascii_only in (True, False)}
+        yield from level
+        yield from (inner.replace("/", "\\/") for inner in level)

@@ -122,3 +122,4 @@ def _is_cookie(value: str) -> bool:
 
 
 _IS_SECRET = {"password": _is_password, "slack_webhook": _is_hook, "cookie": _is_cookie}
+KINDS = frozenset(_IS_SECRET)

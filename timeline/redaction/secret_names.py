@@ -21,6 +21,7 @@ class SecretSpan(NamedTuple):
 STRONG = ("pass", "pwd")
 WEAK = ("secret", "token", "key")
 PASSWORD = "password"  # noqa: S105 (a kind of secret)
+KINDS = frozenset({PASSWORD, *WEAK})
 # Shorter values behind the weak names are words, numbers and indexes.
 MIN_LENGTH = {"secret": 8, "key": 8, "token": 12}
 

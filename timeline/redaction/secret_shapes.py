@@ -97,6 +97,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         ),
     ),
 )
+KINDS = frozenset(kind for _, shapes in _FAMILIES for kind, _ in shapes)
 # What a stream holds back: a token, or the start of a prefix, that extends to the end of the text.
 _PREFIXES = (
     *("sk-", "pk-lf-", "glpat-", "xapp-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "aok_"),

@@ -18,6 +18,7 @@ def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFA
     """
     if not text:
         return text
+    redactor = redactor.fixed()
     whole, begin, end = before + text + after, len(before), len(before) + len(text)
     for _ in range(_ROUNDS):
         spans = redactor.spans(whole)

@@ -16,6 +16,7 @@ from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication
+from timeline.redaction import project_scope
 
 
 class IngestRate(BaseThrottle):  # type: ignore[misc]
@@ -52,6 +53,7 @@ class IngestView(ApiView):
     def get_ingest_project(self) -> Project:
         """Return the project of the key or the secret, if it may send to it."""
         if isinstance(self.request.auth, Project):
+            project_scope.add(self.request.auth.pk)
             return self.request.auth
         key = self.request.auth
         assert isinstance(key, ApiKey)  # authenticated for this request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
@@ -10,6 +11,7 @@ from runs.engine.drive import Drive
 from runs.models import AgentRunToolCall
 from runs.tools.base import ToolContext
 from runs.tools.conversation_tools import Question, question_of
+from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.windows import mask
 
 #: Calls of one answer that are run. The rest get an error: such a model has run away.
@@ -60,7 +62,8 @@ def _context(drive: Drive, call_id: str, pk: str, key: str, *, attempt: int, ste
         model_call=step,
         settings=drive.settings,
         cancelled=lambda: drive.lease.lost.is_set() or drive.shutdown.is_due,
-        mask=mask,
+        # Fixed here: a tool runs in a thread of its own, which has no project in scope.
+        mask=partial(mask, redactor=REDACTOR.fixed()),
     )
 
 

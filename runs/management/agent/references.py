@@ -13,6 +13,7 @@ from runs.access import expired_error
 from runs.errors import RunNotFound, RunRefusal
 from runs.models import AgentRun
 from timeline.models import Tombstone
+from timeline.redaction import project_scope
 
 MIN_PREFIX = 4
 MAX_CANDIDATES = 10
@@ -39,6 +40,7 @@ def find_run(reference: str) -> AgentRun:
         raise AmbiguousRun(
             f"{reference!r} {problem}: {_list_of(candidates)}", candidates=[str(run.pk) for run in candidates]
         )
+    project_scope.add(candidates[0].project_id)
     return candidates[0]
 
 

@@ -52,6 +52,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "may_operate": may_operate,
         "may_kill": Action.KILL in entry.actions,
         **_waiting(owner),
+        "may_manage": Action.MANAGE in entry.actions,
         "commands": commands.first_run(owner),
         "watch": commands.watch(owner) if may_operate and page.since is not None else "",
         **_choices(owner, query.filters),

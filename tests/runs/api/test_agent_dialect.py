@@ -16,7 +16,7 @@ from agentops.projects.models import Project
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from tests.support.factories import drive, make_agent, make_project, make_run
-from tests.support.secret_canaries import CANARIES, store_raw
+from tests.support.secret_canaries import CANARIES, add_rules, store_raw
 from timeline import log
 
 
@@ -107,6 +107,7 @@ def test_other_dialects_are_refused(run: AgentRun, client: Client) -> None:
 
 @pytest.mark.breaks_invariants("texts as an earlier version stored them")
 def test_secrets_are_masked(run: AgentRun, client: Client) -> None:
+    add_rules(run.project)
     store_raw(run)
 
     text = client.get(url_of(run, f"&limit=200&afterSeq={log.events_of(run.pk).count() - 2}")).content.decode()

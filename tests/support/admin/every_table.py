@@ -18,7 +18,14 @@ from django.utils import timezone
 
 from agentops.projects.audit import record
 from agentops.projects.keys import create_key
-from agentops.projects.models import IdempotencyKey, Incarnation, Membership, NotificationReceipt, Project
+from agentops.projects.models import (
+    IdempotencyKey,
+    Incarnation,
+    Membership,
+    NotificationReceipt,
+    Project,
+    RedactionRule,
+)
 from agentops.projects.notifications import notify
 from runs.models import (
     Agent,
@@ -69,6 +76,7 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
         IdempotencyKey.objects.create(
             project=project, caller="user:1", key=f"key-{number}", asked=b"", status=201, body="{}", created_at=now
         )
+        RedactionRule.objects.create(project=project, kind="format", name=f"rule_{number}", created_by=text[:200])
         gone = Log(project=project).pk
         Tombstone.objects.create(
             id=gone, project=project, family=gone, created_at=now, reason="too old", removed_by="test", removed_at=now

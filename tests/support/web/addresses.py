@@ -12,11 +12,15 @@ from django.urls import URLPattern, URLResolver
 from agentops.projects.rate_limits import limits
 from runs.models import AgentRun
 
-#: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act.
-READ, OPERATE = "read", "operate"
+#: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
+READ, OPERATE, MANAGE = "read", "operate", "manage"
 PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/notifications": {"GET": READ},
     "p/<slug:project>/notifications/read": {"POST": READ},
+    "p/<slug:project>/settings/redaction": {"GET": MANAGE},
+    "p/<slug:project>/settings/redaction/add": {"POST": MANAGE},
+    "p/<slug:project>/settings/redaction/remove": {"POST": MANAGE},
+    "p/<slug:project>/settings/redaction/test": {"POST": MANAGE},
     "p/<slug:project>/runs": {"GET": READ},
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},

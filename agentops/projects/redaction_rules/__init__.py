@@ -1,0 +1,1 @@
+"""Redaction rules of projects: stored, loaded into each process, and changed on a page."""
