@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, cast
+
+from pydantic_ai.messages import ToolCallPart
 
 from runs.external import contents
 from runs.external.importers.base import ImportFile, ImportRefused
@@ -20,7 +24,7 @@ from runs.external.importers.reading.observed_messages import (
 from runs.external.otlp.attribute_names import AGENT, MODEL_CALL
 from runs.external.otlp.run_writer import RunWriter
 from runs.external.otlp.span_facts import SpanFacts
-from runs.external.otlp.trace_plan import Unit, plan, usage_of
+from runs.external.otlp.trace_plan import TracePlan, Unit, plan, usage_of
 from runs.external.otlp.trace_tree import TraceTree
 from runs.external.reported_usage import read_cost
 from runs.lifecycle.reported_runs import ReportedRun
@@ -55,9 +59,9 @@ class TraceFiling:
         if not current.units and self.group.run_id is None:
             return
         filed = {item.item_id: item for item in current.silent}
-        for unit in current.units:
+        for index, unit in enumerate(current.units):
             writer = self._writer_of(unit.owner)
-            self._write(unit, writer, current.units)
+            self._write(index, current, writer)
             for item in unit.items:
                 item.filed_under = writer.run.pk
                 filed[item.item_id] = item
@@ -158,18 +162,19 @@ class TraceFiling:
 
     # --- Work -------------------------------------------------------------------------------------------------------
 
-    def _write(self, unit: Unit, writer: RunWriter, units: list[Unit]) -> None:
+    def _write(self, index: int, current: TracePlan, writer: RunWriter) -> None:
+        unit = current.units[index]
         writer.conversation.number_from(f"{unit.main.item_id}:{unit.kind}:")
         facts = cast("SpanFacts", unit.main.facts)
         if unit.kind == AGENT:
-            self._write_agent(unit, facts, writer, units)
+            self._write_agent(unit, facts, writer, is_asked=unit.owner in current.asked)
         elif unit.kind == MODEL_CALL:
-            self._write_model_call(unit, facts, writer)
+            self._write_model_call(unit, facts, writer, islice(current.units, index + 1, None))
         else:
             self._write_tool_call(unit.main, facts, writer)
 
-    def _write_agent(self, unit: Unit, facts: SpanFacts, writer: RunWriter, units: list[Unit]) -> None:
-        """Add what an agent was asked, if no model call says it."""
+    def _write_agent(self, unit: Unit, facts: SpanFacts, writer: RunWriter, *, is_asked: bool) -> None:
+        """Add what an agent was asked, unless a model call says it."""
         projection, agent = writer.projection, facts.get("agent", "")
         place, config = self.tree.place(unit.main), projection.run.agent_config
         if agent and unit.owner is None and place.agent is None and config.get("agent_id") != agent:
@@ -177,8 +182,7 @@ class TraceFiling:
             projection.set_run(agent_config={**config, "agent_id": agent})
         if not projection.run.session_id and facts.get("session"):
             projection.set_run(session_id=facts["session"])
-        calls = [one for one in units if one.kind == MODEL_CALL and one.owner is unit.owner]
-        if not writer.has_request and not any((one.main.facts or {}).get("input") for one in calls):
+        if not writer.has_request and not is_asked:
             self._write_request(facts.get("input"), writer, unit.main.started_at)
 
     def _write_request(self, value: Any, writer: RunWriter, at: datetime, *, also: Any = None) -> None:
@@ -188,7 +192,7 @@ class TraceFiling:
         writer.take(writer.conversation.add_request(sent, at))
         writer.has_request = writer.has_request or any(message.role == "user" for message in sent)
 
-    def _write_model_call(self, unit: Unit, facts: SpanFacts, writer: RunWriter) -> None:
+    def _write_model_call(self, unit: Unit, facts: SpanFacts, writer: RunWriter, following: Iterable[Unit]) -> None:
         main, output = unit.main, facts.get("output")
         is_agent = self.tree.kind(main) == AGENT
         if not (is_agent and writer.has_request):
@@ -210,13 +214,19 @@ class TraceFiling:
             began_at=main.started_at,
             at=main.ended_at,
         )
-        writer.take(writer.conversation.add(_answered(output, main.item_id), answer))
+        message = _answered(output, main.item_id)
+        if output is None:
+            # Programs send no contents by default: the calls are those whose tools then run.
+            message = replace(message, calls=_calls_after(unit, following, set(writer.conversation.open_calls)))
+        writer.take(writer.conversation.add(message, answer))
 
     def _write_tool_call(self, tool: OtlpItem, facts: SpanFacts, writer: RunWriter) -> None:
         conversation = writer.conversation
         times = AnswerFacts(began_at=tool.started_at, at=tool.ended_at)
         call_id = facts.get("call_id", "")
-        call_id = call_id or open_call(facts["tool"], conversation.open_calls)
+        if not call_id:
+            own = tool.item_id if tool.item_id in conversation.open_calls else ""
+            call_id = own or open_call(facts["tool"], conversation.open_calls)
         if call_id not in conversation.open_calls:
             call_id = call_id or tool.item_id
             start = conversation.unrequested_call(call_id, facts["tool"], facts.get("arguments"), times)
@@ -240,6 +250,22 @@ def _kept(item: OtlpItem) -> dict[str, Any] | None:
 def _model_of(unit: Unit) -> str:
     models = ((item.facts or {}).get("model", "") for item in [unit.main, *unit.counted, *unit.items])
     return next((model for model in models if model), "")
+
+
+def _calls_after(call: Unit, units: Iterable[Unit], known: set[str]) -> list[ToolCallPart]:
+    """Return the calls of the tools that run in the same run after a model call, until the next one."""
+    calls = []
+    for unit in units:
+        if unit.owner is not call.owner or unit.kind == AGENT:
+            continue
+        if unit.kind == MODEL_CALL:
+            break
+        facts = cast("SpanFacts", unit.main.facts)
+        call_id = facts.get("call_id") or unit.main.item_id
+        if call_id not in known:
+            known.add(call_id)
+            calls.append(contents.call_part(call_id, facts["tool"], facts.get("arguments")))
+    return calls
 
 
 def _place(value: Any) -> JsonPlace:

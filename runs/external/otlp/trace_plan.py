@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from runs.external.otlp.attribute_names import AGENT, MODEL_CALL, TOOL_CALL
@@ -13,7 +14,7 @@ from runs.models import OtlpItem
 _RANKS = {AGENT: 0, MODEL_CALL: 1, TOOL_CALL: 2}
 
 
-@dataclass
+@dataclass(eq=False)
 class Unit:
     """Work that becomes events of one run: an agent, a model call, which several spans may report, or a tool call."""
 
@@ -42,6 +43,12 @@ class TracePlan:
     units: list[Unit] = field(default_factory=list)
     #: Spans that add nothing: they only enclose others, or repeat what was filed before.
     silent: list[OtlpItem] = field(default_factory=list)
+
+    @cached_property
+    def asked(self) -> set[OtlpItem | None]:
+        """The owners of model calls that say what they were sent."""
+        calls = (unit for unit in self.units if unit.kind == MODEL_CALL)
+        return {unit.owner for unit in calls if (unit.main.facts or {}).get("input")}
 
 
 def plan(tree: TraceTree) -> TracePlan:

@@ -15,6 +15,8 @@ from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTH
 from runs.models import OtlpItem
 
 MODEL_KINDS = (MODEL_CALL, EMBEDDING)
+#: Child runs of one trace. Further agents belong to the run around them.
+MAX_CHILDREN = 200
 _WORK = (*MODEL_KINDS, TOOL_CALL)
 
 
@@ -105,6 +107,16 @@ class TraceTree:
 
         If what encloses it has not come yet, its parent is an agent if it calls models or tools by itself.
         """
+        return agent.item_id in self._children
+
+    @cached_property
+    def _children(self) -> set[str]:
+        agents = [item for item in self.items if self.kind(item) == AGENT and self._has_agent_around(item)]
+        # Those that have a run keep it.
+        agents.sort(key=lambda item: (item.filed_under is None, item.started_at, item.item_id))
+        return {item.item_id for item in agents[:MAX_CHILDREN]}
+
+    def _has_agent_around(self, agent: OtlpItem) -> bool:
         place = self.place(agent)
         if place.agent is not None or place.is_rooted:
             return place.agent is not None
