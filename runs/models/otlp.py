@@ -17,9 +17,11 @@ class OtlpGroup(models.Model):
     key = models.CharField(max_length=200)
     #: Null until the first entry of an agent, a model or a tool is filed.
     run = models.OneToOneField(AgentRun, models.PROTECT, null=True, related_name="otlp_group")
+    #: The actor that sent the last entries, as the audit log names it.
+    sender = models.CharField(max_length=200, blank=True, default="")
     #: When the last new entry came.
     received_at = models.DateTimeField()
-    #: When the entries that wait are filed all the same, or the run ends. Null: after the next entry.
+    #: When a worker looks at it: to file entries, or to end the run. Null: after the next entry.
     due_at = models.DateTimeField(null=True)
 
     class Meta:

@@ -30,10 +30,9 @@ from runs.engine.policy import due_resumes
 from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
-from runs.external.otlp import settling
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
-from runs.worker.housekeeping import mail, tidy
+from runs.worker.housekeeping import mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
 from timeline.errors import LeaseLost
 
@@ -127,7 +126,7 @@ class Worker:
             self._look.set()
 
     def sweep_once(self, pool: ThreadPoolExecutor | None = None) -> int:
-        """End waits whose time has come, drive ready runs, and settle traces. Returns how many runs were taken."""
+        """End waits whose time has come, and drive ready runs. Returns how many runs were taken."""
         transitions.end_waits()
         due_resumes.end_waits()
         first = suspects.candidates(BATCH)
@@ -135,7 +134,6 @@ class Worker:
         if len(first) == BATCH and self.free() > 0:
             # Suspects that have to wait must not hide the runs behind them.
             count += self._take_all(suspects.candidates(BATCH, clear_only=True), pool)
-        settling.settle_due()
         return count
 
     def _take_all(self, candidates: list[Candidate], pool: ThreadPoolExecutor | None) -> int:
@@ -182,6 +180,7 @@ class Worker:
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
+            threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))

@@ -1,39 +1,37 @@
-"""Records what a request of OTLP reports: the entries of each trace or session in one transaction, each entry once."""
+"""Stores what a request of OTLP reports: the entries of each trace or session in one transaction, each entry once.
+
+A worker files them under runs (runs.external.otlp.settling), once those that belong together have come.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from agentops.projects.models import Project
 from runs.external.ingest import Sender
 from runs.external.otlp.log_events import key_of, kind_of_log, log_facts, time_of
 from runs.external.otlp.received import ReceivedLog, ReceivedSpan, Rejections
-from runs.external.otlp.session_filing import SessionFiling
-from runs.external.otlp.settling import SETTLE
+from runs.external.otlp.settling import QUIET
 from runs.external.otlp.span_facts import facts_of, kind_of
-from runs.external.otlp.trace_filing import TraceFiling
 from runs.models import OtlpGroup, OtlpItem
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Entries of one trace, or of one session.
 MAX_ITEMS = 50_000
 _SAME_ID = "the trace has another span with this ID"
-File = Callable[[OtlpGroup, datetime, str], None]
 
 
 def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], rejections: Rejections) -> None:
-    """Store spans, and file under runs what can be placed. A repeated span changes nothing."""
+    """Store spans, by trace. A repeated span changes nothing."""
     by_trace: dict[str, dict[str, OtlpItem]] = {}
     for span in spans:
         _add(by_trace.setdefault(span.trace_id, {}), _span_item(span), rejections)
     for trace_id, items in by_trace.items():
-        _record(sender, trace_id, items, rejections, file_trace)
+        _record(sender, trace_id, items, rejections)
 
 
 def record_logs(sender: Sender, logs: Sequence[ReceivedLog], rejections: Rejections) -> None:
@@ -46,23 +44,7 @@ def record_logs(sender: Sender, logs: Sequence[ReceivedLog], rejections: Rejecti
         else:
             _add(by_session.setdefault(key, {}), _log_item(record), rejections)
     for key, items in by_session.items():
-        _record(sender, key, items, rejections, file_session)
-
-
-def file_trace(group: OtlpGroup, waited_since: datetime, by: str) -> None:
-    TraceFiling.load(group, waited_since, by).file()
-
-
-def file_session(group: OtlpGroup, waited_since: datetime, by: str) -> None:
-    SessionFiling.load(group, waited_since, by).file()
-
-
-def lock_group(project: Project, key: str) -> OtlpGroup:
-    """Return the group with its row locked. It is made if the project does not have it."""
-    OtlpGroup.objects.get_or_create(project=project, key=key, defaults={"received_at": timezone.now()})
-    group = OtlpGroup.objects.select_for_update(of=("self",)).get(project=project, key=key)
-    group.project = project
-    return group
+        _record(sender, key, items, rejections)
 
 
 def _add(items: dict[str, OtlpItem], item: OtlpItem, rejections: Rejections) -> None:
@@ -72,33 +54,35 @@ def _add(items: dict[str, OtlpItem], item: OtlpItem, rejections: Rejections) -> 
         rejections.add(_SAME_ID)
 
 
-def _record(sender: Sender, key: str, items: dict[str, OtlpItem], rejections: Rejections, file: File) -> None:
-    store = partial(_store, sender, key, items, file)
+def _record(sender: Sender, key: str, items: dict[str, OtlpItem], rejections: Rejections) -> None:
+    store = partial(_store, sender, key, items)
     try:
         reasons = store()
     except IntegrityError:
-        # Two requests opened the group, or its run, at once: it exists now.
+        # Two requests opened the group at once: it exists now.
         reasons = store()
     for reason, count in reasons.items():
         rejections.add(reason, count)
 
 
 @transaction.atomic
-def _store(sender: Sender, key: str, items: dict[str, OtlpItem], file: File) -> dict[str, int]:
-    group = lock_group(sender.project, key)
+def _store(sender: Sender, key: str, items: dict[str, OtlpItem]) -> dict[str, int]:
+    now = timezone.now()
+    OtlpGroup.objects.get_or_create(project=sender.project, key=key, defaults={"received_at": now})
+    group = OtlpGroup.objects.select_for_update().get(project=sender.project, key=key)
+    # All of them: there are more in a request than a query may have parameters.
     known = {item_id: bytes(digest) for item_id, digest in group.items.values_list("item_id", "sha256")}
     conflicts = sum(known.get(item_id, item.sha256) != item.sha256 for item_id, item in items.items())
     new = [item for item_id, item in items.items() if item_id not in known]
     room = max(MAX_ITEMS - len(known), 0)
-    reasons = {_SAME_ID: conflicts, f"a trace or a session may have {MAX_ITEMS} entries": len(new[room:])}
     if new[:room]:
-        now = timezone.now()
         for item in new[:room]:
             item.group, item.run_id, item.received_at, item.pk = group, group.run_id, now, None
         OtlpItem.objects.bulk_create(new[:room], batch_size=500)
-        group.received_at, group.due_at = now, now + SETTLE
-        group.save(update_fields=["received_at", "due_at"])
-        file(group, now - SETTLE, sender.actor)
+        group.received_at, group.sender = now, sender.actor[:200]
+        group.due_at = min(group.due_at or now + QUIET, now + QUIET)
+        group.save(update_fields=["received_at", "due_at", "sender"])
+    reasons = {_SAME_ID: conflicts, f"a trace or a session may have {MAX_ITEMS} entries": len(new[room:])}
     return {reason: count for reason, count in reasons.items() if count}
 
 

@@ -39,13 +39,14 @@ class SessionFiling:
     #: The events that wait, in their order.
     waiting: list[OtlpItem]
     waited_since: datetime
-    by: str
+    #: Whether no event has come for a moment.
+    is_quiet: bool
 
     @classmethod
-    def load(cls, group: OtlpGroup, waited_since: datetime, by: str = "") -> SessionFiling:
+    def load(cls, group: OtlpGroup, waited_since: datetime, *, is_quiet: bool = True) -> SessionFiling:
         """Load the events of a session that are not filed yet."""
         waiting = sorted(group.items.filter(filed_under=None), key=_order)
-        return cls(group, waiting, waited_since, by)
+        return cls(group, waiting, waited_since, is_quiet)
 
     def file(self) -> None:
         """File the events up to the last answer, whose tool calls may still come, or which has waited."""
@@ -63,20 +64,22 @@ class SessionFiling:
     def _ready(self) -> list[OtlpItem]:
         if all(item.received_at <= self.waited_since for item in self.waiting):
             return self.waiting
+        if not self.is_quiet:
+            return []
         last = max((index for index, item in enumerate(self.waiting) if item.kind in _TURNS), default=0)
         is_prompt = bool(self.waiting) and self.waiting[last].kind == PROMPT
         return self.waiting[: last + 1 if is_prompt else last]
 
     def _writer(self) -> RunWriter:
         if self.group.run is not None:
-            return RunWriter.load(self.group.run, self.by)
+            return RunWriter.load(self.group.run, self.group.sender)
         facts: Any = [item.facts or {} for item in self.waiting]
         reported = ReportedRun(
             source=AgentRun.Source.OTLP,
             external_id=f"otlp:{self.group.key}",
             agent=facts[0]["program"],
             model=next((one["model"] for one in facts if one.get("model")), ""),
-            by=self.by,
+            by=self.group.sender,
             created_at=self.waiting[0].started_at,
         )
         writer = RunWriter.open(self.group.project, reported, facts[0]["session"])

@@ -1,4 +1,4 @@
-"""Files what has waited long enough, and ends the runs of complete traces. Every worker calls it as it sweeps."""
+"""Files what has waited long enough, and ends the runs of complete traces. Every worker does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from django.utils import timezone
 from runs.models import OtlpGroup
 
 log = logging.getLogger(__name__)
-#: How long an entry waits for those that it belongs to, and a run for its last entries.
+#: How long a group must have been silent before entries are filed whose place is known.
+QUIET = timedelta(seconds=2)
+#: How long an entry waits for those that it belongs to, and a run for its last entries. Exporters send every 5 seconds.
 SETTLE = timedelta(seconds=10)
 #: Groups of one sweep.
 BATCH = 50
@@ -61,15 +63,18 @@ def _settle_session(group: OtlpGroup, now: datetime) -> datetime | None:
     # Imported here, because what reads entries takes memory that most workers do not need.
     from runs.external.otlp.session_filing import SessionFiling
 
-    SessionFiling.load(group, now - SETTLE).file()
-    return _wait_if_silent(group, now)
+    SessionFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now)).file()
+    return _next_look(group, now) or _wait_if_silent(group, now)
 
 
 def _settle_trace(group: OtlpGroup, now: datetime) -> datetime | None:
     """Returns when to look again."""
     from runs.external.otlp.trace_filing import TraceFiling
 
-    TraceFiling.load(group, now - SETTLE).file()
+    TraceFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now)).file()
+    again = _next_look(group, now)
+    if again is not None:
+        return again
     filing = TraceFiling.load(group, now - SETTLE)
     root = filing.tree.root()
     if root is None and now >= group.received_at + SILENCE:
@@ -79,6 +84,17 @@ def _settle_trace(group: OtlpGroup, now: datetime) -> datetime | None:
         return _wait_if_silent(group, now)
     filing.end(root)
     return None
+
+
+def _is_quiet(group: OtlpGroup, now: datetime) -> bool:
+    return group.received_at <= now - QUIET
+
+
+def _next_look(group: OtlpGroup, now: datetime) -> datetime | None:
+    """Return when the next entry has waited long enough; None if all have."""
+    if not _is_quiet(group, now):
+        return group.received_at + QUIET
+    return group.received_at + SETTLE if now < group.received_at + SETTLE else None
 
 
 def _wait_if_silent(group: OtlpGroup, now: datetime) -> datetime | None:

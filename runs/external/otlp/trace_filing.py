@@ -21,7 +21,7 @@ from runs.external.importers.reading.observed_messages import (
     sent_messages,
     with_call_id,
 )
-from runs.external.otlp.attribute_names import AGENT, MODEL_CALL
+from runs.external.otlp.attribute_names import AGENT, MODEL_CALL, TOOL_CALL
 from runs.external.otlp.run_writer import RunWriter
 from runs.external.otlp.span_facts import SpanFacts
 from runs.external.otlp.trace_plan import TracePlan, Unit, plan, usage_of
@@ -44,14 +44,13 @@ class TraceFiling:
 
     group: OtlpGroup
     tree: TraceTree
-    by: str
     #: By the ID of the agent's span; the run of the trace by an empty one.
     _writers: dict[str, RunWriter] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, group: OtlpGroup, waited_since: datetime, by: str = "") -> TraceFiling:
+    def load(cls, group: OtlpGroup, waited_since: datetime, *, is_quiet: bool = True) -> TraceFiling:
         """Load the spans of a trace."""
-        return cls(group, TraceTree(list(group.items.order_by("started_at", "item_id")), waited_since), by)
+        return cls(group, TraceTree(list(group.items.order_by("started_at", "item_id")), waited_since, is_quiet))
 
     def file(self) -> None:
         """File what can be placed now. A trace without an agent, a model call or a tool call becomes no run."""
@@ -76,7 +75,7 @@ class TraceFiling:
         agents = {item.filed_under: item for item in self.tree.items if self.tree.kind(item) == AGENT}
         for run in AgentRun.objects.filter(pk__in=self._children()).order_by("-pk"):
             agent = agents.get(run.pk, root)
-            self._end(RunWriter.load(run, self.by), agent, agent.ended_at)
+            self._end(RunWriter.load(run, self.group.sender), agent, agent.ended_at)
         if self.group.run is not None:
             self._end(self._writer_of(None), root, max(item.ended_at for item in self.tree.items))
 
@@ -111,7 +110,7 @@ class TraceFiling:
 
     def _open_trace(self) -> RunWriter:
         if self.group.run is not None:
-            return RunWriter.load(self.group.run, self.by)
+            return RunWriter.load(self.group.run, self.group.sender)
         writer = RunWriter.open(self.group.project, self._reported(None), self._session())
         self.group.run = writer.run
         self.group.save(update_fields=["run"])
@@ -122,19 +121,16 @@ class TraceFiling:
         reference = f"{self._reference()}:{agent.item_id}"
         run = AgentRun.objects.filter(project=self.group.project_id, external_id=reference).first()
         if run is not None:
-            return RunWriter.load(run, self.by)
+            return RunWriter.load(run, self.group.sender)
         enclosing = self.tree.place(agent).agent
         parent = self._writer_of(self.tree.owner(enclosing) if enclosing is not None else None)
         reported = replace(self._reported(agent), external_id=reference, parent=parent.run)
         writer = RunWriter.open(self.group.project, reported, self._session())
         tool = self.tree.place(agent).tool
-        call_id = self._call_of(tool, parent) if tool is not None else None
-        parent.report(ChildRunStarted(run_id=reference, call_id=call_id), agent.started_at)
+        if tool is None or tool.filed_under is not None:
+            call_id = str((tool.facts or {}).get("call_id") or tool.item_id) if tool is not None else None
+            parent.report(ChildRunStarted(run_id=reference, call_id=call_id), agent.started_at)
         return writer
-
-    def _call_of(self, tool: OtlpItem, parent: RunWriter) -> str | None:
-        call_id = (tool.facts or {}).get("call_id") or tool.item_id
-        return call_id if parent.projection.find_call(call_id) is not None else None
 
     def _reported(self, agent: OtlpItem | None) -> ReportedRun:
         """Return what is known of a run when it is opened: its agent is the outermost, or else the program."""
@@ -149,7 +145,7 @@ class TraceFiling:
             agent=next((name for name in names if name), _UNNAMED_AGENT),
             model=next((model for model in models if model), ""),
             title=next(((item.facts or {}).get("title", "") for item in known if (item.facts or {}).get("title")), ""),
-            by=self.by,
+            by=self.group.sender,
             created_at=began.started_at,
         )
 
@@ -231,6 +227,10 @@ class TraceFiling:
             call_id = call_id or tool.item_id
             start = conversation.unrequested_call(call_id, facts["tool"], facts.get("arguments"), times)
             writer.take([start])
+        facts["call_id"] = call_id
+        for agent in self.tree.started_by(tool):
+            reference = f"{self._reference()}:{agent.item_id}"
+            writer.report(ChildRunStarted(run_id=reference, call_id=call_id), agent.started_at)
         error, result = facts.get("error"), facts.get("result")
         output = error["text"] if error and not result else result
         text = output if isinstance(output, str) else "" if output is None else canonical(output)
@@ -241,10 +241,10 @@ class TraceFiling:
 
 
 def _kept(item: OtlpItem) -> dict[str, Any] | None:
-    """Return the facts that the end of a run needs: those of a span that encloses others."""
-    if item.parent_id and item.kind != AGENT:
-        return None
-    return {name: (item.facts or {})[name] for name in ("name", "error", "output") if (item.facts or {}).get(name)}
+    """Return the facts that later spans and the end of a run need: those of a span that encloses others."""
+    names = ("name", "error", "output") if item.kind == AGENT or not item.parent_id else ()
+    names = (*names, "call_id") if item.kind == TOOL_CALL else names
+    return {name: (item.facts or {})[name] for name in names if (item.facts or {}).get(name)} or None
 
 
 def _model_of(unit: Unit) -> str:

@@ -42,6 +42,8 @@ class TraceTree:
     items: list[OtlpItem]
     #: Spans that came before are no longer kept waiting for what encloses them.
     waited_since: datetime
+    #: Whether no span has come for a moment: requests that were sent one after the other may overtake each other.
+    is_quiet: bool = True
     #: Spans that are named like a model call, and enclose several.
     wrappers: set[str] = field(default_factory=set)
 
@@ -93,7 +95,7 @@ class TraceTree:
 
     def is_ready(self, item: OtlpItem) -> bool:
         """Return whether the place of a span is final: all around it is known, or was waited for."""
-        return self.place(item).is_rooted or self.has_waited(item)
+        return (self.is_quiet and self.place(item).is_rooted) or self.has_waited(item)
 
     def owner(self, item: OtlpItem) -> OtlpItem | None:
         """Return the agent whose child run a span belongs to; None: the run of the trace."""
@@ -108,6 +110,19 @@ class TraceTree:
         If what encloses it has not come yet, its parent is an agent if it calls models or tools by itself.
         """
         return agent.item_id in self._children
+
+    def started_by(self, tool: OtlpItem) -> list[OtlpItem]:
+        """Return the agents with runs of their own that a tool call has started."""
+        return self._started_by.get(tool.item_id, [])
+
+    @cached_property
+    def _started_by(self) -> dict[str, list[OtlpItem]]:
+        started: dict[str, list[OtlpItem]] = {}
+        for agent in (self.by_id[item_id] for item_id in sorted(self._children)):
+            around = self.place(agent).tool
+            if around is not None:
+                started.setdefault(around.item_id, []).append(agent)
+        return started
 
     @cached_property
     def _children(self) -> set[str]:
