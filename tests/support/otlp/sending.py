@@ -25,7 +25,7 @@ class Exporter:
         self.headers = with_key(project, "ingest")
 
     def post(self, body: bytes, path: str = "/v1/traces", content_type: str = PROTOBUF, **headers: str) -> Any:
-        return Client().post(path, body, content_type=content_type, headers=self.headers | headers)
+        return Client().generic("POST", path, body, content_type=content_type, headers=self.headers | headers)
 
     def send(self, *spans: Span, service: str = "tests") -> None:
         """Send spans, all of which are accepted."""
@@ -50,7 +50,7 @@ class Exporter:
 def summary(run: AgentRun) -> dict[str, Any]:
     """What a run holds, without IDs and times of arrival."""
     texts = [
-        (row.role, [part.get("content") or part.get("tool_name") for part in row.content["parts"]])
+        (row.role, [part.get("content", part.get("tool_name")) for part in row.content["parts"]])
         for row in run.messages.order_by("position")
     ]
     calls = run.tool_calls.order_by("message__position", "call_id")

@@ -168,7 +168,9 @@ TWICE = {
     "three of them": [chat(2, 1, more=ID, output=said("assistant", "hi")), chat(3, 2, more=ID), chat(4, 1, more=ID)],
     "only the inner has tokens": [chat(2, 1, tokens=(0, 0), output=said("assistant", "hi")), chat(3, 2)],
     "the agent has the sum": [chat(2, 1, output=said("assistant", "hi"))],
-    "a retry that failed": [chat(2, 1, output=said("assistant", "hi")), chat(3, 2, error="529", tokens=(0, 0)), chat(4, 2)],
+    "a retry that failed": [
+        chat(2, 1, output=said("assistant", "hi")), chat(3, 2, error="529", tokens=(0, 0)), chat(4, 2)
+    ],
 }  # fmt: skip
 
 
@@ -235,8 +237,8 @@ OLD = {
     "gen_ai.completion.0.tool_calls.0.id": "c1", "gen_ai.completion.0.tool_calls.0.name": "weather",
     "gen_ai.completion.0.tool_calls.0.arguments": json.dumps(CALL_ARGS),
 }  # fmt: skip
-CHOICE = {"message": json.dumps({"content": "I look.", "tool_calls": [
-    {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": json.dumps(CALL_ARGS)}}]})}  # fmt: skip
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": json.dumps(CALL_ARGS)}}
+CHOICE = {"message": json.dumps({"content": "I look.", "tool_calls": [CALL]})}
 PYDANTIC = [
     {"event.name": "gen_ai.system.message", "content": "Be brief.", "role": "system"},
     {"event.name": "gen_ai.user.message", "content": "Weather?", "role": "user"},
@@ -264,8 +266,7 @@ INFERENCE = {
     "llm.token_count.prompt": 12, "llm.token_count.completion": 3, "llm.token_count.prompt_details.cache_read": 4,
 }  # fmt: skip
 CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather?"}]
-ANSWER = {"role": "assistant", "content": "I look.", "tool_calls": [
-    {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": json.dumps(CALL_ARGS)}}]}  # fmt: skip
+ANSWER = {"role": "assistant", "content": "I look.", "tool_calls": [CALL]}
 LANGFUSE = {
     "langfuse.observation.type": "generation", "langfuse.observation.model.name": "m-1",
     "langfuse.observation.input": json.dumps(CHAT), "langfuse.observation.output": json.dumps(ANSWER),
@@ -286,14 +287,16 @@ MESSAGE_EVENTS = [
     ("gen_ai.system.message", {"content": "Be brief."}), ("gen_ai.user.message", {"content": "Weather?"}),
     ("gen_ai.choice", {"index": 0, **CHOICE}),
 ]  # fmt: skip
+DETAILS = "gen_ai.client.inference.operation.details"
 VOCABULARIES: dict[str, Span] = {
     "GenAI, flattened": Span(1, attributes=OLDEST | OLD),
     "GenAI, events of the span": Span(1, attributes=USAGE, events=MESSAGE_EVENTS),
     "GenAI, events in an attribute": Span(1, attributes=USAGE | {"events": json.dumps(PYDANTIC)}),
     "GenAI, messages": Span(1, attributes=USAGE | NEW),
-    "GenAI, messages in an event": Span(1, attributes=USAGE, events=[("gen_ai.client.inference.operation.details", NEW)]),
+    "GenAI, messages in an event": Span(1, attributes=USAGE, events=[(DETAILS, NEW)]),
     "GenAI, tokens apart from those of the cache": Span(1, attributes=USAGE | NEW | {
-        "gen_ai.usage.input_tokens": 1, "gen_ai.usage.cache_read.input_tokens": 4, "gen_ai.usage.cache_creation.input_tokens": 7}),
+        "gen_ai.usage.input_tokens": 1, "gen_ai.usage.cache_read.input_tokens": 4,
+        "gen_ai.usage.cache_creation.input_tokens": 7}),
     "OpenInference": Span(1, attributes=INFERENCE),
     "Langfuse": Span(1, attributes=LANGFUSE),
     "AI SDK": Span(1, attributes=VERCEL),
