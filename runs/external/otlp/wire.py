@@ -25,12 +25,15 @@ from agentops.http import strict_json
 from timeline.redaction.redact import BARE
 
 #: Limits of a JSON body, whose size in bytes was checked before. Attribute values may be long texts.
-JSON_LIMITS = strict_json.Limits(nodes=400_000, string=5 * 1024 * 1024)
-#: Messages in a protobuf body. An empty one takes two bytes on the wire, and hundreds in memory.
+JSON_LIMITS = strict_json.Limits(nodes=200_000, string=5 * 1024 * 1024)
+#: Messages and texts in a protobuf body. An empty one takes two bytes on the wire, and a hundred in memory.
 MAX_MESSAGES = 400_000
 #: Fields whose values are bytes, which OTLP/JSON writes in hexadecimal digits and not in base64.
 _HEX = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
 _LONGEST_MESSAGE = 2_000
+#: The level of spans, log records and metrics, and the bytes of fields without a length, by their kind.
+_SPAN_LEVEL = 3
+_FIXED = {1: 8, 5: 4}
 
 
 class Signal(StrEnum):
@@ -140,33 +143,39 @@ def _id(value: object) -> str:
 
 
 def _count_messages(body: bytes) -> int:
-    """Return how many entries the lists of the three outer levels have, at most one more than allowed.
+    """Return how many fields the four outer levels have, at most one more than allowed.
 
     What is not protobuf counts as far as it can be read: the parser refuses it.
     """
     count = 0
-    for _, begin, end in _entries(body, 0, len(body)):
-        count += 1
+    todo = [(0, len(body), 0)]
+    while todo:
+        begin, end, level = todo.pop()
         for field, inner, inner_end in _entries(body, begin, end):
             count += 1
-            if field == 2:
-                count += sum(1 for _ in _entries(body, inner, inner_end))
             if count > MAX_MESSAGES:
                 return count
+            # Field 2 of a resource has the scopes, and that of a scope the spans, log records or metrics.
+            if level == 0 or (level < _SPAN_LEVEL and field == 2):
+                todo.append((inner, inner_end, level + 1))
     return count
 
 
 def _entries(body: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number, the begin and the end of each field that has a length; stop at all others."""
+    """Yield the number, the begin and the end of each field; those without a length are empty."""
     at = begin
     while at < end:
         tag, at = _varint(body, at, end)
-        if tag & 7 != 2:
+        field, kind, size = tag >> 3, tag & 7, 0
+        if kind == 0:
+            _, at = _varint(body, at, end)
+        elif kind == 2:
+            size, at = _varint(body, at, end)
+        else:
+            at += _FIXED.get(kind, end)
+        if not field or at + size > end:
             return
-        size, at = _varint(body, at, end)
-        if at + size > end:
-            return
-        yield tag >> 3, at, at + size
+        yield field, at, at + size
         at += size
 
 

@@ -63,13 +63,18 @@ def sender(name: str, url: str, key: str, *arguments: str) -> subprocess.Popen[s
         "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/"),
         "OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer%20{key}",
         "LANGFUSE_BASE_URL": url, "LANGFUSE_HOST": url, "LANGFUSE_PUBLIC_KEY": "agentops", "LANGFUSE_SECRET_KEY": key,
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "60", "LANGFUSE_TIMEOUT": "60",
     }  # fmt: skip
     command = [sys.executable, str(SENDERS / f"{name}.py"), *arguments]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def send_everything(url: str, key: str) -> None:
-    """All senders at once, and what a JavaScript exporter sends: JSON, compressed, in chunks."""
+    """What a JavaScript exporter sends, which is JSON, compressed, in chunks; then all senders at once."""
+    body = gzip.compress(as_json(traces(agent(1, agent="chunks"), chat(2, 1))))
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": JSON, "Content-Encoding": "gzip"}
+    answer = httpx.post(f"{url}/v1/traces", headers=headers, content=iter([body[:40], body[40:]]), timeout=60)
+    assert (answer.status_code, answer.json()) == (200, {})
     senders = [
         sender("long_agent", url, key),
         sender("langfuse_agent", url, key),
@@ -78,10 +83,6 @@ def send_everything(url: str, key: str) -> None:
             for library, kind in zip(ASKED, ("gzip", "none"), strict=True)
         ),
     ]
-    body = gzip.compress(as_json(traces(agent(1, agent="chunks"), chat(2, 1))))
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": JSON, "Content-Encoding": "gzip"}
-    answer = httpx.post(f"{url}/v1/traces", headers=headers, content=iter([body[:40], body[40:]]))
-    assert (answer.status_code, answer.json()) == (200, {})
     for process in senders:
         said, _ = process.communicate(timeout=120)
         assert process.returncode == 0, said
