@@ -6,7 +6,7 @@ A run has the reference `otlp:<trace>`, a child run `otlp:<trace>:<span>`; that 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -48,7 +48,7 @@ class RunWriter:
         run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project").get(pk=run.pk)
         calls = AgentRunToolCall.objects.filter(run=run, result_message=None).order_by("step_number", "id")
         conversation = ImportedConversation(
-            str(run.external_id),
+            str(run.external_id or run.pk),
             open_calls={call.call_id: contents.call_part(call.call_id, call.tool_name, call.input) for call in calls},
         )
         requests = AgentRunMessage.objects.filter(run=run, role__in=_REQUESTS)
@@ -58,7 +58,9 @@ class RunWriter:
 
     @classmethod
     def open(cls, project: Project, reported: ReportedRun, session_id: str) -> RunWriter:
-        """Open a run and start it."""
+        """Open a run and start it. It has no reference if another run has that already."""
+        if AgentRun.objects.filter(project=project, external_id=reported.external_id).exists():
+            reported = replace(reported, external_id=None)
         run = reported_runs.open_run(project, reported)
         writer = cls.load(run, reported.by)
         writer.report(RunStarted(session_id=session_id or None, model=reported.model or None), reported.created_at)

@@ -29,7 +29,8 @@ def settle_due() -> int:
         try:
             count += _settle(group_id)
         except IntegrityError:
-            continue  # a request opened a run at the same time: the next sweep sees it
+            # Somebody opened a run with the same reference at the same time.
+            OtlpGroup.objects.filter(pk=group_id).update(due_at=timezone.now() + SETTLE)
         except DatabaseError:
             raise
         except Exception:

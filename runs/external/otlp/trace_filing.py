@@ -119,11 +119,12 @@ class TraceFiling:
 
     def _open_child(self, agent: OtlpItem) -> RunWriter:
         reference = f"{self._reference()}:{agent.item_id}"
-        run = AgentRun.objects.filter(project=self.group.project_id, external_id=reference).first()
-        if run is not None:
-            return RunWriter.load(run, self.group.sender)
         enclosing = self.tree.place(agent).agent
         parent = self._writer_of(self.tree.owner(enclosing) if enclosing is not None else None)
+        run = AgentRun.objects.filter(project=self.group.project_id, external_id=reference).first()
+        if run is not None:
+            # One that is not of this trace keeps its reference, and the agent belongs to the run around it.
+            return RunWriter.load(run, self.group.sender) if run.parent_run_id == parent.run.pk else parent
         reported = replace(self._reported(agent), external_id=reference, parent=parent.run)
         writer = RunWriter.open(self.group.project, reported, self._session())
         tool = self.tree.place(agent).tool

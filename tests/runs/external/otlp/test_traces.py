@@ -7,7 +7,9 @@ import random
 from typing import Any
 
 import pytest
+from django.db import transaction
 
+from runs.lifecycle.reported_runs import ReportedRun, open_run
 from runs.models import AgentRun, OtlpGroup
 from tests.support.factories import make_project
 from tests.support.otlp.sending import Exporter, summary
@@ -318,6 +320,19 @@ def test_every_vocabulary_says_the_same(exporter: Exporter, vocabulary: str) -> 
     call = run.tool_calls.get()
     assert (call.call_id, call.input, call.status) == ("c1", CALL_ARGS, "unknown")
     assert (run.messages.get(role="assistant").model, run.prompt) == ("m-1", "Weather?")
+
+
+def test_a_reference_that_another_run_has(exporter: Exporter) -> None:
+    """A runner has chosen it: its runs are not touched."""
+    for reference in (ROOT_RUN, f"{ROOT_RUN}:0000000000000005"):
+        with transaction.atomic():
+            open_run(exporter.project, ReportedRun(external_id=reference, agent="of a runner"))
+    exporter.send(*nested())
+    exporter.settle()
+
+    runs = exporter.runs()
+    assert [run.status for run in runs] == ["queued", "queued", "completed"]
+    assert (runs[2].external_id, runs[2].input_tokens) == (None, 320)
 
 
 # --- Whose it is ----------------------------------------------------------------------------------------------------
