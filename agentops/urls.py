@@ -22,6 +22,7 @@ admin.autodiscover()
 urlpatterns: list[URLPattern | URLResolver] = [
     # /api/: first, because it is asked most often, and patterns are tried one by one.
     path("api/", include("runs.api.urls")),
+    path("", include("runs.api.ingest.urls")),
     path("", home, name="home"),
     path("login", LoginPage.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),

@@ -34,6 +34,11 @@ API: dict[str, dict[str, str]] = {
     "api/internal/sessions": {"POST": INGEST},
     "api/internal/sessions/known": {"POST": INGEST},
     "api/internal/sessions/wait": {"POST": INGEST},
+    "api/public/otel/v1/traces": {"POST": INGEST},
+    "api/public/projects": {"GET": INGEST},
+    "v1/traces": {"POST": INGEST},
+    "v1/logs": {"POST": INGEST},
+    "v1/metrics": {"POST": INGEST},
     "api/projects": {"GET": ANYONE},
     "api/projects/<str:project>/agents": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
@@ -155,7 +160,8 @@ def expected(address: str, method: str, who: str) -> set[int]:
 
 
 def test_every_address_is_in_the_table() -> None:
-    known = {address for address in addresses(get_resolver("agentops.urls").url_patterns) if address.startswith("api/")}
+    every = addresses(get_resolver("agentops.urls").url_patterns)
+    known = {address for address in every if address.startswith(("api/", "v1/"))}
 
     assert known - PAGES == set(API)
 

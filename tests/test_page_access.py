@@ -37,7 +37,7 @@ from tests.support.web.addresses import (
 #: Belong to no project: tests/projects/test_login.py and tests/test_security_headers.py have them.
 OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/"}
 #: Have principals of their own.
-ELSEWHERE = ("admin/", "api/")
+ELSEWHERE = ("admin/", "api/", "v1/")
 
 EVERYONE = ["anonymous", "outsider", "viewer", "operator", "admin", "superuser"]
 READERS = {"viewer", "operator", "admin", "superuser"}

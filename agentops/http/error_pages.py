@@ -17,7 +17,8 @@ from agentops.http import request_ids
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
-API = "/api/"
+#: Where programs ask: OTLP has addresses of its own.
+API = ("/api/", "/v1/")
 TITLES = {
     400: "Bad request",
     401: "Authentication required",

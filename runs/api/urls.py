@@ -18,7 +18,7 @@ from runs.api import (
     stream_views,
     tool_call_views,
 )
-from runs.api.ingest import event_posts, hook_posts, session_aliases, session_posts
+from runs.api.ingest import event_posts, hook_posts, otlp_views, session_aliases, session_posts
 from runs.api.schema import docs
 
 # projects/{project}/agent-runs/{run}/
@@ -75,4 +75,6 @@ urlpatterns = [
     path("internal/sessions/wait", session_posts.QuietSession.as_view(), name="sessions-wait"),
     path("internal/agent-hooks/claude-code", hook_posts.ClaudeCodeHooks.as_view(), name="hooks-claude-code"),
     path(settings.AGENT_EVENTS_INGEST_PATH, event_posts.AgentEvents.as_view(), name="agent-events"),
+    path("public/otel/v1/traces", otlp_views.OtlpTraces.as_view(), name="langfuse-traces"),
+    path("public/projects", otlp_views.LangfuseProjects.as_view(), name="langfuse-projects"),
 ]

@@ -6,6 +6,7 @@ from runs.models.chore import Chore
 from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
 from runs.models.message import AgentRunMessage
+from runs.models.otlp import OtlpGroup, OtlpItem
 from runs.models.run import AgentRun
 from runs.models.tool_call import AgentRunToolCall
 
@@ -18,6 +19,8 @@ __all__ = [
     "Checkpoint",
     "Chore",
     "ExternalRun",
+    "OtlpGroup",
+    "OtlpItem",
     "RunCommand",
     "RunError",
     "TurnUsage",

@@ -35,6 +35,8 @@ from runs.models import (
     Checkpoint,
     Chore,
     ExternalRun,
+    OtlpGroup,
+    OtlpItem,
     RunCommand,
     RunError,
     TurnUsage,
@@ -56,6 +58,8 @@ PARTS = (
     OwnedTable(AgentRunToolCall, "run"),
     OwnedTable(AgentRunMessage, "run"),
     OwnedTable(ExternalRun, "run"),
+    OwnedTable(OtlpItem, "run"),
+    OwnedTable(OtlpGroup, "run"),
 )
 RUNS = OwnedTable(AgentRun, "log")
 #: Notifications about runs are deleted when the runs are hidden, because they link to them and quote them.

@@ -1,4 +1,4 @@
-"""Housekeeping in every worker: retention once a day, and e-mails for notifications. Celery beat is not needed."""
+"""Housekeeping in every worker: retention once a day, e-mails, and the traces that wait. Celery beat is not needed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from django.db import Error, connection
 
 from agentops.projects import mailing
 from runs.engine.shutdown import Shutdown
+from runs.external.otlp import settling
 from runs.upkeep import retention
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 FIRST_S, EVERY_S = 60.0, 3600.0
 #: Seconds between two checks for notifications to send.
 MAIL_S = 10.0
+#: Seconds between two checks for traces and sessions whose entries have come.
+SETTLE_S = 1.0
 
 
 def tidy(shutdown: Shutdown) -> None:
@@ -43,6 +46,22 @@ def _apply_retention(shutdown: Shutdown) -> None:
             if shutdown.requested.wait(time.monotonic() - began):
                 return
             began = time.monotonic()
+
+
+def settle(shutdown: Shutdown) -> None:
+    """File the entries of traces and sessions until the process ends. Runs in its own thread, apart from the sweep."""
+    wait = SETTLE_S
+    while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+        wait = SETTLE_S
+        try:
+            # A full batch: there is more.
+            wait = 0 if settling.settle_due() >= settling.BATCH else SETTLE_S
+        except Error as error:
+            log.warning("traces cannot use the database: %s", type(error).__name__)
+        except Exception:
+            log.exception("traces could not be filed")
+        finally:
+            connection.close()
 
 
 def mail(shutdown: Shutdown) -> None:

@@ -33,7 +33,7 @@ from runs.errors import MoveRefused
 from runs.external.silence import notice_silence
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
-from runs.worker.housekeeping import mail, tidy
+from runs.worker.housekeeping import mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
 from timeline.errors import LeaseLost
 
@@ -182,6 +182,7 @@ class Worker:
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
+            threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))

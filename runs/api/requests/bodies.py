@@ -144,7 +144,7 @@ class StrictJSONParser(BaseParser):  # type: ignore[misc]
         charset = (request.content_params or {}).get("charset", "utf-8")
         if charset.lower() not in ("utf-8", "utf8"):
             raise Problem(f"JSON must be in UTF-8, not in {echo(charset)}", code="unsupported_charset", status=415)
-        body = _decompress(request, _read(stream, int(request.META["CONTENT_LENGTH"])))
+        body = decompress(request, read_stream(stream, int(request.META["CONTENT_LENGTH"])))
         document = strict_json.parse(body, self.limits)
         if not isinstance(document, dict):
             raise Problem("the body must be a JSON object", code="object_expected")
@@ -173,7 +173,8 @@ def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
     return {} if request.stream is None else request.data
 
 
-def _read(stream: Any, length: int) -> bytes:
+def read_stream(stream: Any, length: int) -> bytes:
+    """Return the body as sent, of at least `length` bytes. Raises `Problem` if it is too large or incomplete."""
     try:
         raw: bytes = stream.read(MAX_BYTES + 1)
     except UnreadablePostError:
@@ -185,7 +186,7 @@ def _read(stream: Any, length: int) -> bytes:
     return raw
 
 
-def _decompress(request: Request, raw: bytes) -> bytes:
+def decompress(request: Any, raw: bytes) -> bytes:
     """Return the decompressed body, or raise once it exceeds the limit."""
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding in ("", "identity"):

@@ -7,7 +7,6 @@ A generation within another is the same call, seen by two libraries: the outer h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +14,13 @@ from agentops.http import strict_json
 from runs.external.importers.base import ImportedRun, ImportFile, Item
 from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
 from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, looks_like
-from runs.external.importers.reading.observed_messages import answered_message, instructions_of, sent_messages
+from runs.external.importers.reading.observed_messages import (
+    answered_message,
+    instructions_of,
+    open_call,
+    sent_messages,
+    with_call_id,
+)
 from runs.providers.messages import canonical
 from runs.statuses import RunStatus
 
@@ -116,7 +121,7 @@ def _read_generation(
 ) -> Iterator[Item]:
     began_at = generation.at("startTime").time()
     output = generation.at("output")
-    sent = [_with_call_id(one, conversation) for one in sent_messages(generation.at("input"), attributes)]
+    sent = [with_call_id(one, conversation.open_calls) for one in sent_messages(generation.at("input"), attributes)]
     yield from conversation.add_request([*instructions_of(output), *sent], began_at)
     message = answered_message(output, generation.at("id").name())
     check_calls(message, conversation, output)
@@ -135,25 +140,13 @@ def _read_generation(
     yield from conversation.add(message, facts)
 
 
-def _with_call_id(message: ChatMessage, conversation: ImportedConversation) -> ChatMessage:
-    """Return a tool result with the ID of the open call of its tool, if it has no ID of its own."""
-    if message.role != "tool" or any(message.call_ids):
-        return message
-    return replace(message, call_ids=[_open_call(message.tool_name, conversation)])
-
-
-def _open_call(tool_name: str, conversation: ImportedConversation) -> str:
-    calls = conversation.open_calls.items()
-    return next((call_id for call_id, call in calls if call.tool_name == tool_name), "")
-
-
 def _read_tool(
     tool: JsonPlace, name: str, attributes: Mapping[str, Any], conversation: ImportedConversation
 ) -> Iterator[Item]:
     facts = AnswerFacts(began_at=tool.at("startTime").time(), at=tool.at("endTime").time())
     call_id = attributes.get(_CALL_ID)
     if not isinstance(call_id, str) or call_id not in conversation.open_calls:
-        call_id = _open_call(name, conversation)
+        call_id = open_call(name, conversation.open_calls)
     if not call_id:
         call_id = tool.at("id").name()
         yield conversation.unrequested_call(call_id, name, tool.at("input").value, facts)
@@ -180,8 +173,11 @@ def _attributes(observation: JsonPlace) -> Mapping[str, Any]:
 
 
 def _usage(observation: JsonPlace) -> dict[str, int]:
+    return tokens_of_details(observation.at("usageDetails").members() or observation.at("usage").members())
+
+
+def tokens_of_details(details: Mapping[str, Any]) -> dict[str, int]:
     """Return the tokens: Langfuse's own sums take every count whose name contains `input` or `output`."""
-    details = observation.at("usageDetails").members() or observation.at("usage").members()
     counts = {name: value for name, value in details.items() if isinstance(value, int)}
     return {
         "input_tokens": sum(count for name, count in counts.items() if "input" in name),

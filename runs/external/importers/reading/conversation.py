@@ -78,6 +78,8 @@ class ImportedConversation:
     """The conversation of one run. The IDs of its events count them, so that the same file gives the same IDs."""
 
     run_ref: str
+    #: What comes before the count in the IDs of the next events; `number_from` changes it.
+    id_prefix: str = ""
     #: The time of the last event: one without its own gets it, so that the order of times is that of the events.
     last_at: datetime | None = None
     #: The calls without a result.
@@ -87,9 +89,17 @@ class ImportedConversation:
     #: When and how long the tools of calls ran, if the file knows it.
     call_facts: dict[str, AnswerFacts] = field(default_factory=dict)
 
+    def number_from(self, prefix: str) -> None:
+        """Let the IDs of the next events begin with `prefix`, and count them anew."""
+        self.id_prefix, self._count = prefix, 0
+
+    def remember(self, message: ChatMessage) -> None:
+        """Note a message that the run has already, so that a request that repeats it does not add it again."""
+        self._known[_key(message)] += 1
+
     def add(self, message: ChatMessage, facts: AnswerFacts = NO_FACTS) -> Iterator[IncomingEvent]:
         """Yield the events of the next message. A tool result closes its calls."""
-        self._known[_key(message)] += 1
+        self.remember(message)
         if message.role == "tool":
             for call_id in message.call_ids:
                 yield from self._result(call_id, message, facts)
@@ -173,7 +183,7 @@ class ImportedConversation:
         self._count += 1
         self.last_at = at = at or self.last_at
         return IncomingEvent(
-            self.run_ref, payload.event_type, payload, event_id=str(self._count), ts=at, message=message
+            self.run_ref, payload.event_type, payload, event_id=f"{self.id_prefix}{self._count}", ts=at, message=message
         )
 
 

@@ -60,6 +60,18 @@ def instructions_of(place: JsonPlace) -> list[ChatMessage]:
     return [ChatMessage(role="system", content=text)] if isinstance(text, str) and text else []
 
 
+def with_call_id(message: ChatMessage, open_calls: Mapping[str, ToolCallPart]) -> ChatMessage:
+    """Return a tool result with the ID of the open call of its tool, if it has no ID of its own."""
+    if message.role != "tool" or any(message.call_ids):
+        return message
+    return replace(message, call_ids=[open_call(message.tool_name, open_calls)])
+
+
+def open_call(tool_name: str, open_calls: Mapping[str, ToolCallPart]) -> str:
+    """Return the ID of the first open call of a tool; empty without any."""
+    return next((call_id for call_id, call in open_calls.items() if call.tool_name == tool_name), "")
+
+
 def _answers(place: JsonPlace) -> Iterator[ChatMessage]:
     value = place.value
     if isinstance(value, list):

@@ -1,0 +1,118 @@
+"""The attribute names of spans, by what they say: three generations of the GenAI conventions, and other vocabularies.
+
+Of each list the first attribute that is there counts. The others are OpenInference's (`llm.`, `openinference.`),
+Langfuse's (`langfuse.`), those of Vercel's AI SDK (`ai.`) and of OpenLLMetry (`traceloop.`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+AGENT, MODEL_CALL, TOOL_CALL, EMBEDDING, OTHER = "agent", "model", "tool", "embedding", "other"
+
+#: The attribute that names the kind of a span, and what its values mean. Other values are of other spans.
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "langfuse.observation.type": {
+        "agent": AGENT,
+        "generation": MODEL_CALL,
+        "embedding": EMBEDDING,
+        "tool": TOOL_CALL,
+    },
+    "openinference.span.kind": {"AGENT": AGENT, "LLM": MODEL_CALL, "EMBEDDING": EMBEDDING, "TOOL": TOOL_CALL},
+    "gen_ai.operation.name": {
+        "invoke_agent": AGENT,
+        "chat": MODEL_CALL,
+        "text_completion": MODEL_CALL,
+        "generate_content": MODEL_CALL,
+        "embeddings": EMBEDDING,
+        "execute_tool": TOOL_CALL,
+    },
+    "ai.operationId": {
+        "ai.generateText.doGenerate": MODEL_CALL,
+        "ai.streamText.doStream": MODEL_CALL,
+        "ai.generateObject.doGenerate": MODEL_CALL,
+        "ai.streamObject.doStream": MODEL_CALL,
+        "ai.embed.doEmbed": EMBEDDING,
+        "ai.embedMany.doEmbed": EMBEDDING,
+        "ai.toolCall": TOOL_CALL,
+    },
+    "traceloop.span.kind": {"agent": AGENT, "tool": TOOL_CALL},
+    "llm.request.type": {"chat": MODEL_CALL, "completion": MODEL_CALL, "embedding": EMBEDDING},
+}
+#: Attributes that only spans of one kind have, for those that do not name it.
+SIGNS: Mapping[str, Sequence[str]] = {
+    TOOL_CALL: ("gen_ai.tool.name", "tool.name", "ai.toolCall.name"),
+    MODEL_CALL: ("gen_ai.response.id", "gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
+    AGENT: ("gen_ai.agent.name", "agent_name"),
+}
+MODEL = (
+    *("gen_ai.response.model", "llm.response.model_name", "llm.model_name", "langfuse.observation.model.name"),
+    *("ai.response.model", "gen_ai.request.model", "llm.request.model_name", "ai.model.id", "model_name"),
+)
+AGENT_NAME = ("gen_ai.agent.name", "agent.name", "agent_name", "traceloop.entity.name", "gen_ai.agent.id")
+TOOL_NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "tool_call.function.name", "traceloop.entity.name")
+CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "tool.id")
+ARGUMENTS = (
+    *("gen_ai.tool.call.arguments", "tool_call.function.arguments", "ai.toolCall.args", "tool.parameters"),
+    *("tool_arguments", "langfuse.observation.input", "input.value", "traceloop.entity.input"),
+)
+RESULT = (
+    *("gen_ai.tool.call.result", "ai.toolCall.result", "tool_response", "langfuse.observation.output"),
+    *("output.value", "traceloop.entity.output"),
+)
+SESSION = (
+    *("gen_ai.conversation.id", "session.id", "langfuse.session.id", "ai.telemetry.metadata.sessionId"),
+    "traceloop.association.properties.session_id",
+)
+RESPONSE_ID = ("gen_ai.response.id", "ai.response.id")
+TITLE = ("langfuse.trace.name",)
+INPUT = (
+    *("gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt"),
+    *("input.value", "ai.prompt", "traceloop.entity.input"),
+)
+OUTPUT = (
+    *("gen_ai.output.messages", "langfuse.observation.output", "gen_ai.completion"),
+    *("output.value", "ai.response.object", "final_result", "traceloop.entity.output"),
+)
+INSTRUCTIONS = ("gen_ai.system_instructions",)
+COST = ("gen_ai.usage.cost", "llm.cost.total", "operation.cost", "gen_ai.usage.total_cost")
+USAGE: Mapping[str, Sequence[str]] = {
+    "input_tokens": (
+        *("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"),
+        *("llm.token_count.prompt", "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
+    ),
+    "output_tokens": (
+        *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"),
+        *("llm.token_count.completion", "ai.usage.outputTokens", "ai.usage.completionTokens"),
+    ),
+    "cache_read_tokens": (
+        *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+        *("gen_ai.usage.details.cache_read_tokens", "llm.token_count.prompt_details.cache_read"),
+        *("llm.usage.cache_read_input_tokens", "ai.usage.cachedInputTokens"),
+    ),
+    "cache_write_tokens": (
+        *("gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
+        *("gen_ai.usage.details.cache_write_tokens", "llm.token_count.prompt_details.cache_write"),
+        "llm.usage.cache_creation_input_tokens",
+    ),
+    "reasoning_tokens": (
+        *("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens", "llm.usage.reasoning_tokens"),
+        *("llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"),
+        "gen_ai.usage.details.reasoning_tokens",
+    ),
+}
+LANGFUSE_USAGE, LANGFUSE_COST = "langfuse.observation.usage_details", "langfuse.observation.cost_details"
+LANGFUSE_LEVEL, LANGFUSE_STATUS = "langfuse.observation.level", "langfuse.observation.status_message"
+
+
+def first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return the value of the first attribute that is there; None without any."""
+    return next((attributes[name] for name in names if attributes.get(name) is not None), None)
+
+
+def label(attributes: Mapping[str, Any], names: Sequence[str], limit: int = 200) -> str:
+    """Return the first attribute that is a text, without what cannot be printed; empty without any."""
+    texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
+    printed = ("".join(letter for letter in text if letter.isprintable())[:limit] for text in texts)
+    return next((text for text in printed if text), "")

@@ -1,0 +1,196 @@
+"""Reads the log events of coding agents: Claude Code, Codex CLI and Gemini CLI.
+
+Their events name the session, and have no text of prompts, answers or outputs unless the user switches it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, TypedDict
+
+from runs.external.event_input import RejectedEvent, read_time
+from runs.external.otlp.attribute_names import first, label
+from runs.external.otlp.received import ReceivedLog
+from runs.external.otlp.span_messages import decoded
+from runs.external.reported_usage import MAX_COUNT
+
+PROMPT, ANSWER, ANSWER_TEXT, TOOL_RESULT, TOOL_REFUSED, FAILURE, NOTE = (
+    *("log:prompt", "log:answer", "log:text", "log:result", "log:refused"),
+    *("log:error", "log:note"),
+)
+#: The name of the program → the beginning of its events, and the attributes that name its session.
+_PROGRAMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "claude-code": ("claude_code.", ("session.id",)),
+    "codex": ("codex.", ("conversation.id",)),
+    "gemini-cli": ("gemini_cli.", ("session.id",)),
+}
+_KINDS = {
+    "claude_code.user_prompt": PROMPT,
+    "claude_code.api_request": ANSWER,
+    "claude_code.assistant_response": ANSWER_TEXT,
+    "claude_code.api_error": FAILURE,
+    "claude_code.tool_result": TOOL_RESULT,
+    "codex.user_prompt": PROMPT,
+    "codex.tool_result": TOOL_RESULT,
+    "gemini_cli.user_prompt": PROMPT,
+    "gemini_cli.api_response": ANSWER,
+    "gemini_cli.api_error": FAILURE,
+    "gemini_cli.tool_call": TOOL_RESULT,
+}
+_REFUSALS = {"reject", "denied", "abort"}
+_COMPLETED = "response.completed"
+#: What programs write in place of a text that the user has not switched on.
+_WITHHELD = ("", "[REDACTED]", "<REDACTED>")
+_MAX_SESSION = 128
+_USAGE = {
+    "input_tokens": ("input_tokens", "input_token_count"),
+    "output_tokens": ("output_tokens", "output_token_count"),
+    "cache_read_tokens": ("cache_read_tokens", "cached_token_count", "cached_content_token_count"),
+    "cache_write_tokens": ("cache_creation_tokens",),
+    "reasoning_tokens": ("reasoning_token_count", "thoughts_token_count"),
+}
+_TOOL = ("tool_name", "function_name")
+_CALL = ("tool_use_id", "call_id")
+_ARGUMENTS = ("tool_input", "tool_parameters", "arguments", "function_args")
+_OUTPUT = ("output", "tool_output", "error", "error.message")
+_ERROR = ("error", "error.message", "error_message")
+
+
+class LogFacts(TypedDict, total=False):
+    """What a log event says."""
+
+    event: str
+    program: str
+    session: str
+    #: The place in the session, of programs that count their events.
+    number: int
+    model: str
+    text: str
+    request_id: str
+    usage: dict[str, int]
+    cost: float | str
+    duration_ms: int
+    tool: str
+    call_id: str
+    arguments: Any
+    output: Any
+    has_failed: bool
+    error_type: str
+
+
+def name_of(record: ReceivedLog) -> str:
+    """Return the full name of an event; empty if it is of no known program.
+
+    It is the event name of the record, its body, or an attribute, which may lack the name of the program.
+    """
+    for value in (record.name, record.body, record.attributes.get("event.name")):
+        if isinstance(value, str) and value.startswith(tuple(begin for begin, _ in _PROGRAMS.values())):
+            return value
+    short, service = record.attributes.get("event.name"), record.resource.get("service.name")
+    return f"claude_code.{short}" if isinstance(short, str) and service == "claude-code" else ""
+
+
+def key_of(record: ReceivedLog) -> str | None:
+    """Return the program and the session of an event; None if one is not known."""
+    program = _program(name_of(record))
+    if program is None:
+        return None
+    session = label({**record.resource, **record.attributes}, _PROGRAMS[program][1], _MAX_SESSION)
+    return f"{program}:{session}" if session else None
+
+
+def kind_of_log(record: ReceivedLog) -> str:
+    """Return what an event reports."""
+    name, attributes = name_of(record), record.attributes
+    if name == "codex.sse_event" and attributes.get("event.kind") == _COMPLETED:
+        return FAILURE if first(attributes, _ERROR) else ANSWER
+    if name in ("codex.api_request", "codex.sse_event", "codex.websocket_event") and first(attributes, _ERROR):
+        return FAILURE
+    if name.endswith(".tool_decision") and attributes.get("decision") in _REFUSALS:
+        return TOOL_REFUSED
+    if name == "gemini_cli.tool_call" and attributes.get("decision") == "reject":
+        return TOOL_REFUSED
+    return _KINDS.get(name, NOTE)
+
+
+def log_facts(record: ReceivedLog) -> LogFacts:
+    """Return what an event says."""
+    name, attributes, kind = name_of(record), record.attributes, kind_of_log(record)
+    program = _program(name) or ""
+    facts = LogFacts(event=name[:128], program=program)
+    facts["session"] = label({**record.resource, **attributes}, _PROGRAMS[program][1], _MAX_SESSION)
+    number = _number(attributes.get("event.sequence"))
+    if number is not None:
+        facts["number"] = number
+    model = label(attributes, ("model",))
+    if model:
+        facts["model"] = model
+    facts["request_id"] = label(attributes, ("request_id",))
+    if kind in (PROMPT, ANSWER, ANSWER_TEXT):
+        facts |= _conversation_facts(attributes, program)
+    elif kind in (TOOL_RESULT, TOOL_REFUSED):
+        facts |= _call_facts(attributes)
+    elif kind == FAILURE:
+        facts["text"] = str(first(attributes, _ERROR) or "the request failed")
+        facts["error_type"] = label(attributes, ("error_type", "error.type")) or _status_of(attributes)
+    return facts
+
+
+def time_of(record: ReceivedLog) -> datetime | None:
+    """Return when an event happened, by the program's own attribute or by the record."""
+    value = record.attributes.get("event.timestamp")
+    try:
+        return read_time(value) if isinstance(value, str) else record.at
+    except RejectedEvent:
+        return record.at
+
+
+def _program(name: str) -> str | None:
+    return next((program for program, (begin, _) in _PROGRAMS.items() if name.startswith(begin)), None)
+
+
+def _conversation_facts(attributes: Mapping[str, Any], program: str) -> LogFacts:
+    text = first(attributes, ("prompt", "response", "response_text"))
+    facts = LogFacts(text="" if not isinstance(text, str) or text in _WITHHELD else text)
+    counts = {field: _number(first(attributes, known)) for field, known in _USAGE.items()}
+    usage = {field: count for field, count in counts.items() if count is not None}
+    if program == "claude-code":
+        # Its input tokens do not include the cached ones.
+        cached = usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
+        usage["input_tokens"] = usage.get("input_tokens", 0) + cached
+    elif program == "gemini-cli":
+        # Its output tokens do not include the thoughts.
+        usage["output_tokens"] = usage.get("output_tokens", 0) + usage.get("reasoning_tokens", 0)
+    cost, took = attributes.get("cost_usd"), _number(attributes.get("duration_ms"))
+    facts |= LogFacts(usage=usage)
+    if isinstance(cost, int | float | str) and not isinstance(cost, bool):
+        facts["cost"] = cost
+    return facts | (LogFacts(duration_ms=took) if took is not None else LogFacts())
+
+
+def _call_facts(attributes: Mapping[str, Any]) -> LogFacts:
+    succeeded = str(attributes.get("success", "true")).lower() != "false"
+    facts = LogFacts(
+        tool=label(attributes, _TOOL, 256) or "tool",
+        call_id=label(attributes, _CALL, 240),
+        arguments=decoded(first(attributes, _ARGUMENTS)),
+        output=first(attributes, _OUTPUT) or "",
+        has_failed=not succeeded,
+    )
+    took = _number(attributes.get("duration_ms"))
+    return facts | (LogFacts(duration_ms=took) if took is not None else LogFacts())
+
+
+def _status_of(attributes: Mapping[str, Any]) -> str:
+    status = first(attributes, ("status_code", "http.response.status_code"))
+    return f"http_{status}" if isinstance(status, int | str) and str(status).isalnum() else "error"
+
+
+def _number(value: Any) -> int | None:
+    """Return a count, which programs also write as text or as a fraction."""
+    try:
+        number = round(float(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 <= number <= MAX_COUNT else None

@@ -1,0 +1,221 @@
+"""Spans and log records as they were received, without protobuf. One that exceeds a limit is rejected alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from runs.external.otlp.wire import ExportRequest
+
+#: Entries of one request, attributes of an entry, events of a span.
+MAX_ENTRIES = 10_000
+MAX_ATTRIBUTES = 1_000
+MAX_SPAN_EVENTS = 1_000
+#: Characters of all texts of an entry. A model call repeats the conversation before it.
+MAX_CHARACTERS = 2 * 1024 * 1024
+#: Levels of a value.
+MAX_DEPTH = 32
+#: Times later than that are not believed: runs are listed by time.
+MAX_AHEAD = timedelta(days=1)
+_REMOTE_KNOWN, _REMOTE = 0x100, 0x200
+_ERROR = 2
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+
+
+class RejectedEntry(ValueError):
+    """A span or a log record that is not stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedSpan:
+    """A span. IDs in lower-case hexadecimal digits."""
+
+    trace_id: str
+    span_id: str
+    #: Empty for a root.
+    parent_id: str
+    #: Whether the parent belongs to another process.
+    has_remote_parent: bool
+    name: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    is_error: bool
+    status_message: str
+    attributes: Mapping[str, Any]
+    #: Name and attributes of each event.
+    events: tuple[tuple[str, Mapping[str, Any]], ...]
+    resource: Mapping[str, Any]
+    scope: str
+    #: Tells a repeat from another span with the same ID.
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedLog:
+    """A log record."""
+
+    name: str
+    body: Any
+    at: datetime | None
+    attributes: Mapping[str, Any]
+    resource: Mapping[str, Any]
+    scope: str
+    sha256: bytes
+
+
+@dataclass(slots=True)
+class Rejections:
+    """How many entries of a request were rejected, and for which reasons."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def add(self, reason: str, count: int = 1) -> None:
+        self.reasons[reason] += count
+
+    @property
+    def count(self) -> int:
+        return self.reasons.total()
+
+    def message(self) -> str:
+        """Return all reasons, each with its number of entries; empty without any."""
+        return "; ".join(f"{count} rejected: {reason}" for reason, count in self.reasons.items())
+
+
+def spans_of(request: ExportRequest, rejections: Rejections) -> list[ReceivedSpan]:
+    """Return the spans of a request that are within the limits."""
+    spans = []
+    for resource, scope, span in _entries(request.resource_spans, "scope_spans", "spans", rejections):
+        try:
+            spans.append(_span(span, resource, scope))
+        except RejectedEntry as error:
+            rejections.add(str(error))
+    return spans
+
+
+def logs_of(request: ExportRequest, rejections: Rejections) -> list[ReceivedLog]:
+    """Return the log records of a request that are within the limits."""
+    logs = []
+    for resource, scope, record in _entries(request.resource_logs, "scope_logs", "log_records", rejections):
+        try:
+            logs.append(_log(record, resource, scope))
+        except RejectedEntry as error:
+            rejections.add(str(error))
+    return logs
+
+
+def _entries(
+    resources: Any, scopes_name: str, entries_name: str, rejections: Rejections
+) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    count = 0
+    for of in resources:
+        try:
+            resource = _attributes(of.resource.attributes, _Budget())
+        except RejectedEntry as error:
+            rejections.add(str(error), sum(len(getattr(scope, entries_name)) for scope in getattr(of, scopes_name)))
+            continue
+        for scope in getattr(of, scopes_name):
+            for entry in getattr(scope, entries_name):
+                count += 1
+                if count > MAX_ENTRIES:
+                    rejections.add(f"a request may have {MAX_ENTRIES} entries")
+                else:
+                    yield resource, scope.scope.name[:256], entry
+
+
+def _span(span: Any, resource: Mapping[str, Any], scope: str) -> ReceivedSpan:
+    if len(span.trace_id) != _TRACE_BYTES or not any(span.trace_id):
+        raise RejectedEntry("a trace ID must have 16 bytes, not all zero")
+    if len(span.span_id) != _SPAN_BYTES or not any(span.span_id):
+        raise RejectedEntry("a span ID must have 8 bytes, not all zero")
+    if len(span.parent_span_id) not in (0, _SPAN_BYTES):
+        raise RejectedEntry("the ID of a parent span must have 8 bytes")
+    if len(span.events) > MAX_SPAN_EVENTS:
+        raise RejectedEntry(f"a span may have {MAX_SPAN_EVENTS} events")
+    budget = _Budget()
+    began = _time(span.start_time_unix_nano)
+    return ReceivedSpan(
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex() if any(span.parent_span_id) else "",
+        has_remote_parent=bool(span.flags & _REMOTE_KNOWN and span.flags & _REMOTE),
+        name=budget.text(span.name),
+        started_at=began,
+        ended_at=_time(span.end_time_unix_nano) or began,
+        is_error=span.status.code == _ERROR,
+        status_message=budget.text(span.status.message),
+        attributes=_attributes(span.attributes, budget),
+        events=tuple((budget.text(event.name), _attributes(event.attributes, budget)) for event in span.events),
+        resource=resource,
+        scope=scope,
+        sha256=_digest(span),
+    )
+
+
+def _log(record: Any, resource: Mapping[str, Any], scope: str) -> ReceivedLog:
+    budget = _Budget()
+    return ReceivedLog(
+        name=budget.text(record.event_name),
+        body=_value(record.body, budget, MAX_DEPTH),
+        at=_time(record.time_unix_nano) or _time(record.observed_time_unix_nano),
+        attributes=_attributes(record.attributes, budget),
+        resource=resource,
+        scope=scope,
+        sha256=_digest(record),
+    )
+
+
+class _Budget:
+    """The characters that an entry may still have."""
+
+    def __init__(self) -> None:
+        self.left = MAX_CHARACTERS
+
+    def text(self, text: str) -> str:
+        self.left -= len(text)
+        if self.left < 0:
+            raise RejectedEntry(f"the texts of an entry may have {MAX_CHARACTERS} characters")
+        return text
+
+
+def _attributes(pairs: Any, budget: _Budget) -> dict[str, Any]:
+    if len(pairs) > MAX_ATTRIBUTES:
+        raise RejectedEntry(f"an entry may have {MAX_ATTRIBUTES} attributes")
+    return {budget.text(pair.key): _value(pair.value, budget, MAX_DEPTH) for pair in pairs}
+
+
+def _value(value: Any, budget: _Budget, depth: int) -> Any:
+    """Return an attribute's value. Bytes become hexadecimal digits; numbers that are not finite become null."""
+    kind = value.WhichOneof("value")
+    if depth == 0:
+        raise RejectedEntry(f"a value may have {MAX_DEPTH} levels")
+    if kind == "string_value":
+        return budget.text(value.string_value)
+    if kind == "array_value":
+        return [_value(item, budget, depth - 1) for item in value.array_value.values]
+    if kind == "kvlist_value":
+        pairs = value.kvlist_value.values
+        return {budget.text(pair.key): _value(pair.value, budget, depth - 1) for pair in pairs}
+    if kind == "bytes_value":
+        return budget.text(value.bytes_value.hex())
+    if kind == "double_value":
+        number = value.double_value
+        return number if number - number == 0 else None
+    return getattr(value, kind) if kind in ("bool_value", "int_value") else None
+
+
+def _digest(entry: Any) -> bytes:
+    return hashlib.sha256(entry.SerializeToString(deterministic=True)).digest()
+
+
+def _time(nanoseconds: int) -> datetime | None:
+    """Return a time; None for zero, and for what lies far in the future."""
+    if not nanoseconds:
+        return None
+    moment = datetime.fromtimestamp(nanoseconds // 1000 / 1_000_000, UTC)
+    return None if moment > timezone.now() + MAX_AHEAD else moment

@@ -1,0 +1,116 @@
+"""Stores what a request of OTLP reports: the entries of each trace or session in one transaction, each entry once.
+
+A worker files them under runs (runs.external.otlp.settling), once those that belong together have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from runs.external.ingest import Sender
+from runs.external.otlp.log_events import key_of, kind_of_log, log_facts, time_of
+from runs.external.otlp.received import ReceivedLog, ReceivedSpan, Rejections
+from runs.external.otlp.settling import QUIET
+from runs.external.otlp.span_facts import facts_of, kind_of
+from runs.models import OtlpGroup, OtlpItem
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: Entries of one trace, or of one session.
+MAX_ITEMS = 50_000
+_SAME_ID = "the trace has another span with this ID"
+
+
+def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], rejections: Rejections) -> None:
+    """Store spans, by trace. A repeated span changes nothing."""
+    by_trace: dict[str, dict[str, OtlpItem]] = {}
+    for span in spans:
+        _add(by_trace.setdefault(span.trace_id, {}), _span_item(span), rejections)
+    for trace_id, items in by_trace.items():
+        _record(sender, trace_id, items, rejections)
+
+
+def record_logs(sender: Sender, logs: Sequence[ReceivedLog], rejections: Rejections) -> None:
+    """Store the log events of coding agents, by session. Other log records are rejected."""
+    by_session: dict[str, dict[str, OtlpItem]] = {}
+    for record in logs:
+        key = key_of(record)
+        if key is None:
+            rejections.add("not an event of a known coding agent with a session ID")
+        else:
+            _add(by_session.setdefault(key, {}), _log_item(record), rejections)
+    for key, items in by_session.items():
+        _record(sender, key, items, rejections)
+
+
+def _add(items: dict[str, OtlpItem], item: OtlpItem, rejections: Rejections) -> None:
+    """Add an entry to those of a request, of which each is stored once."""
+    first = items.setdefault(item.item_id, item)
+    if first.sha256 != item.sha256:
+        rejections.add(_SAME_ID)
+
+
+def _record(sender: Sender, key: str, items: dict[str, OtlpItem], rejections: Rejections) -> None:
+    store = partial(_store, sender, key, items)
+    try:
+        reasons = store()
+    except IntegrityError:
+        # Two requests opened the group at once: it exists now.
+        reasons = store()
+    for reason, count in reasons.items():
+        rejections.add(reason, count)
+
+
+@transaction.atomic
+def _store(sender: Sender, key: str, items: dict[str, OtlpItem]) -> dict[str, int]:
+    now = timezone.now()
+    OtlpGroup.objects.get_or_create(project=sender.project, key=key, defaults={"received_at": now})
+    group = OtlpGroup.objects.select_for_update().get(project=sender.project, key=key)
+    # All of them: there are more in a request than a query may have parameters.
+    known = {item_id: bytes(digest) for item_id, digest in group.items.values_list("item_id", "sha256")}
+    conflicts = sum(known.get(item_id, item.sha256) != item.sha256 for item_id, item in items.items())
+    new = [item for item_id, item in items.items() if item_id not in known]
+    room = max(MAX_ITEMS - len(known), 0)
+    if new[:room]:
+        for item in new[:room]:
+            item.group, item.run_id, item.received_at, item.pk = group, group.run_id, now, None
+        OtlpItem.objects.bulk_create(new[:room], batch_size=500)
+        group.received_at, group.sender = now, sender.actor[:200]
+        group.due_at = min(group.due_at or now + QUIET, now + QUIET)
+        group.save(update_fields=["received_at", "due_at", "sender"])
+    reasons = {_SAME_ID: conflicts, f"a trace or a session may have {MAX_ITEMS} entries": len(new[room:])}
+    return {reason: count for reason, count in reasons.items() if count}
+
+
+def _span_item(span: ReceivedSpan) -> OtlpItem:
+    kind = kind_of(span)
+    facts: Any = REDACTOR.clean(facts_of(span, kind))[0]  # type: ignore[arg-type]
+    began = span.started_at or span.ended_at or timezone.now()
+    return OtlpItem(
+        item_id=span.span_id,
+        parent_id=span.parent_id,
+        has_remote_parent=span.has_remote_parent,
+        kind=kind,
+        started_at=began,
+        ended_at=max(span.ended_at or began, began),
+        sha256=span.sha256,
+        response_id=facts.get("response_id", "")[:200],
+        facts=facts,
+    )
+
+
+def _log_item(record: ReceivedLog) -> OtlpItem:
+    facts: Any = REDACTOR.clean(log_facts(record))[0]  # type: ignore[arg-type]
+    at = time_of(record) or timezone.now()
+    return OtlpItem(
+        item_id=record.sha256.hex()[:32],
+        kind=kind_of_log(record),
+        started_at=at,
+        ended_at=at,
+        sha256=record.sha256,
+        facts=facts,
+    )

@@ -1,0 +1,107 @@
+"""Writes the work of a group into its runs, through the same events and rows as everything external.
+
+A run has the reference `otlp:<trace>`, a child run `otlp:<trace>:<span>`; that of a session is named by its program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, cast
+
+from agentops.projects.models import Project
+from runs.conversation.message_text import text_of
+from runs.external import contents, handlers
+from runs.external.event_input import IncomingEvent, RejectedEvent
+from runs.external.importers.reading.conversation import ChatMessage, ImportedConversation
+from runs.external.projection import Projection
+from runs.lifecycle import reported_runs
+from runs.lifecycle.reported_runs import ReportedRun
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.statuses import RunStatus, WaitReason
+from timeline.events import Payload
+from timeline.events.notice import Error
+from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunWaiting
+from timeline.models import Source
+
+_REQUESTS = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
+
+
+@dataclass
+class RunWriter:
+    """One run that new work is written into. The caller holds the lock of the group, and calls `flush` at the end."""
+
+    run: AgentRun
+    projection: Projection
+    conversation: ImportedConversation
+    by: str
+    #: Whether it has a user message.
+    has_request: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.has_request = self.run.prompt is not None
+
+    @classmethod
+    def load(cls, run: AgentRun, by: str) -> RunWriter:
+        """Lock a run and load what its next events continue from."""
+        run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project").get(pk=run.pk)
+        calls = AgentRunToolCall.objects.filter(run=run, result_message=None).order_by("step_number", "id")
+        conversation = ImportedConversation(
+            str(run.external_id or run.pk),
+            open_calls={call.call_id: contents.call_part(call.call_id, call.tool_name, call.input) for call in calls},
+        )
+        requests = AgentRunMessage.objects.filter(run=run, role__in=_REQUESTS)
+        for role, content in requests.values_list("role", "content"):
+            conversation.remember(ChatMessage(role=cast("Any", role), content=text_of(content)))
+        return cls(run, Projection.load(run, Source.INGEST), conversation, by)
+
+    @classmethod
+    def open(cls, project: Project, reported: ReportedRun, session_id: str) -> RunWriter:
+        """Open a run and start it. It has no reference if another run has that already."""
+        if AgentRun.objects.filter(project=project, external_id=reported.external_id).exists():
+            reported = replace(reported, external_id=None)
+        run = reported_runs.open_run(project, reported)
+        writer = cls.load(run, reported.by)
+        writer.report(RunStarted(session_id=session_id or None, model=reported.model or None), reported.created_at)
+        return writer
+
+    def take(self, events: Iterable[IncomingEvent]) -> None:
+        """Project events."""
+        if self.run.state is RunStatus.WAITING:
+            self.report(RunPhase(status="running", reason="continued"), None)
+        for event in events:
+            try:
+                handlers.apply(self.projection, event)
+            except RejectedEvent:
+                # It speaks of a call that the run does not have.
+                continue
+
+    def report(self, payload: Payload, at: datetime | None) -> None:
+        """Project an event of the run's status."""
+        handlers.apply(self.projection, IncomingEvent(self.conversation.run_ref, payload.event_type, payload, ts=at))
+
+    def flush(self) -> None:
+        """Write everything, in the caller's transaction."""
+        self.projection.flush()
+        state = self.projection.state
+        state.sender, state.silent_since = self.by[:200] or state.sender, None
+        self.projection.save_state()
+
+    def end(self, at: datetime, *, error: tuple[str, str] | None = None, result: str | None = None) -> None:
+        """Report that the run has ended, unless it has. The outcome of calls without a result is unknown."""
+        if self.run.state.terminal:
+            return
+        self.conversation.number_from("end:")
+        self.take(self.conversation.close())
+        if error is not None:
+            kind, text = error
+            self.report(Error(error_type=kind, error=text), at)
+            self.report(RunFailed(error_type=kind, error=text), at)
+        else:
+            self.report(RunCompleted(result=result), at)
+
+    def wait(self, at: datetime) -> None:
+        """Report that the run may continue, and that nothing has come of it for long."""
+        if self.run.state is RunStatus.RUNNING:
+            self.report(RunWaiting(reason=WaitReason.INPUT), at)

@@ -1,0 +1,111 @@
+"""Files what has waited long enough, and ends the runs of complete traces. Every worker does."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, IntegrityError, transaction
+from django.utils import timezone
+
+from runs.models import OtlpGroup
+
+log = logging.getLogger(__name__)
+#: How long a group must have been silent before entries are filed whose place is known.
+QUIET = timedelta(seconds=2)
+#: How long an entry waits for those that it belongs to, and a run for its last entries. Exporters send every 5 seconds.
+SETTLE = timedelta(seconds=10)
+#: Groups of one sweep.
+BATCH = 50
+#: After so long without an entry, a run whose end is unknown waits.
+SILENCE = timedelta(minutes=10)
+
+
+def settle_due() -> int:
+    """File the entries that have waited, and end or suspend runs. Returns the number of groups."""
+    due = OtlpGroup.objects.filter(due_at__lte=timezone.now()).order_by("due_at")
+    count = 0
+    for group_id in list(due.values_list("pk", flat=True)[:BATCH]):
+        try:
+            count += _settle(group_id)
+        except IntegrityError:
+            # Somebody opened a run with the same reference at the same time.
+            OtlpGroup.objects.filter(pk=group_id).update(due_at=timezone.now() + SETTLE)
+        except DatabaseError:
+            raise
+        except Exception:
+            # One group must not keep the others waiting.
+            log.exception("the entries of an OTLP group cannot be filed", extra={"group": group_id})
+            OtlpGroup.objects.filter(pk=group_id).update(due_at=None)
+    return count
+
+
+@transaction.atomic
+def _settle(group_id: int) -> bool:
+    now = timezone.now()
+    rows = OtlpGroup.objects.select_for_update(skip_locked=True, of=("self",)).select_related("project")
+    group = rows.filter(pk=group_id, due_at__lte=now).first()
+    if group is None:
+        return False  # another worker has it
+    if ":" in group.key:
+        group.due_at = _settle_session(group, now)
+    else:
+        group.due_at = _settle_trace(group, now)
+    if group.run_id is None and group.due_at is None:
+        # Spans of no agent, model or tool.
+        group.delete()
+    else:
+        group.save(update_fields=["due_at"])
+    return True
+
+
+def _settle_session(group: OtlpGroup, now: datetime) -> datetime | None:
+    """Returns when to look again."""
+    # Imported here, because what reads entries takes memory that most workers do not need.
+    from runs.external.otlp.session_filing import SessionFiling
+
+    SessionFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now)).file()
+    return _next_look(group, now) or _wait_if_silent(group, now)
+
+
+def _settle_trace(group: OtlpGroup, now: datetime) -> datetime | None:
+    """Returns when to look again."""
+    from runs.external.otlp.trace_filing import TraceFiling
+
+    TraceFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now)).file()
+    again = _next_look(group, now)
+    if again is not None:
+        return again
+    filing = TraceFiling.load(group, now - SETTLE)
+    root = filing.tree.root()
+    if root is None and now >= group.received_at + SILENCE:
+        # The span that encloses the agents is not exported.
+        root = filing.tree.outermost_agent()
+    if root is None:
+        return _wait_if_silent(group, now)
+    filing.end(root)
+    return None
+
+
+def _is_quiet(group: OtlpGroup, now: datetime) -> bool:
+    return group.received_at <= now - QUIET
+
+
+def _next_look(group: OtlpGroup, now: datetime) -> datetime | None:
+    """Return when the next entry has waited long enough; None if all have."""
+    if not _is_quiet(group, now):
+        return group.received_at + QUIET
+    return group.received_at + SETTLE if now < group.received_at + SETTLE else None
+
+
+def _wait_if_silent(group: OtlpGroup, now: datetime) -> datetime | None:
+    silent_at = group.received_at + SILENCE
+    if now < silent_at:
+        return silent_at
+    if group.run is not None:
+        from runs.external.otlp.run_writer import RunWriter
+
+        writer = RunWriter.load(group.run, "")
+        writer.wait(now)
+        writer.flush()
+    return None

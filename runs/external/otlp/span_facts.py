@@ -1,0 +1,158 @@
+"""Reads what a span says: what kind of work it was, and its model, tokens, messages, tool or error.
+
+The facts are JSON: they are stored until the place of the span in its trace is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from runs.external.importers.langfuse_export import tokens_of_details
+from runs.external.otlp import attribute_names as names
+from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTHER, TOOL_CALL, first, label
+from runs.external.otlp.received import ReceivedSpan
+from runs.external.otlp.span_messages import decoded, input_of, output_of, with_details
+from runs.external.reported_usage import MAX_COUNT
+
+_MAX_NAME = 256
+#: The service name of a program that was not given one begins with it.
+_UNNAMED = "unknown_service"
+
+
+class ErrorFacts(TypedDict):
+    """Why the work of a span failed."""
+
+    type: str
+    text: str
+
+
+class SpanFacts(TypedDict, total=False):
+    """What is known of a span's work. Which fields are there depends on its kind."""
+
+    name: str
+    error: ErrorFacts
+    session: str
+    agent: str
+    title: str
+    model: str
+    response_id: str
+    usage: dict[str, int]
+    cost: float | str
+    input: Any
+    output: Any
+    tool: str
+    call_id: str
+    arguments: Any
+    result: Any
+
+
+def kind_of(span: ReceivedSpan) -> str:
+    """Return what kind of work a span is."""
+    for attribute, meanings in names.KINDS.items():
+        value = span.attributes.get(attribute)
+        if isinstance(value, str):
+            return meanings.get(value, OTHER)
+    signs = (kind for kind, attributes in names.SIGNS.items() if first(span.attributes, attributes) is not None)
+    return next(signs, OTHER)
+
+
+def facts_of(span: ReceivedSpan, kind: str) -> SpanFacts:
+    """Return what a span says."""
+    attributes = with_details(span.attributes, span.events)
+    facts = SpanFacts(name=span.name[:_MAX_NAME])
+    error = _error(span, attributes)
+    if error is not None:
+        facts["error"] = error
+    session = label({**span.resource, **attributes}, names.SESSION, 128)
+    if session:
+        facts["session"] = session
+    if kind == TOOL_CALL:
+        return facts | _tool_facts(attributes, span.name)
+    if kind != MODEL_CALL:
+        facts |= _program_facts(span, attributes)
+    return facts | _model_facts(span, attributes, kind)
+
+
+def _error(span: ReceivedSpan, attributes: Mapping[str, Any]) -> ErrorFacts | None:
+    if not span.is_error and attributes.get(names.LANGFUSE_LEVEL) != "ERROR":
+        return None
+    exceptions = [details for name, details in span.events if name == "exception"]
+    exception = exceptions[-1] if exceptions else {}
+    kind = label({**exception, **attributes}, ("error.type", "exception.type"), 64)
+    text = label(attributes, (names.LANGFUSE_STATUS,), 10_000) or span.status_message
+    return {"type": kind or "error", "text": text or str(exception.get("exception.message") or kind or "error")}
+
+
+def _program_facts(span: ReceivedSpan, attributes: Mapping[str, Any]) -> SpanFacts:
+    facts = SpanFacts()
+    own = label(attributes, names.AGENT_NAME, 128) or label(
+        {"name": span.name.removeprefix("invoke_agent ")}, ("name",)
+    )
+    service = label(span.resource, ("service.name",), 128)
+    facts["agent"] = own if kind_of(span) == AGENT else "" if service.startswith(_UNNAMED) else service
+    title = label(attributes, names.TITLE)
+    return facts | (SpanFacts(title=title) if title else SpanFacts())
+
+
+def _tool_facts(attributes: Mapping[str, Any], span_name: str) -> SpanFacts:
+    tool = label(attributes, names.TOOL_NAME, _MAX_NAME) or label({"name": span_name}, ("name",), _MAX_NAME)
+    facts = SpanFacts(
+        tool=tool.removeprefix("execute_tool ") or "tool",
+        call_id=label(attributes, names.CALL_ID, 240),
+        arguments=decoded(first(attributes, names.ARGUMENTS)),
+    )
+    result = first(attributes, names.RESULT)
+    return facts | SpanFacts(result=decoded(result)) if result is not None else facts
+
+
+def _model_facts(span: ReceivedSpan, attributes: Mapping[str, Any], kind: str) -> SpanFacts:
+    facts = SpanFacts(usage=_usage(attributes))
+    model = label(attributes, names.MODEL)
+    if model:
+        facts["model"] = model
+    cost = _cost(attributes)
+    if cost is not None:
+        facts["cost"] = cost
+    if kind == EMBEDDING:
+        return facts
+    output = output_of(attributes, span.events)
+    facts |= SpanFacts(input=input_of(attributes, span.events), output=output)
+    response_id = label(attributes, names.RESPONSE_ID) or _id_in(decoded(attributes.get("output.value")))
+    return facts | SpanFacts(response_id=response_id) if response_id and kind == MODEL_CALL else facts
+
+
+def _id_in(value: Any) -> str:
+    """Return the ID of a response that OpenInference has recorded as it was."""
+    found = value.get("id") if isinstance(value, dict) else None
+    return found[:200] if isinstance(found, str) and found.isprintable() else ""
+
+
+def _usage(attributes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the tokens, of which all input tokens include the cached ones. Empty if none are reported."""
+    details = decoded(attributes.get(names.LANGFUSE_USAGE))
+    if isinstance(details, Mapping):
+        return tokens_of_details(details)
+    counts = {field: _count(first(attributes, known)) for field, known in names.USAGE.items()}
+    usage = {field: count for field, count in counts.items() if count is not None}
+    cached = usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
+    if cached > usage.get("input_tokens", 0):
+        # The conventions count cached tokens in, and some libraries pass Anthropic's own count on, which does not.
+        usage["input_tokens"] = usage.get("input_tokens", 0) + cached
+    return usage
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None
+
+
+def _cost(attributes: Mapping[str, Any]) -> float | str | None:
+    details = decoded(attributes.get(names.LANGFUSE_COST))
+    if isinstance(details, Mapping):
+        parts = [value for value in details.values() if isinstance(value, int | float) and not isinstance(value, bool)]
+        total = details.get("total")
+        return total if isinstance(total, int | float | str) and not isinstance(total, bool) else sum(parts) or None
+    value = first(attributes, names.COST)
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None

@@ -1,0 +1,153 @@
+"""Decides what of a trace can be filed now, and as what: answers of models, tool calls, and agents, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from runs.external.otlp.attribute_names import AGENT, MODEL_CALL, TOOL_CALL
+from runs.external.otlp.trace_tree import MODEL_KINDS, TraceTree
+from runs.models import OtlpItem
+
+_RANKS = {AGENT: 0, MODEL_CALL: 1, TOOL_CALL: 2}
+
+
+@dataclass(eq=False)
+class Unit:
+    """Work that becomes events of one run: an agent, a model call, which several spans may report, or a tool call."""
+
+    kind: str
+    #: The agent whose child run it belongs to; None: the run of the trace.
+    owner: OtlpItem | None
+    #: The span with the message, or the only one.
+    main: OtlpItem
+    #: All of them.
+    items: list[OtlpItem] = field(default_factory=list)
+    #: Those whose tokens count.
+    counted: list[OtlpItem] = field(default_factory=list)
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """What units are sorted by: when they began."""
+        items = self.items or [self.main]
+        begin = min(item.started_at for item in items)
+        return begin, _RANKS[self.kind], self.main.ended_at, self.main.item_id
+
+
+@dataclass
+class TracePlan:
+    """What can be filed now."""
+
+    units: list[Unit] = field(default_factory=list)
+    #: Spans that add nothing: they only enclose others, or repeat what was filed before.
+    silent: list[OtlpItem] = field(default_factory=list)
+
+    @cached_property
+    def asked(self) -> set[OtlpItem | None]:
+        """The owners of model calls that say what they were sent."""
+        calls = (unit for unit in self.units if unit.kind == MODEL_CALL)
+        return {unit.owner for unit in calls if (unit.main.facts or {}).get("input")}
+
+
+def plan(tree: TraceTree) -> TracePlan:
+    """Return what can be filed now of the spans that wait."""
+    result = TracePlan()
+    calls: list[OtlpItem] = []
+    for item in tree.items:
+        if item.filed_under is not None or not tree.is_ready(item):
+            continue
+        kind = tree.kind(item)
+        if kind in MODEL_KINDS:
+            calls.append(item)
+        elif _may_be_a_model(tree, item) and not tree.has_waited(item):
+            continue
+        else:
+            _add(tree, item, kind, result)
+    _add_model_calls(tree, calls, result)
+    result.units.sort(key=lambda unit: unit.order)
+    return result
+
+
+def usage_of(item: OtlpItem) -> Mapping[str, int]:
+    """Return the tokens that a span reports; empty without any."""
+    usage: Mapping[str, int] = (item.facts or {}).get("usage") or {}
+    return usage if any(usage.values()) else {}
+
+
+def _add(tree: TraceTree, item: OtlpItem, kind: str, result: TracePlan) -> None:
+    owner = tree.owner(item)
+    if kind in (AGENT, TOOL_CALL):
+        result.units.append(Unit(kind, owner, item, [item]))
+    if kind != TOOL_CALL and _may_be_a_model(tree, item):
+        result.units.append(Unit(MODEL_CALL, owner, item, [item], [item]))
+    elif kind not in (AGENT, TOOL_CALL):
+        result.silent.append(item)
+
+
+def _may_be_a_model(tree: TraceTree, item: OtlpItem) -> bool:
+    """Return whether a span reports tokens of model calls that have no spans of their own, as far as is known."""
+    is_other = tree.kind(item) not in (*MODEL_KINDS, TOOL_CALL)
+    return is_other and bool(usage_of(item)) and item.item_id not in tree.enclosing_models
+
+
+def _add_model_calls(tree: TraceTree, calls: Sequence[OtlpItem], result: TracePlan) -> None:
+    """Add the model calls, each once: spans within another, and spans with the same response ID, are one call."""
+    groups: dict[str, list[OtlpItem]] = {}
+    for item in calls:
+        outer = tree.place(item).model or item
+        if outer.filed_under is not None:
+            result.silent.append(item)
+        elif tree.is_ready(outer):
+            groups.setdefault(outer.item_id, []).append(item)
+    filed_responses = {item.response_id for item in tree.items if item.filed_under is not None and item.response_id}
+    filed_outer = {
+        around.item_id
+        for item in tree.items
+        if item.filed_under is not None and (around := tree.place(item).model) is not None
+    }
+    for members in _joined(groups.values()):
+        outer_ids = {(tree.place(item).model or item).item_id for item in members}
+        if outer_ids & filed_outer or any(item.response_id in filed_responses for item in members if item.response_id):
+            result.silent += members
+        else:
+            main = _main(tree, members)
+            unit = Unit(MODEL_CALL, tree.owner(main), main, members, _counted(tree, members))
+            result.units.append(unit)
+
+
+def _joined(groups: Iterable[list[OtlpItem]]) -> list[list[OtlpItem]]:
+    """Return the groups, of which those with a response ID in common are joined."""
+    joined: list[list[OtlpItem]] = []
+    by_response: dict[str, list[OtlpItem]] = {}
+    for group in groups:
+        responses = [item.response_id for item in group if item.response_id]
+        target = next((by_response[response] for response in responses if response in by_response), None)
+        if target is None:
+            target = []
+            joined.append(target)
+        target += group
+        by_response |= dict.fromkeys(responses, target)
+    return joined
+
+
+def _main(tree: TraceTree, members: Sequence[OtlpItem]) -> OtlpItem:
+    """Return the span with the message: the outermost with an answer, or else with what was sent."""
+
+    def richness(item: OtlpItem) -> tuple[bool, bool, bool, float]:
+        facts = item.facts or {}
+        is_outermost = tree.place(item).model is None
+        return bool(facts.get("output")), bool(facts.get("input")), is_outermost, -item.started_at.timestamp()
+
+    return max(members, key=richness)
+
+
+def _counted(tree: TraceTree, members: Sequence[OtlpItem]) -> list[OtlpItem]:
+    """Return the spans whose tokens count: the innermost that report any, of each response one."""
+    reporting = [item for item in members if usage_of(item)]
+    inner = [item for item in reporting if item.item_id not in tree.enclosing_models] or reporting
+    by_response: dict[str, OtlpItem] = {}
+    for item in sorted(inner, key=lambda item: sum(usage_of(item).values())):
+        by_response[item.response_id or item.item_id] = item
+    return list(by_response.values())

@@ -1,0 +1,191 @@
+"""The bodies of OTLP/HTTP: requests in protobuf or JSON, and their answers in the same encoding."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from binascii import unhexlify
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
+from google.protobuf.message import DecodeError, Message
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from agentops.http import strict_json
+from timeline.redaction.redact import BARE
+
+#: Limits of a JSON body, whose size in bytes was checked before. Attribute values may be long texts.
+JSON_LIMITS = strict_json.Limits(nodes=200_000, string=5 * 1024 * 1024)
+#: Messages and texts in a protobuf body. An empty one takes two bytes on the wire, and a hundred in memory.
+MAX_MESSAGES = 400_000
+#: Fields whose values are bytes, which OTLP/JSON writes in hexadecimal digits and not in base64.
+_HEX = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
+_LONGEST_MESSAGE = 2_000
+#: The level of spans, log records and metrics, and the bytes of fields without a length, by their kind.
+_SPAN_LEVEL = 3
+_FIXED = {1: 8, 5: 4}
+
+
+class Signal(StrEnum):
+    """What a body reports."""
+
+    TRACES = "traces"
+    LOGS = "logs"
+    METRICS = "metrics"
+
+
+class Encoding(StrEnum):
+    """The media types of bodies and answers."""
+
+    PROTOBUF = "application/x-protobuf"
+    JSON = "application/json"
+
+
+#: Codes of google.rpc.Status, by HTTP status.
+_RPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 408: 4, 411: 3, 413: 8, 415: 3, 422: 3, 429: 8, 503: 14}
+_UNKNOWN = 2
+_KINDS: dict[Signal, tuple[Any, Any, str]] = {
+    Signal.TRACES: (ExportTraceServiceRequest, ExportTraceServiceResponse, "rejected_spans"),
+    Signal.LOGS: (ExportLogsServiceRequest, ExportLogsServiceResponse, "rejected_log_records"),
+    Signal.METRICS: (ExportMetricsServiceRequest, ExportMetricsServiceResponse, "rejected_data_points"),
+}
+#: A request of OTLP: its classes are made at run time, without types.
+ExportRequest: TypeAlias = Any
+
+
+class InvalidBody(ValueError):
+    """The body is not a request of OTLP."""
+
+    code = "invalid_otlp"
+    status = 400
+
+
+def decode(signal: Signal, encoding: Encoding, body: bytes) -> ExportRequest:
+    """Return the request. Raises `InvalidBody`, or `NotJson`."""
+    request = _KINDS[signal][0]()
+    if encoding is Encoding.JSON:
+        return _from_json(request, body)
+    if _count_messages(body) > MAX_MESSAGES:
+        raise InvalidBody(f"the body has more than {MAX_MESSAGES} messages")
+    try:
+        request.ParseFromString(body)
+    except (DecodeError, RecursionError):
+        raise InvalidBody(f"the body is not a protobuf message {type(request).__name__}") from None
+    return request
+
+
+def encode_success(signal: Signal, encoding: Encoding, *, rejected: int = 0, message: str = "") -> bytes:
+    """Return the answer of a request that was accepted, with how many of its entries were rejected, and why."""
+    _, response_class, rejected_field = _KINDS[signal]
+    answer = response_class()
+    if rejected or message:
+        setattr(answer.partial_success, rejected_field, rejected)
+        answer.partial_success.error_message = message[:_LONGEST_MESSAGE]
+    return _encode(answer, encoding)
+
+
+def encode_error(encoding: Encoding, http_status: int, message: str) -> bytes:
+    """Return the answer of a request that was refused: a google.rpc.Status."""
+    text = BARE.clean_text(message)[0][:_LONGEST_MESSAGE]
+    return _encode(Status(code=_RPC_CODES.get(http_status, _UNKNOWN), message=text), encoding)
+
+
+def count_points(request: ExportRequest) -> int:
+    """Return the number of data points of a request with metrics."""
+    metrics = (metric for of in request.resource_metrics for scope in of.scope_metrics for metric in scope.metrics)
+    kinds = (getattr(metric, metric.WhichOneof("data") or "", None) for metric in metrics)
+    return sum(len(kind.data_points) for kind in kinds if kind is not None)
+
+
+def _encode(message: Message, encoding: Encoding) -> bytes:
+    if encoding is Encoding.PROTOBUF:
+        return bytes(message.SerializeToString())
+    return str(MessageToJson(message, indent=None)).encode()
+
+
+def _from_json(request: ExportRequest, body: bytes) -> ExportRequest:
+    document, _ = BARE.clean(strict_json.parse(body, JSON_LIMITS))
+    if not isinstance(document, dict):
+        raise InvalidBody("the body must be a JSON object")
+    try:
+        return ParseDict(_with_base64(document), request, ignore_unknown_fields=True)
+    except (ParseError, TypeError, ValueError, AttributeError, RecursionError):
+        # What it says repeats the input.
+        raise InvalidBody(f"the body is not the JSON form of {type(request).__name__}") from None
+
+
+def _with_base64(value: Any) -> Any:
+    """Return a JSON value whose IDs are written as protobuf's own JSON form has them."""
+    if isinstance(value, list):
+        return [_with_base64(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _id(item) if name in _HEX else _with_base64(item) for name, item in value.items()}
+
+
+def _id(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidBody("an ID of a trace or a span must be a text of hexadecimal digits")
+    try:
+        return b64encode(unhexlify(value)).decode()
+    except ValueError:
+        raise InvalidBody("an ID of a trace or a span must be a text of hexadecimal digits") from None
+
+
+def _count_messages(body: bytes) -> int:
+    """Return how many fields the four outer levels have, at most one more than allowed.
+
+    What is not protobuf counts as far as it can be read: the parser refuses it.
+    """
+    count = 0
+    todo = [(0, len(body), 0)]
+    while todo:
+        begin, end, level = todo.pop()
+        for field, inner, inner_end in _entries(body, begin, end):
+            count += 1
+            if count > MAX_MESSAGES:
+                return count
+            # Field 2 of a resource has the scopes, and that of a scope the spans, log records or metrics.
+            if level == 0 or (level < _SPAN_LEVEL and field == 2):
+                todo.append((inner, inner_end, level + 1))
+    return count
+
+
+def _entries(body: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the number, the begin and the end of each field; those without a length are empty."""
+    at = begin
+    while at < end:
+        tag, at = _varint(body, at, end)
+        field, kind, size = tag >> 3, tag & 7, 0
+        if kind == 0:
+            _, at = _varint(body, at, end)
+        elif kind == 2:
+            size, at = _varint(body, at, end)
+        else:
+            at += _FIXED.get(kind, end)
+        if not field or at + size > end:
+            return
+        yield field, at, at + size
+        at += size
+
+
+def _varint(body: bytes, at: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < end and shift < 64:
+        byte = body[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    return 0, end

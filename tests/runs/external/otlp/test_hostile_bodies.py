@@ -1,0 +1,323 @@
+"""What careless and hostile senders send: an answer in their encoding, no server error, and nothing half stored."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from django.test import Client
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from pytest_django import Settings
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.keys import revoke
+from agentops.projects.models import ApiKey
+from runs.models import OtlpGroup, OtlpItem
+from tests.support.accounts import with_key
+from tests.support.factories import make_project
+from tests.support.otlp.sending import Exporter, summary
+from tests.support.otlp.spans import JSON, PROTOBUF, TRACE, Span, agent, as_json, chat, pairs, said, tool, traces
+
+pytestmark = pytest.mark.django_db
+GOOD = traces(agent(1), chat(2, 1))
+BODY = GOOD.SerializeToString()
+
+
+@pytest.fixture
+def exporter() -> Exporter:
+    return Exporter(make_project("otel"))
+
+
+def status_of(answer: Any) -> tuple[int, int, str]:
+    """The status of HTTP and that of the body, which is a google.rpc.Status in the encoding of the answer."""
+    if answer["Content-Type"] == JSON:
+        body = answer.json()
+        return answer.status_code, body.get("code", 0), body.get("message", "")
+    status = Status.FromString(answer.content)
+    return answer.status_code, status.code, status.message
+
+
+# --- Callers --------------------------------------------------------------------------------------------------------
+
+
+def test_who_may_send(exporter: Exporter) -> None:
+    key = exporter.headers["Authorization"].removeprefix("Bearer ")
+    client = Client()
+
+    def send(authorization: str | None, path: str = "/v1/traces") -> Any:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        return client.post(path, BODY, content_type=PROTOBUF, headers=headers)
+
+    def basic(user: str, password: str) -> str:
+        return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+    for path in ("/v1/traces", "/api/public/otel/v1/traces"):
+        assert [send(one, path).status_code for one in (f"Bearer {key}", f"bearer {key}", basic("pk", key))] == [
+            200
+        ] * 3
+    missing = send(None)
+    assert status_of(missing)[:2] == (401, 16)
+    assert missing["WWW-Authenticate"] == "Bearer"
+    wrong = [
+        "Bearer nonsense",
+        f"Bearer {key}x",
+        "Basic %%%",
+        "Basic " + "A" * 9,
+        basic(key, "x"),
+        f"Digest {key}",
+        "Bearer \xff",
+    ]
+    assert {status_of(send(one))[:2] for one in wrong} == {(401, 16)}
+    read_key = with_key(exporter.project, "read", "write")["Authorization"]
+    assert status_of(send(read_key))[:2] == (403, 7)
+    assert client.get(f"/v1/traces?api_key={key}").status_code == 405
+    revoke(ApiKey.objects.get(scopes=["ingest"]), actor=SYSTEM)
+    assert status_of(send(f"Bearer {key}"))[:2] == (401, 16)
+
+
+def test_the_check_of_langfuses_sdk(exporter: Exporter) -> None:
+    key = exporter.headers["Authorization"].removeprefix("Bearer ")
+    basic = "Basic " + b64encode(f"any:{key}".encode()).decode()
+    answer = Client().get("/api/public/projects", headers={"Authorization": basic})
+
+    [project] = answer.json()["data"]
+    assert (project["id"], project["name"]) == (str(exporter.project.pk), exporter.project.name)
+    assert set(project) == {"id", "name", "organization", "metadata"}
+    assert Client().get("/api/public/projects").status_code == 401
+    assert Client().get("/api/public/projects", headers=with_key(exporter.project, "read")).status_code == 403
+
+
+def test_rates_are_limited(exporter: Exporter, settings: Settings) -> None:
+    settings.AGENTOPS_RATE_RUN_EVENTS = 5
+    answers = [exporter.post(BODY) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert status_of(answers[2])[1] == 8
+    assert 0 < int(answers[2]["Retry-After"]) <= 60
+    other_trace = traces(agent(1, trace=TRACE[::-1]))
+    assert exporter.post(other_trace.SerializeToString()).status_code == 200
+    settings.AGENTOPS_RATE_INGEST = 1
+    assert {exporter.post(BODY).status_code for _ in range(3)} == {429}
+
+
+# --- Bodies ---------------------------------------------------------------------------------------------------------
+
+BOMB = gzip.compress(b"\0" * 50_000_000)
+DEEP = '{"a":' * 100 + "1" + "}" * 100
+NESTED: Any = {"stringValue": "x"}
+for _ in range(40):
+    NESTED = {"arrayValue": {"values": [NESTED]}}
+SPAN = {"traceId": TRACE, "spanId": "00f067aa0ba902b7", "name": "x", "startTimeUnixNano": "1795000000000000000"}
+
+
+def in_json(span: Any) -> bytes:
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+
+
+REFUSED: dict[str, tuple[int, str, bytes, dict[str, str]]] = {
+    "truncated": (400, PROTOBUF, BODY[:-3], {}),
+    "no protobuf": (400, PROTOBUF, b"\xff\xfe not protobuf", {}),
+    "a protobuf group that never ends": (400, PROTOBUF, b"\x0b" * 5000, {}),
+    "deep protobuf": (400, PROTOBUF, b"", {}),
+    "many empty messages": (400, PROTOBUF, b"\x0a\x00" * 500_000, {}),
+    "many empty spans": (400, PROTOBUF, b"", {}),
+    "invalid UTF-8 in a name": (400, PROTOBUF, BODY.replace(b"chat", b"\xff\xfe\xff\xff", 1), {}),
+    "JSON called protobuf": (400, PROTOBUF, as_json(GOOD), {}),
+    "protobuf called JSON": (400, JSON, BODY, {}),
+    "no JSON": (400, JSON, b"{", {}),
+    "a list": (400, JSON, b"[]", {}),
+    "deep JSON": (400, JSON, DEEP.encode(), {}),
+    "a number that is not finite": (400, JSON, b'{"resourceSpans": NaN}', {}),
+    "a wrong type": (400, JSON, b'{"resourceSpans": {"a": 1}}', {}),
+    "null among spans": (400, JSON, in_json(None), {}),
+    "an ID of another type": (400, JSON, in_json(SPAN | {"spanId": 5}), {}),
+    "an ID that is no hexadecimal number": (400, JSON, in_json(SPAN | {"spanId": "zz"}), {}),
+    "a negative time": (400, JSON, in_json(SPAN | {"startTimeUnixNano": -1}), {}),
+    "a time that does not fit": (400, JSON, in_json(SPAN | {"startTimeUnixNano": "99999999999999999999999"}), {}),
+    "a duplicate key": (400, JSON, b'{"resourceSpans": [], "resourceSpans": []}', {}),
+    "a BOM": (400, JSON, b"\xef\xbb\xbf{}", {}),
+    "a gzip bomb": (413, PROTOBUF, BOMB, {"Content-Encoding": "gzip"}),
+    "no gzip": (400, PROTOBUF, BODY, {"Content-Encoding": "gzip"}),
+    "half a gzip": (400, PROTOBUF, gzip.compress(BODY)[:-9], {"Content-Encoding": "gzip"}),
+    "gzip twice": (400, PROTOBUF, gzip.compress(gzip.compress(BODY)), {"Content-Encoding": "gzip"}),
+    "another encoding": (415, PROTOBUF, BODY, {"Content-Encoding": "br"}),
+    "too large": (413, PROTOBUF, b"\0" * (5 * 1024 * 1024 + 1), {}),
+    "another type": (415, "text/plain", BODY, {}),
+    "another charset": (415, f"{JSON}; charset=zlib", b"{}", {}),
+}  # fmt: skip
+
+
+def deep_protobuf() -> bytes:
+    span = Span(3)
+    request = traces(span)
+    value = request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="k").value
+    for _ in range(90):
+        value = value.array_value.values.add()
+    value.string_value = "x"
+    return request.SerializeToString()
+
+
+def length_prefixed(field: int, inner: bytes) -> bytes:
+    size, prefix = len(inner), bytearray([field << 3 | 2])
+    while size > 127:
+        prefix.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*prefix, size]) + inner
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_body_that_is_refused(exporter: Exporter, case: str) -> None:
+    status, content_type, body, headers = REFUSED[case]
+    if case == "deep protobuf":
+        body = deep_protobuf()
+    elif case == "many empty spans":
+        body = length_prefixed(1, length_prefixed(2, b"\x12\x00" * 500_000))
+    answer = exporter.post(body, content_type=content_type, **headers)
+
+    assert status_of(answer)[0] == status, answer.content[:300]
+    assert status_of(answer)[1] in (3, 8)
+    assert status_of(answer)[2]
+    assert (answer["Content-Type"] == JSON) is content_type.startswith(JSON)
+    assert not OtlpGroup.objects.exists()
+    assert exporter.post(BODY).status_code == 200
+
+
+def test_other_methods_are_refused(exporter: Exporter) -> None:
+    for method in ("get", "put", "delete", "patch"):
+        answer = getattr(Client(), method)("/v1/traces", headers=exporter.headers)
+        assert (answer.status_code, answer["Allow"]) == (405, "POST")
+
+
+def test_an_empty_request_is_fine(exporter: Exporter) -> None:
+    assert exporter.post(b"{}", content_type=JSON).content == b"{}"
+    assert exporter.post(gzip.compress(BODY), **{"Content-Encoding": "gzip"}).content == b""
+
+
+# --- Spans ----------------------------------------------------------------------------------------------------------
+
+
+def test_spans_that_are_rejected_are_counted_and_named_and_the_others_stored(exporter: Exporter) -> None:
+    request = traces(agent(1), chat(2, 1), *(chat(number, 1) for number in range(3, 9)))
+    spans = request.resource_spans[0].scope_spans[0].spans
+    spans[2].trace_id, spans[3].trace_id = b"", b"\0" * 16
+    spans[4].span_id, spans[5].parent_span_id = b"\1" * 9, b"\1"
+    spans[6].attributes.extend(pairs({"big": "x" * 2_100_000}))
+    spans[7].attributes.extend(pairs({str(number): number for number in range(1_001)}))
+    spans.add().CopyFrom(spans[0])
+    spans[8].name = "another span with the same ID"
+    answer = exporter.post(request.SerializeToString())
+
+    partial = ExportTraceServiceResponse.FromString(answer.content).partial_success
+    assert (answer.status_code, partial.rejected_spans) == (200, 7)
+    for reason in (
+        "2 rejected: a trace ID",
+        "a span ID",
+        "parent span",
+        "characters",
+        "1000 attributes",
+        "with this ID",
+    ):
+        assert reason in partial.error_message
+    exporter.settle()
+    [run] = exporter.runs()
+    assert run.input_tokens == 10
+    # The ID is taken, also by what another request sends.
+    again = exporter.post(as_json(traces(agent(1, agent="changed"))), content_type=JSON).json()
+    assert again["partialSuccess"]["rejectedSpans"] == "1"
+
+
+def asked(sent: Any, answered: Any = None, id_: int = 1) -> Span:
+    more = {"gen_ai.input.messages": sent} | ({} if answered is None else {"gen_ai.output.messages": answered})
+    return chat(id_, more=more)
+
+
+STRANGE: dict[str, list[Span]] = {
+    "a cycle of parents": [agent(1, 2), chat(2, 3), tool(3, 1)],
+    "its own parent": [chat(1, 1), tool(2, 2), agent(3, 3)],
+    "a chain of two thousand": [chat(2001, 2000), *(Span(n, n - 1) for n in range(2, 2001)), agent(1)],
+    "three hundred agents": [agent(1), *(agent(n, n - 1) for n in range(2, 301)), chat(500, 300)],
+    "it ends before it begins": [chat(1, took=-500)],
+    "times of 1970": [chat(1, at=-1_795_000_000 + 1)],
+    "times of 2500": [chat(1, at=15_000_000_000)],
+    "no name and no attributes of a model": [Span(1, name="", attributes={"gen_ai.operation.name": "chat"})],
+    "NUL everywhere": [
+        chat(1, input=said("us\0er", "a\0b"), output=said("assistant", "\0", {"id": "\0", "name": "\0"})),
+        tool(2, tool="\0", more={"gen_ai.tool.call.id": "a\0"}),
+    ],
+    "lone surrogates in JSON": [asked('[{"role": "user", "parts": [{"type": "text", "content": "\\ud800"}]}]')],
+    "messages of other forms": [asked('{"x": [1, {"y": null}]}', "[[1], 2]"), asked([1, {"a": "b"}], 5, id_=2)],
+    "calls with the same ID, or none": [
+        chat(1, output=said("assistant", "x", {"id": "c", "name": "a"}, {"id": "c", "name": "b"}, {"name": "d"})),
+        chat(2, output=said("assistant", "x", {"id": "e" * 999, "name": "f" * 999})),
+    ],
+    "tokens that are none": [
+        chat(1, tokens=(-5, 2**62)),
+        chat(2, more={"gen_ai.usage.input_tokens": "7", "gen_ai.usage.cost": "NaN"}),
+    ],
+    "costs without bounds": [chat(1, more={"gen_ai.usage.cost": 1e300}), chat(2, more={"gen_ai.usage.cost": -1.0})],
+    "numbers that are not finite": [chat(1, more={"x": float("nan"), "gen_ai.usage.input_tokens": float("inf")})],
+    "indexes without bounds": [
+        chat(1, more={"gen_ai.prompt.99999999999.role": "user", "gen_ai.prompt.x.y": 1, "gen_ai.prompt": "p"}),
+        chat(2, more={"llm.input_messages.0": "x", "llm.input_messages.0.message": 1}),
+    ],
+    "a session ID of any text": [chat(1, more={"session.id": "<script>" * 99})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_strange_spans_leave_consistent_runs(exporter: Exporter, case: str) -> None:
+    exporter.send(*STRANGE[case])
+    exporter.send(*STRANGE[case][::-1])
+    exporter.settle(700)
+
+    runs = exporter.runs()
+    assert runs
+    assert {run.status for run in runs} <= {"completed", "waiting", "failed"}
+    assert not OtlpItem.objects.filter(filed_under=None).exists()
+    assert not OtlpGroup.objects.exclude(due_at=None).exists()
+    assert all(0 <= run.input_tokens <= 2**40 and summary(run) for run in runs)
+
+
+def test_no_secret_is_kept(exporter: Exporter) -> None:
+    """Neither in the runs nor in what waits for the rest of its trace."""
+    secret = "ghp_" + "0a1B" * 9
+    exporter.send(
+        chat(2, 1, input=said("user", f"use {secret}"), more={"session.id": secret}), tool(3, 1, error=secret)
+    )
+    for _ in range(2):
+        stored = json.dumps(
+            [list(OtlpItem.objects.values_list("facts", "response_id")), list(OtlpGroup.objects.values_list("key"))]
+        )
+        assert secret not in stored
+        exporter.settle()
+    exporter.send(agent(1))
+    exporter.settle()
+    [run] = exporter.runs()
+    assert "[REDACTED:" in str(run.prompt)
+    assert secret not in str(
+        [run.session_id, list(run.messages.values_list("content")), list(run.tool_calls.values_list("output"))]
+    )
+
+
+def test_changed_bodies_are_answered(exporter: Exporter) -> None:
+    """Bodies with random bytes changed: accepted or refused, and what was accepted can be filed."""
+    chance = random.Random(7)
+    full = traces(agent(1), chat(2, 1, input=said("user", "x"), output=said("assistant", "y")), tool(3, 1))
+    for body, content_type in ((full.SerializeToString(), PROTOBUF), (as_json(full), JSON)):
+        for _ in range(60):
+            changed = bytearray(body)
+            for _ in range(chance.randrange(1, 6)):
+                changed[chance.randrange(len(changed))] = chance.randrange(256)
+            assert exporter.post(bytes(changed), content_type=content_type).status_code in (200, 400, 422)
+    exporter.settle(700)
+    exporter.runs()
+    assert not OtlpItem.objects.filter(filed_under=None, group__run__isnull=False).exists()
+    assert ExportTraceServiceRequest.FromString(BODY) == GOOD

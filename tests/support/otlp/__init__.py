@@ -1,0 +1,1 @@
+"""OTLP as its senders write it: spans, log records and whole bodies."""

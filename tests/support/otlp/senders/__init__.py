@@ -1,0 +1,1 @@
+"""Programs that send OTLP with others' libraries; each runs in a process of its own."""
