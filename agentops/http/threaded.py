@@ -20,7 +20,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agentops.http.body_limit import Bodies, ClientDisconnected, RequestBody
+from agentops.http.body_limit import SHARED_DISK_BYTES, Bodies, ClientDisconnected, RequestBody
 from agentops.http.utf8_requests import AsgiRequest
 
 Message = dict[str, Any]
@@ -35,7 +35,7 @@ class ThreadedDjango(ASGIHandler):
     def __init__(self) -> None:
         BaseHandler.__init__(self)
         self.load_middleware(is_async=False)
-        self._bodies = Bodies()
+        self._bodies = Bodies(uploads=Bodies(SHARED_DISK_BYTES))
         self._threads = ThreadPoolExecutor(settings.AGENTOPS_WEB_THREADS, thread_name_prefix="web")
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
