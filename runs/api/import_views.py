@@ -158,14 +158,14 @@ class ImportDetail(ApiView):
 
 
 def _check_type(request: Request) -> None:
-    """Refuse encoded bodies, and what programs send as a form by mistake."""
+    """Refuse encoded bodies, and forms that cannot contain files."""
     coding = request.headers.get("Content-Encoding", "").strip().lower()
     if coding not in ("", "identity"):
         text = f"the body must not be encoded as {echo(coding)}"
         raise Problem(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "identity"})
-    content_type = request._request.content_type
-    if content_type in ("", URL_FORM):
-        text = f"send the file as application/octet-stream, or files as {FORM}, not {echo(content_type or '')}"
+    if request._request.content_type == URL_FORM:
+        # What programs such as curl claim of a body unless they are told otherwise.
+        text = f"send the file as application/octet-stream, or files as {FORM}, not {URL_FORM}"
         headers = {"Accept-Post": f"{FORM}, application/octet-stream"}
         raise Problem(text, code="unsupported_media_type", status=415, headers=headers)
 

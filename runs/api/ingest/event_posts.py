@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
 from agentops.projects.access import ANONYMOUS, Action, project_for
-from agentops.projects.errors import AuthRequired
+from agentops.projects.errors import AccessError, AuthRequired, AuthRevoked
 from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
@@ -21,6 +21,7 @@ from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY,
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
+from runs.external import ingest_counts
 from runs.external.ingest import MAX_EVENTS, Sender, record
 
 
@@ -44,12 +45,35 @@ class AgentEvents(ApiView):
     security_schemes = ("key", "runner")
     #: Each event has an ID of its own for that.
     takes_idempotency_key = False
+    #: Whether the events of the request were counted.
+    has_recorded = False
 
     def perform_authentication(self, request: Request) -> None:
         super().perform_authentication(request)
         # Before the query is checked, so that a key sent as a parameter gets the answer of a missing one.
         if request.user == ANONYMOUS or request.auth is None:
             raise AuthRequired
+
+    def handle_exception(self, error: Exception) -> Response:
+        try:
+            return super().handle_exception(error)
+        except Exception as refusal:
+            self._count_refusal(refusal)
+            raise
+
+    def _count_refusal(self, refusal: Exception) -> None:
+        """Count a request that was refused as a whole, if its sender is known. Events are counted by `record`."""
+        code, status = getattr(refusal, "code", None), getattr(refusal, "status", 500)
+        if self.has_recorded or not isinstance(code, str) or status >= 500:
+            return
+        if isinstance(refusal, AuthRevoked) and refusal.project_id is not None:
+            ingest_counts.count(refusal.project_id, f"key:{refusal.prefix}", {code: 1})
+        elif isinstance(refusal, AccessError) and refusal.status == 401:
+            return  # nobody knows who it was
+        elif isinstance(self.request.auth, Project):
+            ingest_counts.count(self.request.auth.pk, self.principal.actor, {code: 1})
+        elif self.principal.project_id is not None:
+            ingest_counts.count(self.principal.project_id, self.principal.actor, {code: 1})
 
     @extend_schema(request=EVENTS_BODY, responses={200: ALL_STORED, 207: SOME_REJECTED, 422: BATCH_ANSWER})
     def post(self, request: Request, **_: Any) -> Response:
@@ -60,6 +84,7 @@ class AgentEvents(ApiView):
             return self._single(sender, document)
         documents = _batch(document)
         self._count(documents)
+        self.has_recorded = True
         answers = [result_of(result) for result in record(sender, documents)]
         counts = Counter(answer["status"] for answer in answers)
         rejected = counts["rejected"]
@@ -76,6 +101,7 @@ class AgentEvents(ApiView):
 
     def _single(self, sender: Sender, document: dict[str, Any]) -> Response:
         self._count([document])
+        self.has_recorded = True
         [result] = record(sender, [document])
         if result.error is not None:
             error = result.error
