@@ -151,7 +151,7 @@ class RequestBody:
         self._bodies.release_bytes(self._reserved)
         self._reserved = 0
         self._content.close()
-        self._content, self._size = self._open(), 0
+        self._content, self._size = BytesIO(), 0
 
     def _open(self) -> IO[bytes]:
         return BytesIO()
