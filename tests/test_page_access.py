@@ -78,6 +78,8 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {403}
     if address.endswith("/new"):
         return {"GET": {302}, "POST": {422}}[method]  # the form has an address of its own
+    if address.endswith("/imports") and method == "POST":
+        return {422}  # it has no file
     if address.endswith("/notifications/read"):
         return {400}  # it says nowhere which
     if address.endswith("/fork") and method == "POST":

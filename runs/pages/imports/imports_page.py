@@ -21,8 +21,9 @@ from runs.external.importers import formats
 from runs.external.uploads import intake
 from runs.external.uploads.import_progress import set_progress
 from runs.external.uploads.intake import TooManyImports, Upload, UploadInvalid, UploadTooLarge
-from runs.models import AgentRun
+from runs.models import AgentRun, FileImport
 from runs.upkeep.old_records import IMPORT_KEPT, UPLOAD_KEPT
+from timeline.display import clean
 
 PAGE_SIZE = 30
 #: Maximum entries of a menu.
@@ -53,9 +54,11 @@ def detail(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
     principal = principal_of(request)
     entry = enter(principal, project, Action.VIEW_IMPORTS)
     file_import = import_in(entry.project, principal, import_id)
-    set_progress([file_import])
+    _prepare([file_import])
     rows = AgentRun.objects.filter(project=entry.project, pk__in=file_import.run_ids)
-    runs = {str(run.pk): run for run in rows.only("status", "title", "source", "step_count", "created_at")}
+    runs = {str(run.pk): run for run in rows.only("status", "title", "step_count")}
+    for run in runs.values():
+        run.title = clean(run.title)
     context = {
         **_context(entry),
         "import": file_import,
@@ -77,7 +80,7 @@ def _render(
     # One more than a page, to know whether there are older ones.
     batch = list(imports.defer("run_ids")[: PAGE_SIZE + 1])
     page = batch[:PAGE_SIZE]
-    set_progress(page)
+    _prepare(page)
     context = {
         **_context(entry),
         "imports": page,
@@ -93,6 +96,13 @@ def _render(
         "import_days": IMPORT_KEPT.days,
     }
     return render(request, "runs/imports.html", context, status=422 if refusal else 200)
+
+
+def _prepare(imports: list[FileImport]) -> None:
+    """Set the progress, and mask secrets that an earlier version may have stored."""
+    set_progress(imports)
+    for one in imports:
+        one.file_name, one.error = clean(one.file_name), clean(one.error)
 
 
 def _context(entry: EnteredProject) -> dict[str, Any]:
