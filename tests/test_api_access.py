@@ -80,8 +80,12 @@ OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
 ADMINS = {"admin", "superuser"}
 ALLOWED = {
-    **{"read": READERS, "operate": OPERATORS, "person": PEOPLE, "report": {"key:ingest", "key:write"}},
-    **{"upload": {"operator", *ADMINS, "key:ingest"}, "view imports": {*READERS, "key:ingest"}},
+    "read": READERS,
+    "operate": OPERATORS,
+    "person": PEOPLE,
+    "report": {"key:ingest", "key:write"},
+    "upload": {"operator", *ADMINS, "key:ingest"},
+    "view imports": {*READERS, "key:ingest"},
 }
 RUNNERS = {"key:ingest", "outsider's key"}
 FOREIGNERS = {"outsider", "outsider's key"}

@@ -17,12 +17,12 @@ class NamelessFileHandler(FileUploadHandler):
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)
-        self._content = SpooledTemporaryFile(max_size=MEMORY_BYTES)
+        self._content = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - Django closes it with the request
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
         self._content.write(raw_data)
 
-    def file_complete(self, file_size: int) -> UploadedFile:
+    def file_complete(self, file_size: int) -> UploadedFile[bytes]:
         self._content.seek(0)
         return UploadedFile(self._content, self.file_name, self.content_type, file_size, self.charset)
 

@@ -13,7 +13,6 @@ from django.http import HttpResponse, UnreadablePostError
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
-
 from rest_framework.request import Request
 from rest_framework.response import Response
 

@@ -12,9 +12,9 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from django.db import Error, connection
@@ -68,7 +68,7 @@ def flush() -> None:
     except Error as error:
         log.warning("counts of ingest cannot be written: %s", type(error).__name__)
         with _lock:
-            for key, (events, last_at) in list(sorted(counts.items()))[written:]:
+            for key, (events, last_at) in sorted(counts.items())[written:]:
                 newer, newer_at = _pending.get(key, (0, last_at))
                 _pending[key] = (events + newer, newer_at)
 
@@ -89,11 +89,11 @@ def _flush_forever() -> None:
             connection.close()
 
 
-def _add(rows: list[tuple[object, ...]]) -> None:
+def _add(rows: Sequence[tuple[UUID, str, datetime, str, int, datetime]]) -> None:
     table, columns = IngestCount._meta.db_table, ", ".join(f'"{name}"' for name in _COLUMNS)
     places = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(rows))
     to_db = connection.ops.adapt_datetimefield_value
-    values: list[object] = []
+    values: list[Any] = []
     for project_id, sender, minute, outcome, events, last_at in rows:
         values += [_id(project_id), sender, to_db(minute), outcome, events, to_db(last_at)]
     with connection.cursor() as cursor:
@@ -105,6 +105,6 @@ def _add(rows: list[tuple[object, ...]]) -> None:
         )
 
 
-def _id(project_id: object) -> object:
+def _id(project_id: UUID) -> UUID | str:
     # SQLite stores IDs as 32 hexadecimal digits.
-    return project_id if connection.features.has_native_uuid_field else getattr(project_id, "hex", project_id)
+    return project_id if connection.features.has_native_uuid_field else project_id.hex

@@ -10,7 +10,7 @@ from agentops.projects.models import Project
 class IngestCount(models.Model):
     """The events of one sender with one outcome in one minute. Written by runs.external.ingest_counts only."""
 
-    # Without a constraint, because the counts of a project that is being deleted must not keep others from being written.
+    # Without a constraint: counts of a project that was just deleted must not keep the others from being written.
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False, db_constraint=False)
     #: "key:<prefix>", or "runner" for all runner secrets together.
     sender = models.CharField(max_length=64)

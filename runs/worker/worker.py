@@ -33,8 +33,8 @@ from runs.errors import MoveRefused
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
 from runs.worker.housekeeping import mail, tidy
-from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
 from runs.worker.quarantine import Gate, try_alone
+from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)

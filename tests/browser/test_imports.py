@@ -90,7 +90,9 @@ def test_what_cannot_be_uploaded_is_said(tabs: Tabs, web: WebThread, project: Pr
     tabs.expect("422")
     page = tabs.open(web.url, make_person(project, Role.OPERATOR))
     page.goto(f"/p/{project.slug}/imports")
-    page.get_by_label("Files", exact=True).set_input_files([{"name": "empty.json", "mimeType": "text/plain", "buffer": b""}])
+    page.get_by_label("Files", exact=True).set_input_files(
+        [{"name": "empty.json", "mimeType": "text/plain", "buffer": b""}]
+    )
     page.get_by_role("button", name="Upload files").click()
     expect(page.get_by_role("alert")).to_have_text("'empty.json' is empty.")
 

@@ -38,7 +38,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         return _render(request, principal, enter(principal, project, Action.VIEW_IMPORTS))
     entry = enter(principal, project, Action.IMPORT)
     # Not a form of Django, which would read the files a second time.
-    files = [Upload(file.name or "", file.file, file.size or 0) for file in request.FILES.getlist("file")]
+    files = [Upload(one.name or "", one.file, one.size or 0) for one in request.FILES.getlist("file") if one.file]
     try:
         imports = intake.store(principal, entry.project, files, request.POST.get("format", ""))
     except (UploadInvalid, UploadTooLarge, TooManyImports) as refusal:

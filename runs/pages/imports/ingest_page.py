@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Max, Q, QuerySet, Sum
+from django.db.models import Max, Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -86,7 +87,7 @@ def health_of(project: Project, now: datetime) -> list[IngestHealth]:
     return [health for health in senders.values() if health.sender in expected]
 
 
-def _sums(project: Project, now: datetime) -> QuerySet[IngestCount, dict[str, Any]]:
+def _sums(project: Project, now: datetime) -> Iterable[Mapping[str, Any]]:
     rows = IngestCount.objects.filter(project=project, minute__gt=now - DAY)
     return rows.values("sender", "outcome").annotate(
         short=Sum("count", filter=Q(minute__gte=_since(SHORT, now))),
@@ -96,7 +97,7 @@ def _sums(project: Project, now: datetime) -> QuerySet[IngestCount, dict[str, An
     )
 
 
-def _add(health: IngestHealth, row: dict[str, Any], now: datetime) -> None:
+def _add(health: IngestHealth, row: Mapping[str, Any], now: datetime) -> None:
     if row["outcome"] == ACCEPTED:
         health.short_rate = (row["short"] or 0) / _minutes(SHORT, now)
         health.long_rate = (row["long"] or 0) / _minutes(LONG, now)

@@ -116,9 +116,7 @@ def test_a_request_writes_no_count_and_a_flush_adds_to_what_is_there(project: Pr
     ]  # fmt: skip
 
 
-def test_counts_are_kept_while_the_database_does_not_answer(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_are_kept_while_the_database_does_not_answer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise DatabaseError
 
@@ -156,9 +154,7 @@ def test_the_thread_of_the_server_writes_what_many_threads_count(
 
 def store(project: Project, sender: str, outcome: str, events: int, at: datetime) -> None:
     minute = at.replace(second=0, microsecond=0)
-    IngestCount.objects.create(
-        project=project, sender=sender, minute=minute, outcome=outcome, count=events, last_at=at
-    )
+    IngestCount.objects.create(project=project, sender=sender, minute=minute, outcome=outcome, count=events, last_at=at)
 
 
 @pytest.mark.every_database

@@ -6,8 +6,9 @@ import hashlib
 import io
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -49,7 +50,9 @@ def project(db: None) -> Project:
 
 @pytest.fixture
 def store(project: Project) -> Store:
-    def store_file(content: bytes, name: str = "chat.json", format_name: str = "", *, of: Project = project) -> FileImport:
+    def store_file(
+        content: bytes, name: str = "chat.json", format_name: str = "", *, of: Project = project
+    ) -> FileImport:
         [stored] = intake.store(SYSTEM, of, [Upload(name, io.BytesIO(content), len(content))], format_name)
         return stored
 
@@ -207,11 +210,14 @@ def test_a_worker_that_has_lost_its_claim_stores_nothing(
     assert FileImportPiece.objects.exists()
 
 
+def _is_over(calls: Iterator[int]) -> bool:
+    return next(calls, None) is None
+
+
 def test_a_worker_that_stops_hands_the_import_back(project: Project, store: Store) -> None:
     stored = store(chat(20))
     for calls_until_stop in (1, 41):
-        calls = iter(range(calls_until_stop))
-        assert execution.import_next(lambda: next(calls, None) is None)
+        assert execution.import_next(partial(_is_over, iter(range(calls_until_stop))))
         back = fresh(stored)
         assert (back.state, back.attempts, back.taken_until) == (ImportState.WAITING, 0, None)
         assert not AgentRun.objects.exists()
@@ -263,13 +269,15 @@ def test_the_progress_is_reported_while_the_import_runs(store: Store, monkeypatc
         if values.get("state") == ImportState.DONE:
             running = fresh(stored)
             set_progress([running])
-            seen.append((running.state, 0 < running.events_done < (running.events or 0)))
+            seen.append((running.state, running.events_done, running.events))
         result(taken, **values)
 
     monkeypatch.setattr(import_claims, "update", look)
     execution.import_next()
 
-    assert seen == [(ImportState.RUNNING, True)]
+    [(state, events_done, events)] = seen
+    assert state == ImportState.RUNNING
+    assert 0 < events_done < events
     done = fresh(stored)
     set_progress([done])
     assert done.events_done == done.events
@@ -310,4 +318,3 @@ def test_abandoned_files_are_deleted_after_a_week_and_old_imports_after_ninety_d
     assert {piece.file_import_id for piece in FileImportPiece.objects.all()} == {waiting.pk}
     assert not FileImport.objects.filter(pk=done.pk).exists()
     assert AgentRun.objects.count() == 1
-
