@@ -106,7 +106,8 @@ def _prepare(imports: list[FileImport]) -> None:
 
 
 def _context(entry: EnteredProject) -> dict[str, Any]:
-    return {"project": entry.project, "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES]}
+    projects = entry.visible.order_by("name", "pk")[:MAX_CHOICES]
+    return {"project": entry.project, "projects": projects, "section": "imports"}
 
 
 def _before(text: str) -> UUID | None:
