@@ -182,7 +182,12 @@ class Worker:
             return self._concurrency - len(self._driving)
 
     def start_sweeping(self) -> None:
-        """Sweep every few seconds, and at once when a slot becomes free or a hint comes, until the worker ends."""
+        """Sweep every few seconds, and at once when a slot becomes free or a hint comes, until the worker ends.
+
+        A second call does nothing: Celery's pool of one thread also announces itself as a child.
+        """
+        if self._threads:
+            return
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
