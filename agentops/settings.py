@@ -6,6 +6,7 @@ Their meaning: agentops/settings_reference.py. A value that cannot be used ends 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from importlib.metadata import version
 from pathlib import Path
@@ -201,6 +202,13 @@ AGENTOPS_RATE_INGEST = env.integer("AGENTOPS_RATE_INGEST", 60_000, low=0, high=1
 AGENTOPS_RATE_RUN_EVENTS = env.integer("AGENTOPS_RATE_RUN_EVENTS", 300_000, low=0, high=1_000_000_000)
 AGENTOPS_API_KEY = env.text("AGENTOPS_API_KEY")
 AGENTOPS_SILENCE_S = env.seconds("AGENTOPS_SILENCE_S", 120, low=1, high=86_400)
+
+# --- Uploads: files to import (runs/external/uploads) -----------------------------------------------------------
+# All files of a request together. Importers refuse files of more than 64 MiB.
+AGENTOPS_UPLOAD_MIB = env.integer("AGENTOPS_UPLOAD_MIB", 64, low=1, high=64)
+AGENTOPS_UPLOAD_TIMEOUT_S = env.seconds("AGENTOPS_UPLOAD_TIMEOUT_S", 300, low=1, high=3600)
+UPLOAD_PATHS = re.compile(r"/(p|api/projects)/[^/]+/imports")
+FILE_UPLOAD_HANDLERS = ["agentops.http.upload_handler.NamelessFileHandler"]
 
 # --- Streams --------------------------------------------------------------------------------------------
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)

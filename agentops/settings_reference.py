@@ -108,6 +108,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_SILENCE_S": "Seconds without an event after which the runner of a running external run counts as "
         "silent. The run's log and page say so; nothing else happens.",
     },
+    "Uploads": {
+        "AGENTOPS_UPLOAD_MIB": "MiB of all files together that one request may upload for import, at most 64. Beyond "
+        "it, the answer is 413.",
+        "AGENTOPS_UPLOAD_TIMEOUT_S": "Seconds that a client may take to send an upload. Later, the answer is 408.",
+    },
     "E-mail": {
         "EMAIL_URL": "Mail server for notifications: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`, with "
         "`user:password@` if it requires a login. Without it notifications are shown on the site only.",

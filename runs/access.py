@@ -1,4 +1,4 @@
-"""Access to a run from a URL or a command: every entry point looks runs up here."""
+"""Access to a run or an import from a URL or a command: every entry point looks them up here."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from agentops.projects.access import ANONYMOUS, Action, Principal, project_for, visible_rows
+from agentops.projects.access import ANONYMOUS, Action, Principal, may, project_for, visible_rows
 from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Project
-from runs.errors import RunExpired, RunNotFound
-from runs.models import AgentRun
+from runs.errors import ImportNotFound, RunExpired, RunNotFound
+from runs.models import AgentRun, FileImport
 from timeline.models import Tombstone
 from timeline.redaction import project_scope
 
@@ -48,6 +48,26 @@ def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None =
     if run is None:
         raise _missing(Tombstone.objects.filter(project=project), run_id)
     return run
+
+
+def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:
+    """Return the imports of a project that the principal may see, newest first.
+
+    The caller has checked VIEW_IMPORTS. Without READ, which keys of runners do not have, only those that the
+    principal uploaded.
+    """
+    imports = FileImport.objects.filter(project=project).order_by("-pk")
+    if may(principal, Action.READ, project.pk):
+        return imports
+    return imports.filter(created_by=principal.actor[:200])
+
+
+def import_in(project: Project, principal: Principal, import_id: UUID) -> FileImport:
+    """Return an import that `imports_in` contains. Raises `ImportNotFound`."""
+    file_import = imports_in(project, principal).filter(pk=import_id).first()
+    if file_import is None:
+        raise ImportNotFound("no such import")
+    return file_import
 
 
 def require_edits(principal: Principal, run: AgentRun, changes: Mapping[str, Any]) -> None:

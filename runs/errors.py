@@ -30,6 +30,13 @@ class RunExpired(RunRefusal):
     status = 410
 
 
+class ImportNotFound(RunRefusal):
+    """The import does not exist, or the caller may not see it. Both cases look the same."""
+
+    code = "import_not_found"
+    status = 404
+
+
 class RunNotPaused(RunRefusal):
     """The run is not paused, so it cannot be resumed."""
 

@@ -31,6 +31,12 @@ def advance(run_id: str, passed: int = 0) -> None:
         send(run, passed=passed + 1)
 
 
+@shared_task(name="runs.import_uploads")
+def import_uploads() -> None:
+    """Let this worker look for uploaded files; every worker also looks by itself."""
+    worker.current().look_for_uploads()
+
+
 @shared_task(name="runs.sweep")
 def sweep() -> None:
     """Let this worker sweep; sent by Celery beat, besides the sweep that each worker makes by itself."""

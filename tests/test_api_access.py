@@ -16,14 +16,14 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.projects.models import Project, Role
-from runs.models import AgentRun
+from runs.models import AgentRun, FileImport
 from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
-REPORT = "report"
+REPORT, UPLOAD, VIEW_IMPORTS = "report", "upload", "view imports"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 API: dict[str, dict[str, str]] = {
@@ -49,6 +49,8 @@ API: dict[str, dict[str, str]] = {
     _SESSION: {"GET": READ, "PATCH": REPORT},
     f"{_SESSION}/events": {"GET": READ},
     f"{_SESSION}/events/stream": {"GET": READ},
+    "api/projects/<str:project>/imports": {"GET": VIEW_IMPORTS, "POST": UPLOAD},
+    "api/projects/<str:project>/imports/<uuid:import_id>": {"GET": VIEW_IMPORTS},
     "api/projects/<str:project>/notifications": {"GET": READ},
     "api/projects/<str:project>/notifications/read": {"POST": PERSON},
     _RUN: {"GET": READ},
@@ -89,8 +91,15 @@ BODIES = {
 READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
 OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
-ALLOWED = {"read": READERS, "operate": OPERATORS, "person": PEOPLE, "report": {"key:ingest", "key:write"}}
 ADMINS = {"admin", "superuser"}
+ALLOWED = {
+    "read": READERS,
+    "operate": OPERATORS,
+    "person": PEOPLE,
+    "report": {"key:ingest", "key:write"},
+    "upload": {"operator", *ADMINS, "key:ingest"},
+    "view imports": {*READERS, "key:ingest"},
+}
 RUNNERS = {"key:ingest", "outsider's key"}
 FOREIGNERS = {"outsider", "outsider's key"}
 CALLERS = ["anonymous", *sorted(FOREIGNERS), *sorted(READERS), "key:ingest"]
@@ -129,7 +138,9 @@ def parts_of(run: AgentRun) -> Parts:
     message, call = run.messages.earliest("position"), run.tool_calls.earliest("pk")
     agent = run.agent_config["agent_id"]
     own = {"project": run.project.slug, "agent": agent, "session": run.pk, "job": run.pk}
-    return {**own, "run_id": run.pk, "message_id": message.pk, "call_id": call.pk}
+    file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
+    ids = {"message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
+    return {**own, "run_id": run.pk, **ids}
 
 
 def of_nobody(parts: Parts) -> Parts:
@@ -155,6 +166,10 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {404}
     if who not in ALLOWED[served]:
         return {403}
+    if who == "key:ingest" and "import_id" in address:
+        return {404}  # another key has uploaded it
+    if served == UPLOAD:
+        return {202}
     # The run has ended: what may be asked of it is refused for that alone.
     return {200, 201, 409} if served == OPERATE else {200}
 

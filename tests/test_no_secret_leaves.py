@@ -27,7 +27,7 @@ from agentops.projects.redaction_rules.rule_cache import CACHE
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.second_pass import cases
 from tests.support.secret_canaries import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
 from tests.support.web.addresses import PAGES, addresses, filled, parts_of
@@ -51,6 +51,7 @@ API = {
         "api/projects/<str:project>/agents/<str:agent>",
     ),
     *("api/projects/<str:project>/agent-runs", "api/projects/<str:project>/notifications", RUN),
+    *("api/projects/<str:project>/imports", "api/projects/<str:project>/imports/<uuid:import_id>"),
     *(
         f"{RUN}/{part}"
         for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
@@ -113,6 +114,7 @@ def run() -> AgentRun:
     with transaction.atomic():
         log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
     store_raw(run)
+    make_import(run, TEXT)
     return AgentRun.objects.get(pk=run.pk)
 
 

@@ -48,6 +48,7 @@ METHODS = ["GET", "POST"]
 ANSWERS = {
     "/new": {"GET": 302, "POST": 422},  # the form has an address of its own
     "/notifications/read": {"POST": 400},
+    "/imports": {"POST": 422},  # it has no file
     "/redaction/add": {"POST": 400},
     "/redaction/remove": {"POST": 400},
     "/redaction/test": {"POST": 422},

@@ -20,7 +20,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
-from agentops.http.body_limit import Bodies, ClientDisconnected, RequestBody
+from agentops.http.body_limit import SHARED_DISK_BYTES, Bodies, ClientDisconnected, RequestBody
 from agentops.http.lanes import Lanes
 from agentops.http.utf8_requests import AsgiRequest
 
@@ -36,7 +36,7 @@ class ThreadedDjango(ASGIHandler):
     def __init__(self) -> None:
         BaseHandler.__init__(self)
         self.load_middleware(is_async=False)
-        self._bodies = Bodies()
+        self._bodies = Bodies(uploads=Bodies(SHARED_DISK_BYTES))
         self._threads = ThreadPoolExecutor(settings.AGENTOPS_WEB_THREADS, thread_name_prefix="web")
         self._lanes = Lanes(settings.AGENTOPS_WEB_THREADS_PER_KEY)
 

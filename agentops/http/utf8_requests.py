@@ -18,6 +18,7 @@ from django.http import HttpRequest, UnreadablePostError
 from django.http.response import HttpResponseBase
 from django.utils.http import parse_header_parameters
 
+from agentops.http.body_limit import is_upload
 from agentops.http.error_pages import API, answer
 
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
@@ -91,8 +92,9 @@ def _path(request: HttpRequest) -> bytes:
 
 
 def _form(request: HttpRequest) -> bytes:
-    """Return the form of a page, without its escapes; nothing for bodies of the API."""
-    if request.content_type not in FORMS or request.path_info.startswith(API):
+    """Return the form of a page, without its escapes; nothing for bodies of the API, and for files."""
+    is_exempt = request.path_info.startswith(API) or is_upload(request.method, request.path_info)
+    if request.content_type not in FORMS or is_exempt:
         return b""
     try:
         body = request.body

@@ -31,6 +31,9 @@ class Action(enum.Enum):
 
     READ = "read"
     INGEST = "ingest"
+    #: Upload transcripts of other programs; view the imports of a project, of an ingest key only its own.
+    IMPORT = "import"
+    VIEW_IMPORTS = "view imports"
     #: Create, send, reply, pause, resume, stop; in bulk by ids.
     OPERATE = "operate"
     #: Whether a user may approve their own run is checked where the run is known.
@@ -121,6 +124,8 @@ RULES = {
     Action.READ: Rule(_EVERYONE, frozenset({Scope.READ, Scope.WRITE})),
     # API keys only, so that events of runners can be distinguished from actions of users.
     Action.INGEST: Rule(frozenset(), frozenset({Scope.INGEST}), superuser=False),
+    Action.IMPORT: Rule(_OPERATORS, frozenset({Scope.INGEST})),
+    Action.VIEW_IMPORTS: Rule(_EVERYONE, frozenset({Scope.READ, Scope.WRITE, Scope.INGEST})),
     Action.OPERATE: Rule(_OPERATORS, frozenset({Scope.WRITE})),
     Action.APPROVE: Rule(_OPERATORS, frozenset({Scope.WRITE})),
     Action.EXPORT: Rule(_EVERYONE, frozenset({Scope.READ, Scope.WRITE})),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from uuid import UUID
 
 
 class AccessError(Exception):
@@ -40,6 +41,12 @@ class AuthRevoked(AccessError):
     code = "auth_revoked"
     status = 401
     text = "the API key is revoked or expired: ask a project admin for a new one"
+
+    def __init__(self, text: str = "", *, project_id: UUID | None = None, prefix: str = "") -> None:
+        super().__init__(text)
+        #: Whose key it was, for those who count refusals.
+        self.project_id = project_id
+        self.prefix = prefix
 
 
 # --- Permissions ----------------------------------------------------------------------------------------

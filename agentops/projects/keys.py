@@ -90,7 +90,8 @@ def authenticate(token: str) -> ApiKey:
     now = timezone.now()
     state = key.state(now)
     if state is not KeyState.ACTIVE:
-        raise AuthRevoked(f"the API key is {state.value}: ask a project admin for a new one")
+        text = f"the API key is {state.value}: ask a project admin for a new one"
+        raise AuthRevoked(text, project_id=key.project_id, prefix=key.prefix)
     _touch(key, now)
     return key
 

@@ -58,8 +58,11 @@ def _operation(operation: Operation, schemas: JsonSchema) -> Iterator[str]:
     yield "\n\n".join(filter(None, [described["summary"], described.get("description", "")]))
     yield _part("Parameters", ["Parameter", "In", "Type", "Meaning"], map(_parameter, described.get("parameters", ())))
     if "requestBody" in described:
-        body = _resolve(described["requestBody"]["content"]["application/json"]["schema"], schemas)
-        yield "\n\n".join(filter(None, ["**Body**", body.get("description"), _fields(body) or "No fields."]))
+        # Of several media types, the first one has the fields.
+        media, content = next(iter(described["requestBody"]["content"].items()))
+        body = _resolve(content["schema"], schemas)
+        title = "**Body**" if media == "application/json" else f"**Body** ({media})"
+        yield "\n\n".join(filter(None, [title, body.get("description"), _fields(body) or "No fields."]))
     answers = {status: answer for status, answer in described["responses"].items() if int(status) < 400}
     yield _part("Answers", ["Status", "Meaning"], [[code(n), flat(each["description"])] for n, each in answers.items()])
     yield _first_body(answers, schemas)

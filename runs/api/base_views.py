@@ -32,8 +32,10 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
     """
 
     http_method_names = ["get", "head", "post", "put", "patch", "delete"]
-    #: The query parameters of GET and HEAD; other methods have none.
+    #: The query parameters of GET and HEAD.
     query_class: ClassVar[type[QuerySerializer]] = QuerySerializer
+    #: The query parameters of other methods, which usually have none.
+    write_query_class: ClassVar[type[QuerySerializer]] = QuerySerializer
     #: Whether the Accept header is ignored, because there is one media type.
     accepts_any_type: ClassVar[bool] = False
     #: The names of the credentials that are accepted, in the OpenAPI document.
@@ -69,7 +71,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        kind = self.query_class if request.method in ("GET", "HEAD") else QuerySerializer
+        kind = self.query_class if request.method in ("GET", "HEAD") else self.write_query_class
         self.query = query_of(kind, request.query_params)
 
     def get_project(self, action: Action = Action.READ) -> Project:

@@ -9,6 +9,7 @@ from runs.api import (
     action_views,
     agent_views,
     event_views,
+    import_views,
     message_views,
     notification_views,
     project_views,
@@ -57,6 +58,8 @@ of_project = [
         session_aliases.SessionEventStream.as_view(),
         name="session-events-stream",
     ),
+    path("imports", import_views.Imports.as_view(), name="imports"),
+    path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
     path("notifications", notification_views.Notifications.as_view(), name="notifications"),
     path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
 ]

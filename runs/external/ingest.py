@@ -5,6 +5,7 @@ The events of one run are one transaction. What a result says is committed when 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +18,7 @@ from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs import chaos
-from runs.external import handlers
+from runs.external import handlers, ingest_counts
 from runs.external.event_dialects import read_any
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
@@ -50,6 +51,13 @@ class EventResult:
     clock_skew: bool = False
     error: RejectedEvent | None = None
 
+    @property
+    def outcome(self) -> str:
+        """Return the word under which it is counted."""
+        if self.error is not None:
+            return self.error.code
+        return ingest_counts.DUPLICATE if self.duplicate else ingest_counts.ACCEPTED
+
 
 @dataclass(frozen=True, slots=True)
 class Sender:
@@ -77,7 +85,9 @@ def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     for reference, numbered in by_run.items():
         recorded = _record_run(sender, reference, [event for _, event in numbered])
         results |= {index: result for (index, _), result in zip(numbered, recorded, strict=True)}
-    return [results[index] for index in range(len(documents))]
+    in_order = [results[index] for index in range(len(documents))]
+    ingest_counts.count(sender.project.pk, sender.actor, Counter(result.outcome for result in in_order))
+    return in_order
 
 
 @transaction.atomic

@@ -1,4 +1,4 @@
-"""Tell workers, by a Celery task, that a run is ready. Only a hint: the sweep finds a run whose hint was lost.
+"""Tell workers, by a Celery task, that a run is ready or a file was uploaded. Only a hint: workers find both anyway.
 
 With Redis any worker may get the task. Without, the broker is in memory and reaches only a worker of this process.
 """
@@ -6,6 +6,7 @@ With Redis any worker may get the task. Without, the broker is in memory and rea
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from runs import chaos
 
 log = logging.getLogger(__name__)
 ADVANCE = "runs.advance"
+IMPORT = "runs.import_uploads"
 #: Loaded with the first hint: importing Celery takes half a second, and most commands send none.
 CELERY_APP = "agentops.celery.app"
 
@@ -34,6 +36,16 @@ def wake(run_id: UUID) -> None:
     transaction.on_commit(partial(_send, run_id), robust=True)
 
 
+def wake_importer() -> None:
+    """Tell a worker that there is an uploaded file, after the current transaction has committed. Never raises."""
+    transaction.on_commit(_send_import, robust=True)
+
+
+def _send_import() -> None:
+    if settings.REDIS_URL or _worker_is_here:
+        _send_task(IMPORT, "no hint sent for an uploaded file (%s)")
+
+
 def _send(run_id: UUID) -> None:
     chaos.point("command.committed")
     if not settings.REDIS_URL and not _worker_is_here:
@@ -44,8 +56,12 @@ def _send(run_id: UUID) -> None:
 
 def send(run_id: UUID, *, passed: int = 0) -> None:
     """Send the hint to one of the workers. `passed` counts those that had no free slot. Never raises."""
+    kwargs = {"passed": passed} if passed else {}
+    _send_task(ADVANCE, "no hint sent for a queued run (%s)", args=[str(run_id)], kwargs=kwargs)
+
+
+def _send_task(name: str, failure: str, *, args: Sequence[str] = (), kwargs: Mapping[str, int] | None = None) -> None:
     try:
-        kwargs = {"passed": passed} if passed else {}
-        import_string(CELERY_APP).send_task(ADVANCE, args=[str(run_id)], kwargs=kwargs, retry=False)
+        import_string(CELERY_APP).send_task(name, args=args, kwargs=kwargs, retry=False)
     except Exception as error:  # whatever a broken broker raises; the sweep finds the run
-        log.warning("no hint sent for a queued run (%s)", type(error).__name__, extra={"run_id": str(run_id)})
+        log.warning(failure, type(error).__name__, extra={"run_id": args[0]} if args else {})

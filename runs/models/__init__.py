@@ -5,6 +5,8 @@ from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
 from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
+from runs.models.file_import import FileImport, FileImportPiece, ImportState
+from runs.models.ingest_count import IngestCount
 from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
 from runs.models.run import AgentRun
@@ -19,6 +21,10 @@ __all__ = [
     "Checkpoint",
     "Chore",
     "ExternalRun",
+    "FileImport",
+    "FileImportPiece",
+    "ImportState",
+    "IngestCount",
     "OtlpGroup",
     "OtlpItem",
     "RunCommand",

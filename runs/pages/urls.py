@@ -1,4 +1,4 @@
-"""URLs of the run pages: /p/{project}/… for the runs of a project, /runs/{run}/… for a run, /compare for two runs."""
+"""URLs of the run pages: /p/{project}/… for the runs and imports of a project, /runs/{run}/… for a run, /compare."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from django.urls import path
 
 from runs.pages.compare import compare_page
 from runs.pages.forms import fork_form, start
+from runs.pages.imports import imports_page, ingest_page
 from runs.pages.run import action_pages, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
 
@@ -17,6 +18,10 @@ urlpatterns = [
     path("p/<slug:project>/runs/stream", runs_page.stream, name="list-stream"),
     path("p/<slug:project>/runs/resume", bulk_resume.resume, name="resume-many"),
     path("p/<slug:project>/runs/new", start.start, name="start"),
+    # /p/{project}/imports, /p/{project}/ingest
+    path("p/<slug:project>/imports", imports_page.index, name="imports"),
+    path("p/<slug:project>/imports/<uuid:import_id>", imports_page.detail, name="import"),
+    path("p/<slug:project>/ingest", ingest_page.index, name="ingest"),
     # /runs/{run}
     path("runs/<uuid:run_id>", run_page.detail, name="detail"),
     path("runs/<uuid:run_id>/rows", run_page.rows, name="rows"),

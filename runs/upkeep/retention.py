@@ -41,6 +41,7 @@ from runs.models import (
     RunError,
     TurnUsage,
 )
+from runs.upkeep import old_records
 from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
 from timeline import log, tombstones
 from timeline.database_clock import Now
@@ -143,9 +144,10 @@ def daily() -> Removal:
 
 
 def delete_expired() -> None:
-    """Delete expired sessions, idempotency keys and old notifications, which contain personal data."""
+    """Delete expired sessions, idempotency keys, and old notifications, imports and counts."""
     import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()
-    while delete_expired_keys() or notifications.forget_old():
+    old_records.end_abandoned_imports()
+    while delete_expired_keys() or notifications.forget_old() or old_records.delete_batch():
         pass
 
 

@@ -35,6 +35,7 @@ from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
 from runs.worker.housekeeping import mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
+from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Worker:
         self._driving: set[UUID] = set()
         self._lock = threading.Lock()
         self._look = threading.Event()
+        self._uploads = UploadWatch(self.shutdown)
         #: For suspected runs: see runs.lifecycle.suspects.
         self._on_trial = Gate(settings.AGENTOPS_LEASE_S * TRIAL)
         self._alone = Gate(settings.AGENTOPS_SLICE_S)
@@ -76,6 +78,10 @@ class Worker:
     def look(self) -> None:
         """Sweep now, in the sweep thread."""
         self._look.set()
+
+    def look_for_uploads(self) -> None:
+        """Look for uploaded files now, in their thread."""
+        self._uploads.look()
 
     def drive(self, run_id: UUID) -> bool:
         """Drive a run in this thread. Returns False if no slot is free or this worker has the run already."""
@@ -178,11 +184,17 @@ class Worker:
             return self._concurrency - len(self._driving)
 
     def start_sweeping(self) -> None:
-        """Sweep every few seconds, and at once when a slot becomes free or a hint comes, until the worker ends."""
+        """Sweep every few seconds, and at once when a slot becomes free or a hint comes, until the worker ends.
+
+        A second call does nothing: Celery's pool of one thread also announces itself as a child.
+        """
+        if self._threads:
+            return
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
             threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
+            threading.Thread(target=import_uploaded_files, args=[self._uploads], name="uploads", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))
@@ -213,6 +225,7 @@ class Worker:
         """Claim no more runs. Current calls may finish within the grace period."""
         self.shutdown.request(settings.AGENTOPS_GRACE_S)
         self._look.set()
+        self._uploads.look()
 
     def close(self, timeout_s: float) -> None:
         """Wait until every run is handed back, at most `timeout_s`."""

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import AuditEntry, Membership
-from runs.models import AgentRun, AgentRunMessage, Chore, ExternalRun, OtlpGroup, OtlpItem
+from runs.models import AgentRun, AgentRunMessage, Chore, FileImportPiece, OtlpGroup, OtlpItem
 from tests.support.admin.every_table import OURS, add_url, filter_urls, list_url, page_url, registered, rows_of
 from tests.support.admin.kept_rows import Filled
 from timeline.models import Event, MaintenanceDoor
@@ -29,8 +29,8 @@ every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: m
 def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
-    # What the projection of an external run continues from, or waits for, is not for people.
-    assert ours - set(registered()) == {MaintenanceDoor, ExternalRun, OtlpGroup, OtlpItem}
+    # The content of uploaded files, and what waits to be filed under a run, is not for people.
+    assert ours - set(registered()) == {MaintenanceDoor, FileImportPiece, OtlpGroup, OtlpItem}
 
 
 @pytest.mark.every_database

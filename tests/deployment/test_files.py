@@ -177,7 +177,7 @@ def test_the_proxy_waits_for_no_client() -> None:
 
     assert re.search(r"timeouts \{\s+read_header 10s\s+idle 2m\s+\}\s+max_header_size 64KB", caddyfile)
     assert "read_body" not in caddyfile
-    assert re.search(r"request_body \{\s+max_size 6MB", caddyfile)
+    assert re.search(r"request_body @others \{\s+max_size 6MB", caddyfile)
     assert re.search(r"header \{\s+-Server\s+-Via\s+\}", caddyfile)
     assert re.search(r"^\s*admin off$", caddyfile, re.MULTILINE)
 

@@ -19,6 +19,8 @@ MATRIX = """
 | reveal redaction originals | never stored, nobody | | | | | | | |
 | show masked secrets of what a model said | - | - | - | Y | - | - | - | Y |
 | ingest events | - | - | - | - | Y | - | - | - |
+| upload files for import | - | - | Y | Y | Y | - | - | Y |
+| view imports | - | Y | Y | Y | Y (its own) | Y | Y | Y |
 | create run, send/reply | - | - | Y | Y | - | - | Y | Y |
 | pause / resume / stop | - | - | Y | Y | - | - | Y | Y |
 | bulk resume by ids | - | - | Y | Y | - | - | Y | Y |
@@ -35,6 +37,8 @@ ACTIONS = {
     "list/read runs, messages, tool calls, events, SSE": Action.READ,
     "show masked secrets of what a model said": Action.REVEAL,
     "ingest events": Action.INGEST,
+    "upload files for import": Action.IMPORT,
+    "view imports": Action.VIEW_IMPORTS,
     "create run, send/reply": Action.OPERATE,
     "pause / resume / stop": Action.OPERATE,
     "bulk resume by ids": Action.OPERATE,
@@ -64,7 +68,7 @@ Cast = dict[str, Principal]
 
 
 def test_the_table_is_read_whole() -> None:
-    assert len(CELLS) == 12 * 8
+    assert len(CELLS) == 14 * 8
     assert {label for label, _, _ in CELLS} == set(ACTIONS)
     assert set(ACTIONS.values()) == set(Action)
 

@@ -12,7 +12,7 @@ from runs import chaos
 from runs.engine.shutdown import ShutdownDue
 from runs.fixtures.library import load
 from runs.lifecycle import creation
-from runs.models import Agent, AgentRun
+from runs.models import Agent, AgentRun, FileImport, ImportState
 from runs.statuses import LIVE, RunStatus
 from runs.worker.worker import Worker
 from timeline.models import Log
@@ -47,6 +47,13 @@ def make_run(agent: Agent | None = None, prompt: Any = None, **options: Any) -> 
     if prompt is None:
         prompt = load(agent.model).answers[0].input.prompt
     return creation.create(agent.project, agent, prompt, by="test", **options)
+
+
+def make_import(run: AgentRun, text: str = "chat.json", **fields: Any) -> FileImport:
+    """A finished import of a file with one run."""
+    defaults = {"file_name": text[:255], "error": text, "created_by": "user:ada", "run_ids": [str(run.pk)]}
+    finished = {"state": ImportState.DONE, "size": 7, "sha256": b"", "events": 3, "new_events": 3, "new_runs": 1}
+    return FileImport.objects.create(project=run.project, **(defaults | finished | fields))
 
 
 def drive(run: AgentRun, worker: Worker | None = None) -> AgentRun:

@@ -34,6 +34,7 @@ class AgentEvents(IngestView):
             return self._single(sender, document)
         documents = _batch(document)
         self._count(project, documents)
+        self.has_recorded = True
         results = record(sender, documents)
         chaos.point("ingest.committed")
         answers = [result_of(result) for result in results]
@@ -47,6 +48,7 @@ class AgentEvents(IngestView):
         if not document:
             raise Problem("the body is an empty object: send an event, or events", code="events_required", status=422)
         self._count(sender.project, [document])
+        self.has_recorded = True
         [result] = record(sender, [document])
         chaos.point("ingest.committed")
         if result.error is not None:

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
 from agentops.projects.access import ANONYMOUS, Action, project_for, project_of_key
-from agentops.projects.errors import AuthRequired
+from agentops.projects.errors import AccessError, AuthRequired, AuthRevoked
 from agentops.projects.models import ApiKey, Project
 from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication
+from runs.external import ingest_counts
 from timeline.redaction import project_scope
 
 
@@ -43,12 +45,35 @@ class IngestView(ApiView):
     security_schemes = ("key", "runner")
     #: What is sent has IDs of its own for that.
     takes_idempotency_key = False
+    #: Whether what was sent is counted where it is stored.
+    has_recorded = False
 
     def perform_authentication(self, request: Request) -> None:
         super().perform_authentication(request)
         # Before the query is checked, so that a key sent as a parameter gets the answer of a missing one.
         if request.user == ANONYMOUS or request.auth is None:
             raise AuthRequired
+
+    def handle_exception(self, error: Exception) -> Response:
+        try:
+            return super().handle_exception(error)
+        except Exception as refusal:
+            self._count_refusal(refusal)
+            raise
+
+    def _count_refusal(self, refusal: Exception) -> None:
+        """Count a request that was refused as a whole, if its sender is known. Events are counted by `record`."""
+        code, status = getattr(refusal, "code", None), getattr(refusal, "status", 500)
+        if self.has_recorded or not isinstance(code, str) or status >= 500:
+            return
+        if isinstance(refusal, AuthRevoked) and refusal.project_id is not None:
+            ingest_counts.count(refusal.project_id, f"key:{refusal.prefix}", {code: 1})
+        elif isinstance(refusal, AccessError) and refusal.status == 401:
+            return  # nobody knows who it was
+        elif isinstance(self.request.auth, Project):
+            ingest_counts.count(self.request.auth.pk, self.principal.actor, {code: 1})
+        elif self.principal.project_id is not None:
+            ingest_counts.count(self.principal.project_id, self.principal.actor, {code: 1})
 
     def get_ingest_project(self) -> Project:
         """Return the project of the key or the secret, if it may send to it."""

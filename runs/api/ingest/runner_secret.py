@@ -12,9 +12,9 @@ from agentops.projects.access import Principal, PrincipalKind
 from agentops.projects.errors import AuthInvalid, ProjectNotFound
 from agentops.projects.models import Project, Scope
 from agentops.projects.requests import address_of
+from runs.external.ingest_counts import RUNNER
 
 HEADER = "x-agent-runner-secret"
-ACTOR = "runner"
 
 
 class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
@@ -37,4 +37,4 @@ class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
             raise ProjectNotFound(f"AGENT_RUNNER_PROJECT names no project: {settings.AGENT_RUNNER_PROJECT}")
         ip = address_of(request) or None
         scopes = frozenset({Scope.INGEST})
-        return Principal(PrincipalKind.KEY, ACTOR, project_id=project.pk, scopes=scopes, ip=ip), project
+        return Principal(PrincipalKind.KEY, RUNNER, project_id=project.pk, scopes=scopes, ip=ip), project

@@ -49,11 +49,15 @@ class ServerConfig(uvicorn.Config):
     secrets: dict[str, str] | None = None
 
     def load_app(self) -> Any:
-        if self.secrets is None:
-            return super().load_app()
-        os.environ.update(self.secrets)
+        if self.secrets is not None:
+            os.environ.update(self.secrets)
         application = super().load_app()
-        environment.hide_secrets()
+        if self.secrets is not None:
+            environment.hide_secrets()
+        # Imported here, because a new process has no settings before it loads the application.
+        from runs.external import ingest_counts
+
+        ingest_counts.start_flushing()
         return application
 
 

@@ -18,7 +18,10 @@ import pytest
 
 from agentops.http import body_limit, protocol
 from agentops.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientDisconnected
+from runs.models import FileImportPiece
+from tests.support.accounts import with_key
 from tests.support.deployment.embedded_site import MANAGE, Site
+from tests.support.factories import make_project
 from tests.support.free_port import free_port
 from tests.support.waiting import eventually
 from tests.support.web.server import WebThread
@@ -250,3 +253,72 @@ def test_a_program_reads_why_its_body_was_dropped(
 
 def out_of_memory(self: Bodies, count: int) -> None:
     raise MemoryError
+
+
+# --- Uploads ------------------------------------------------------------------------------------------------------
+
+
+def upload_wire(*pieces: bytes, method: str = "POST", path: str = "/p/demo/imports", **options: Any) -> Wire:
+    wire = Wire(*pieces, **options)
+    wire.scope |= {"method": method, "path": path}
+    return wire
+
+
+def test_only_uploads_may_be_long_and_too_long_ones_are_dropped(settings: Any) -> None:
+    """An endless body, and one that says that it is too long, of which nothing is read."""
+    settings.AGENTOPS_UPLOAD_MIB = 6
+    bodies = Bodies(uploads=Bodies(shared_bytes=16 * 2**20))
+    for path in ("/p/demo/imports", "/api/projects/demo/imports"):
+        endless, announced = upload_wire(b"x" * 2**20, path=path), upload_wire(b"x", path=path, length=str(9 * 2**20))
+        assert read(endless, bodies) == read(announced, bodies) == b""
+        assert endless.scope[REFUSED] == announced.scope[REFUSED] == body_limit.TOO_LARGE
+        assert (7 <= endless.received <= 9, announced.received) == (True, 0)
+    for wire in (upload_wire(b"x" * 2**20, path="/p/demo/imports/1"), upload_wire(b"x" * 2**20, method="PUT")):
+        assert len(read(wire, bodies)) == MAX_BYTES + 1
+
+    slow = upload_wire(b"x", pause_s=0.03)
+    settings.AGENTOPS_UPLOAD_TIMEOUT_S = 0.1
+    assert (read(slow, bodies), slow.scope[REFUSED]) == (b"", body_limit.LATE)
+
+
+def test_all_uploads_together_take_no_more_than_their_share_of_the_disk(settings: Any) -> None:
+    settings.AGENTOPS_UPLOAD_MIB = 6
+    bodies = Bodies(uploads=Bodies(shared_bytes=8 * 2**20))
+    length = str(6 * 2**20)
+    whole = [b"x" * 2**20] * 6
+    first = upload_wire(*whole, length=length)
+    first.pieces.append(b"")
+    with pytest.raises(ClientDisconnected):
+        read(first, bodies)  # its client leaves at the end: what it took is given back
+    wires = [Wire(b"x" * 6 * 2**20), Wire(b"x" * 6 * 2**20)]
+    for wire in wires:
+        wire.scope |= {"method": "POST", "path": "/p/demo/imports", "headers": [(b"content-length", length.encode())]}
+    kept = []
+    for wire in wires:
+        receive = wire.receive
+
+        async def receive_once(receive: Any = receive) -> dict[str, Any]:
+            return {**await receive(), "more_body": False}
+
+        kept.append(asyncio.run(bodies.read(wire.scope, receive_once)))
+    assert [len(body.stream().read()) for body in kept] == [6 * 2**20, 0]
+    assert (wires[0].scope.get(REFUSED), wires[1].scope[REFUSED]) == (None, FULL)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_server_takes_a_large_upload_and_refuses_a_larger_one_in_words(web: WebThread, settings: Any) -> None:
+    settings.AGENTOPS_UPLOAD_MIB = 7
+    project = make_project("alpha")
+    headers, url = with_key(project, "ingest"), f"{web.url}/api/projects/alpha/imports"
+    content = b"\xff" * 6 * 2**20  # not UTF-8, as archives are
+    form = httpx.post(url, files={"file": ("a.eval", content)}, headers=headers)
+    raw = httpx.post(f"{url}?name=a.eval", content=content, headers={**headers, "Content-Type": "application/zip"})
+    assert (form.status_code, raw.status_code) == (202, 202)
+    assert form.json()["results"][0]["sha256"] == raw.json()["results"][0]["sha256"]
+    assert sum(len(piece.content) for piece in FileImportPiece.objects.all()) == 12 * 2**20
+
+    large = httpx.post(url, content=b"x" * 9 * 2**20, headers=headers)
+    page = httpx.post(f"{web.url}/p/alpha/imports", files={"file": ("a", b"x" * 9 * 2**20)})
+    assert (large.status_code, large.json()["code"], page.status_code) == (413, "body_too_large", 413)
+    assert "larger than 7 MiB" in large.json()["detail"]
+    assert "larger than 7 MiB" in page.text

@@ -35,6 +35,9 @@ from runs.models import (
     Attempt,
     Checkpoint,
     Chore,
+    ExternalRun,
+    FileImport,
+    IngestCount,
     RunCommand,
     RunError,
     TurnUsage,
@@ -71,8 +74,16 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
         record("test", f"test.{number}", project=project, obj=agent, before={"a": text}, after={"b": text})
     fill_run(runs[0], rows, text)
     now = timezone.now()
+    for run in runs:
+        ExternalRun.objects.create(run=run, sender=text[:200], answer_from_seq=1, silent_since=now)
     for _ in range(rows):
         number = next(_numbers)
+        FileImport.objects.create(
+            project=project, file_name=text[:255], size=1, sha256=b"", error=text, created_by="test", run_ids=[text]
+        )
+        IngestCount.objects.create(
+            project=project, sender=f"key:{number}", minute=now, outcome=text[:64], count=1, last_at=now
+        )
         IdempotencyKey.objects.create(
             project=project, caller="user:1", key=f"key-{number}", asked=b"", status=201, body="{}", created_at=now
         )
@@ -150,7 +161,7 @@ def rows_of(model: type[Model], project: Project) -> list[Any]:
 
 
 OF_RUNS: tuple[type[Model], ...] = (
-    *(AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, RunCommand, RunError, TurnUsage),
+    *(AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, ExternalRun, RunCommand, RunError, TurnUsage),
 )
 assert {Agent, Membership} <= set(registered())
 

@@ -10,7 +10,8 @@ from uuid import UUID
 from django.urls import URLPattern, URLResolver
 
 from agentops.projects.rate_limits import limits
-from runs.models import AgentRun
+from runs.models import AgentRun, FileImport
+from tests.support.factories import make_import
 
 #: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
 READ, OPERATE, MANAGE = "read", "operate", "manage"
@@ -26,6 +27,9 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/runs/stream": {"GET": READ},
     "p/<slug:project>/runs/resume": {"POST": OPERATE},
     "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
+    "p/<slug:project>/imports": {"GET": READ, "POST": OPERATE},
+    "p/<slug:project>/imports/<uuid:import_id>": {"GET": READ},
+    "p/<slug:project>/ingest": {"GET": READ},
     "runs/<uuid:run_id>": {"GET": READ},
     "runs/<uuid:run_id>/rows": {"GET": READ},
     "runs/<uuid:run_id>/head": {"GET": READ},
@@ -71,10 +75,13 @@ def parts_of(run: AgentRun) -> dict[str, object]:
     message, call = run.messages.first(), run.tool_calls.first()
     assert message is not None
     assert call is not None
-    return of(run.project.slug, run.pk, {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "int:seq": 1})
+    file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
+    ids = {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "uuid:import_id": file_import.pk}
+    return of(run.project.slug, run.pk, {**ids, "int:seq": 1})
 
 
-NOWHERE = of("nowhere", UNKNOWN, {"uuid:message_id": UNKNOWN, "uuid:call_id": UNKNOWN, "int:seq": 1})
+_NO_IDS: dict[str, object] = dict.fromkeys(("uuid:message_id", "uuid:call_id", "uuid:import_id"), UNKNOWN)
+NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1})
 
 
 def bare(answer: Any) -> str:

@@ -1,0 +1,31 @@
+"""Django's upload handler of this site: files are kept in temporary files without a name."""
+
+from __future__ import annotations
+
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
+
+#: Bytes of a file that is kept in memory.
+MEMORY_BYTES = 64 * 1024
+
+
+class NamelessFileHandler(FileUploadHandler):
+    """Write a file to the disk without a name, so that it is gone with its process, even if that is killed."""
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        self._content = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - Django closes it with the request
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        self._content.write(raw_data)
+
+    def file_complete(self, file_size: int) -> UploadedFile[bytes]:
+        self._content.seek(0)
+        return UploadedFile(self._content, self.file_name, self.content_type, file_size, self.charset)
+
+    def upload_interrupted(self) -> None:
+        if hasattr(self, "_content"):
+            self._content.close()

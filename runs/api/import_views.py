@@ -1,0 +1,198 @@
+"""`…/imports`: files with transcripts of other programs, which workers import as runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, ClassVar
+
+from django.conf import settings
+from django.db.models import QuerySet
+from django.http import HttpResponse, UnreadablePostError
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agentops.projects.access import Action
+from runs.access import import_in, imports_in
+from runs.api.base_views import ApiView, ListView
+from runs.api.negotiation import MaskedJSONRenderer
+from runs.api.problems import Fault, Problem, echo
+from runs.api.requests.queries import QuerySerializer, Text
+from runs.external.uploads import intake
+from runs.external.uploads.import_progress import set_progress
+from runs.external.uploads.intake import Upload, UploadTooLarge
+from runs.models import FileImport, ImportState
+
+FORM, URL_FORM = "multipart/form-data", "application/x-www-form-urlencoded"
+#: Bytes of a body that is kept in memory, and of each read.
+MEMORY_BYTES, READ_BYTES = 64 * 1024, 1024 * 1024
+_FORMAT = "Name of the format; by default, it is recognised by the content."
+UPLOAD_BODY: dict[str, Any] = {
+    FORM: {
+        "type": "object",
+        "properties": {
+            "file": {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1},
+            "format": {"type": "string", "description": _FORMAT},
+        },
+        "required": ["file"],
+        "additionalProperties": False,
+    },
+    "application/octet-stream": {"type": "string", "format": "binary"},
+}
+
+
+class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
+    """An uploaded file and its import."""
+
+    sha256 = serializers.SerializerMethodField(help_text="SHA-256 of the file, in hexadecimal digits.")
+    state = serializers.ChoiceField(choices=ImportState.choices)
+    events_done = serializers.IntegerField(help_text="Events that are imported so far.")
+
+    class Meta:
+        model = FileImport
+        fields: tuple[str, ...] = (
+            *("id", "file_name", "size", "sha256", "format", "state", "events_done", "events", "new_events"),
+            *("new_runs", "continued_runs", "unchanged_runs", "error"),
+            *("created_by", "created_at", "started_at", "finished_at"),
+        )
+        extra_kwargs: ClassVar = {
+            "size": {"help_text": "In bytes."},
+            "events": {"help_text": "Events of the file. Null until it was read."},
+            "new_events": {"help_text": "Events that the project did not have. Null until the import is done."},
+            "new_runs": {"help_text": "Runs that the import has created."},
+            "continued_runs": {"help_text": "Runs that the project had, and that got further events."},
+            "unchanged_runs": {"help_text": "Runs that the project had completely."},
+            "error": {"help_text": "Why it was refused or failed: names the file, and the line or JSON pointer."},
+        }
+
+    def get_sha256(self, file_import: FileImport) -> str:
+        return bytes(file_import.sha256).hex()
+
+
+class ImportAnswer(ImportRow):
+    """An uploaded file and its import, with the runs of the file."""
+
+    run_ids = serializers.ListField(
+        child=serializers.UUIDField(), help_text="IDs of its first runs, at most 100, once the import is done."
+    )
+
+    class Meta(ImportRow.Meta):
+        fields = (*ImportRow.Meta.fields, "run_ids")
+
+
+class ImportsAnswer(serializers.Serializer):  # type: ignore[misc]
+    """The imports of the uploaded files, in their order."""
+
+    results = ImportRow(many=True)
+
+
+class UploadQuery(QuerySerializer):
+    name = Text(help_text="Name of the file, if the body is the file itself.")
+    format = Text(max_length=64, help_text=_FORMAT)
+
+
+class Imports(ListView):
+    """List the imports of a project, newest first. A key without the scope `read` or `write` sees only its own."""
+
+    serializer_class = ImportRow
+    write_query_class = UploadQuery
+    #: Importing a file again adds only what is new.
+    takes_idempotency_key = False
+
+    def get_queryset(self) -> QuerySet[FileImport]:
+        return imports_in(self.get_project(Action.VIEW_IMPORTS), self.principal)
+
+    def paginate_queryset(self, queryset: Any) -> list[FileImport]:
+        rows: list[FileImport] = super().paginate_queryset(queryset)
+        set_progress(rows)
+        return rows
+
+    @extend_schema(
+        request=UPLOAD_BODY,
+        parameters=[UploadQuery],
+        responses={202: OpenApiResponse(ImportsAnswer, "The files are stored. A worker imports them in this order.")},
+    )
+    def post(self, request: Request, **_: Any) -> Response:
+        """Upload files with transcripts of other programs, to be imported as runs.
+
+        The body is a form with one or more files, or one file itself. The answer comes when they are stored; each is
+        then imported as a whole, or refused. The content is deleted afterwards.
+        """
+        project = self.get_project(Action.IMPORT)
+        _check_type(request)
+        if request._request.content_type == FORM:
+            imports = intake.store(self.principal, project, _files(request), self._format())
+        else:
+            with _spooled(request) as content:
+                upload = Upload(self.query.get("name", "upload"), content, content.seek(0, 2))
+                imports = intake.store(self.principal, project, [upload], self._format())
+        return Response({"results": ImportRow(imports, many=True).data}, 202, headers=self._location(imports))
+
+    def _format(self) -> str:
+        # In a form, or in the query.
+        return str(self.request._request.POST.get("format") or self.query.get("format", ""))
+
+    def _location(self, imports: list[FileImport]) -> dict[str, str]:
+        """Return the address of the import, if there is one only."""
+        if len(imports) != 1:
+            return {}
+        return {"Location": reverse("api:import", args=[self.kwargs["project"], imports[0].pk])}
+
+
+class ImportDetail(ApiView):
+    """Show an import: its state, its progress and its runs."""
+
+    serializer_class = ImportAnswer
+
+    @extend_schema(responses=ImportAnswer)
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        project = self.get_project(Action.VIEW_IMPORTS)
+        file_import = import_in(project, self.principal, self.kwargs["import_id"])
+        set_progress([file_import])
+        return self.etag_response(MaskedJSONRenderer().render(ImportAnswer(file_import).data).decode())
+
+
+def _check_type(request: Request) -> None:
+    """Refuse encoded bodies, and forms that cannot contain files."""
+    coding = request.headers.get("Content-Encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        text = f"the body must not be encoded as {echo(coding)}"
+        raise Problem(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "identity"})
+    if request._request.content_type == URL_FORM:
+        # What programs such as curl claim of a body unless they are told otherwise.
+        text = f"send the file as application/octet-stream, or files as {FORM}, not {URL_FORM}"
+        headers = {"Accept-Post": f"{FORM}, application/octet-stream"}
+        raise Problem(text, code="unsupported_media_type", status=415, headers=headers)
+
+
+def _files(request: Request) -> list[Upload]:
+    """Return the files of a form. Raises `Problem` for other fields."""
+    form, files = request._request.POST, request._request.FILES
+    unknown = [*(name for name in form if name != "format"), *(name for name in files if name != "file")]
+    if unknown:
+        text = f"there is no field {echo(unknown[0])} here; known are file and format"
+        faults = [Fault(f"/{unknown[0][:64]}", "unknown_field", text)]
+        raise Problem(text, code="unknown_field", status=422, errors=faults)
+    return [Upload(file.name or "", file.file, file.size or 0) for file in files.getlist("file")]
+
+
+@contextmanager
+def _spooled(request: Request) -> Iterator[IO[bytes]]:
+    """Yield the body as a file, on the disk unless it is short. Raises `UploadTooLarge` or `Problem`."""
+    size, limit = 0, settings.AGENTOPS_UPLOAD_MIB * intake.MIB
+    with SpooledTemporaryFile(max_size=MEMORY_BYTES) as content:
+        try:
+            while piece := request._request.read(READ_BYTES):
+                size += len(piece)
+                if size > limit:
+                    raise UploadTooLarge(f"the file has more than {settings.AGENTOPS_UPLOAD_MIB} MiB")
+                content.write(piece)
+        except UnreadablePostError:
+            raise Problem("the body is shorter than its Content-Length", code="incomplete_body") from None
+        if size < int(request.META.get("CONTENT_LENGTH") or 0):
+            raise Problem("the body is shorter than its Content-Length", code="incomplete_body")
+        yield content

@@ -1,0 +1,110 @@
+"""Counts what each sender of events has sent, by the minute, for the page about ingest.
+
+A request only adds to a dictionary of its process, under a lock that is held for a microsecond. A thread of the web
+server writes the sums every two seconds, with one statement, so that neither the number of requests nor that of
+parallel senders changes the load on the database, and no request waits for a row. A process that is killed loses its
+last two seconds of counts; the events themselves are stored with each request.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from django.db import Error, connection
+from django.utils import timezone
+
+from runs.models import IngestCount
+
+log = logging.getLogger(__name__)
+ACCEPTED, DUPLICATE = "accepted", "duplicate"
+#: The sender of all runner secrets together, as the audit log names it.
+RUNNER = "runner"
+FLUSH_S = 2.0
+#: Rows above which counts are dropped, while the database does not answer.
+MAX_PENDING = 10_000
+#: Rows of one statement: SQLite takes 32,766 parameters.
+BATCH = 1_000
+#: Project, sender, minute, outcome.
+Key: TypeAlias = tuple[UUID, str, datetime, str]
+_COLUMNS = ("project_id", "sender", "minute", "outcome", "count", "last_at")
+
+_lock = threading.Lock()
+_pending: dict[Key, tuple[int, datetime]] = {}
+_has_pending = threading.Event()
+
+
+def count(project_id: UUID, sender: str, outcomes: Mapping[str, int]) -> None:
+    """Add events by their outcome. Touches no database."""
+    now = timezone.now()
+    minute = now.replace(second=0, microsecond=0)
+    with _lock:
+        for outcome, events in outcomes.items():
+            key = (project_id, sender[:64], minute, outcome[:64])
+            earlier, _ = _pending.get(key, (0, now))
+            if earlier or len(_pending) < MAX_PENDING:
+                _pending[key] = (earlier + events, now)
+    _has_pending.set()
+
+
+def flush() -> None:
+    """Write the counts of this process. Keeps them if the database does not answer."""
+    with _lock:
+        counts = dict(_pending)
+        _pending.clear()
+    # In one order in all processes, so that two of them cannot wait for each other.
+    rows = [(*key, *value) for key, value in sorted(counts.items())]
+    written = 0
+    try:
+        for start in range(0, len(rows), BATCH):
+            _add(rows[start : start + BATCH])
+            written = start + BATCH
+    except Error as error:
+        log.warning("counts of ingest cannot be written: %s", type(error).__name__)
+        with _lock:
+            for key, (events, last_at) in sorted(counts.items())[written:]:
+                newer, newer_at = _pending.get(key, (0, last_at))
+                _pending[key] = (events + newer, newer_at)
+
+
+def start_flushing() -> None:
+    """Write the counts of this process every two seconds, and at its end. Called once, by the web server."""
+    threading.Thread(target=_flush_forever, name="ingest-counts", daemon=True).start()
+    atexit.register(flush)
+
+
+def _flush_forever() -> None:
+    while _has_pending.wait():
+        time.sleep(FLUSH_S)
+        _has_pending.clear()
+        try:
+            flush()
+        finally:
+            connection.close()
+
+
+def _add(rows: Sequence[tuple[UUID, str, datetime, str, int, datetime]]) -> None:
+    table, columns = IngestCount._meta.db_table, ", ".join(f'"{name}"' for name in _COLUMNS)
+    places = ", ".join(["(%s, %s, %s, %s, %s, %s)"] * len(rows))
+    to_db = connection.ops.adapt_datetimefield_value
+    values: list[Any] = []
+    for project_id, sender, minute, outcome, events, last_at in rows:
+        values += [_id(project_id), sender, to_db(minute), outcome, events, to_db(last_at)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f'INSERT INTO "{table}" ({columns}) VALUES {places}'  # noqa: S608 - names of the model
+            " ON CONFLICT (project_id, sender, minute, outcome) DO UPDATE"
+            f' SET "count" = "{table}"."count" + excluded."count", last_at = excluded.last_at',
+            values,
+        )
+
+
+def _id(project_id: UUID) -> UUID | str:
+    # SQLite stores IDs as 32 hexadecimal digits.
+    return project_id if connection.features.has_native_uuid_field else project_id.hex

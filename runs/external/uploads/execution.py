@@ -1,0 +1,136 @@
+"""Imports uploaded files, one at a time. Workers call this.
+
+The import, its result and the deletion of the content are one transaction. A worker that dies leaves nothing of it, and
+the next one begins again; after the commit there is nothing to repeat.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from django.db import DatabaseError, transaction
+
+from agentops.projects.names import truncate
+from runs.external.event_input import RejectedEvent
+from runs.external.import_runs import ImportReport, import_file
+from runs.external.importers import formats
+from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused
+from runs.external.uploads import import_claims
+from runs.external.uploads.import_claims import ClaimLost
+from runs.external.uploads.import_progress import ProgressReport
+from runs.models import FileImport, FileImportPiece, ImportState
+from timeline.database_clock import Now
+from timeline.display import clean
+
+log = logging.getLogger(__name__)
+#: Attempts that ended with their worker, or with the database, after which an import fails.
+MAX_ATTEMPTS = 5
+#: Runs of a file that are remembered by their ID.
+MAX_LISTED_RUNS = 100
+MAX_ERROR = 2000
+IsStopping = Callable[[], bool]
+
+
+class ImportInterrupted(Exception):
+    """This worker is shutting down."""
+
+
+def import_next(is_stopping: IsStopping = lambda: False) -> bool:
+    """Import the next uploaded file. Returns False if there is none.
+
+    Raises `DatabaseError`: nothing is stored then, and the import is tried again when the claim has expired.
+    """
+    taken = import_claims.take()
+    if taken is None:
+        return False
+    try:
+        _attempt(taken, is_stopping)
+    except ClaimLost:
+        log.warning("another worker has taken an import", extra={"import_id": str(taken.pk)})
+    return True
+
+
+def _attempt(taken: FileImport, is_stopping: IsStopping) -> None:
+    try:
+        with import_claims.renewing(taken):
+            _import(taken, is_stopping)
+    except ImportInterrupted:
+        import_claims.release(taken)
+    except ImportRefused as refusal:
+        _end_without_runs(taken, ImportState.REFUSED, str(refusal))
+    except (ClaimLost, DatabaseError):
+        raise
+    except Exception:
+        log.exception("unexpected error in an import", extra={"import_id": str(taken.pk)})
+        text = "an unexpected error, which is in the log of the worker, ended the import"
+        _end_without_runs(taken, ImportState.FAILED, f"{taken.file_name}: {text}")
+
+
+def _import(taken: FileImport, is_stopping: IsStopping) -> None:
+    if taken.attempts > MAX_ATTEMPTS:
+        return _end_without_runs(
+            taken,
+            ImportState.FAILED,
+            f"{taken.file_name}: the import was started {MAX_ATTEMPTS} times, and its worker ended each time",
+        )
+    file = ImportFile(taken.file_name, _content(taken))
+    importer = formats.find(file, taken.format)
+    # Before the transaction, so that an invalid file costs no lock, and the progress has a total.
+    events = _count_events(importer, file, is_stopping)
+    import_claims.update(taken, events=events, format=importer.name)
+    progress = partial(_report, ProgressReport(taken.pk), is_stopping)
+    with transaction.atomic():
+        report = import_file(taken.project, file, importer, by=taken.created_by, progress=progress)
+        import_claims.update(taken, **_result(report))
+        taken.delete_content()
+    return None
+
+
+def _content(taken: FileImport) -> bytes:
+    pieces = FileImportPiece.objects.filter(file_import=taken).order_by("number").values_list("content", flat=True)
+    return b"".join(bytes(piece) for piece in pieces.iterator(chunk_size=1))
+
+
+def _count_events(importer: Importer, file: ImportFile, is_stopping: IsStopping) -> int:
+    """Read the whole file, and return the number of its events. Raises `ImportRefused`."""
+    count = 0
+    try:
+        for item in importer.read(file):
+            count += not isinstance(item, ImportedRun)
+            if is_stopping():
+                raise ImportInterrupted
+    except RejectedEvent as error:
+        raise file.refuse(error.detail, pointer=error.pointer) from error
+    return count
+
+
+def _report(progress: ProgressReport, is_stopping: IsStopping, report: ImportReport) -> None:
+    if is_stopping():
+        raise ImportInterrupted
+    progress.report(report.events + report.known_events)
+
+
+def _result(report: ImportReport) -> dict[str, object]:
+    continued = sum(1 for run in report.runs if report.events_of[run.pk] and run.pk not in report.opened)
+    return {
+        "state": ImportState.DONE,
+        "taken_until": None,
+        "finished_at": Now(),
+        "new_events": report.events,
+        "new_runs": report.new_runs,
+        "continued_runs": continued,
+        "unchanged_runs": len(report.runs) - report.new_runs - continued,
+        "run_ids": [str(run.pk) for run in report.runs[:MAX_LISTED_RUNS]],
+        "error": "",
+    }
+
+
+def _end_without_runs(taken: FileImport, state: ImportState, error: str) -> None:
+    """End an import that has stored nothing, and delete the content of its file."""
+    # The place in the file is at the beginning of the text; a value of it may follow.
+    text = truncate(clean(error), MAX_ERROR)
+    with transaction.atomic():
+        import_claims.update(taken, state=state, taken_until=None, finished_at=Now(), error=text)
+        taken.delete_content()

@@ -1,0 +1,85 @@
+"""Claims of workers on uploaded files: one worker imports a file, and another continues if it dies.
+
+A claim is a conditional UPDATE that raises `attempts`, the fencing token, and lasts AGENTOPS_LEASE_S. The worker renews
+it. Every later change of the row requires that `attempts` is unchanged.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import Error, connection
+from django.db.models import F, QuerySet
+
+from runs.models import FileImport, ImportState
+from timeline.database_clock import Now
+
+log = logging.getLogger(__name__)
+
+
+class ClaimLost(Exception):
+    """Another worker has the import, or it was deleted."""
+
+
+def take() -> FileImport | None:
+    """Claim the next import and return it; None if there is none."""
+    while (candidate := FileImport.objects.next_to_take()) is not None:
+        mine = FileImport.objects.free().filter(pk=candidate.pk, attempts=candidate.attempts)
+        # The condition makes the claim exclusive.
+        if mine.update(
+            state=ImportState.RUNNING, attempts=F("attempts") + 1, taken_until=_until(), started_at=Now(), events=None
+        ):
+            candidate.attempts += 1
+            return candidate
+    return None
+
+
+def update(taken: FileImport, **values: Any) -> None:
+    """Change the row of a claimed import. Raises `ClaimLost`."""
+    if not _mine(taken).update(**values):
+        raise ClaimLost(f"import {taken.pk} was taken by another worker")
+
+
+def release(taken: FileImport) -> None:
+    """Hand an import back, so that another worker takes it at once. This attempt does not count."""
+    _mine(taken).update(state=ImportState.WAITING, taken_until=None, attempts=F("attempts") - 1)
+
+
+@contextmanager
+def renewing(taken: FileImport) -> Iterator[None]:
+    """Renew the claim from a thread inside the `with` block."""
+    done = threading.Event()
+    thread = threading.Thread(target=_renew, args=[taken, done], name="import-claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _renew(taken: FileImport, done: threading.Event) -> None:
+    try:
+        while not done.wait(settings.AGENTOPS_RENEW_S):
+            try:
+                _mine(taken).update(taken_until=_until())
+            except Error as error:
+                # On SQLite, while the import writes: then nobody else can take it either.
+                connection.close()
+                log.debug("cannot renew the claim of an import: %s", type(error).__name__)
+    finally:
+        connection.close()
+
+
+def _mine(taken: FileImport) -> QuerySet[FileImport]:
+    return FileImport.objects.filter(pk=taken.pk, attempts=taken.attempts, state=ImportState.RUNNING)
+
+
+def _until() -> Any:
+    return Now() + timedelta(seconds=settings.AGENTOPS_LEASE_S)

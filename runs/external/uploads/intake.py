@@ -1,0 +1,139 @@
+"""Stores uploaded files for import. Workers are told after the commit."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, Sum
+
+from agentops.projects.access import Principal
+from agentops.projects.audit import record
+from agentops.projects.models import Project
+from agentops.projects.names import truncate
+from runs.errors import InvalidInput, RunRefusal
+from runs.external.importers import formats
+from runs.lifecycle import wake
+from runs.models import FileImport, FileImportPiece
+from timeline.display import clean
+
+PIECE_BYTES = 1024 * 1024
+MIB = 1024 * 1024
+MAX_NAME = 255
+#: Files of one request, and unfinished imports of a project: files and bytes that the database keeps for them.
+MAX_FILES = 100
+MAX_UNFINISHED, MAX_UNFINISHED_BYTES = 500, 512 * MIB
+RETRY_AFTER_S = 60
+
+
+class UploadInvalid(InvalidInput):
+    """The upload has no file, an empty one, too many, or an unknown format."""
+
+    code = "invalid_upload"
+
+
+class UploadTooLarge(RunRefusal):
+    """The files are larger than AGENTOPS_UPLOAD_MIB together."""
+
+    code = "body_too_large"
+    status = 413
+
+
+class TooManyImports(RunRefusal):
+    """The project has too many files that wait for their import."""
+
+    code = "too_many_imports"
+    status = 429
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+
+
+class ImportAuditAction(enum.StrEnum):
+    """The audited actions of uploads."""
+
+    FILE_UPLOADED = "import.uploaded"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file as it was received. `content` is at its beginning and can be read twice."""
+
+    name: str
+    content: IO[bytes]
+    size: int
+
+
+def store(principal: Principal, project: Project, files: Sequence[Upload], format_name: str = "") -> list[FileImport]:
+    """Store files for import, all or none, and return their imports in the same order.
+
+    The caller has checked the permission. Raises `UploadInvalid`, `UploadTooLarge` or `TooManyImports`.
+    """
+    _check(files, format_name)
+    with transaction.atomic():
+        imports = [
+            FileImport(
+                project=project,
+                file_name=file_name(file.name),
+                size=file.size,
+                sha256=_digest(file.content),
+                format=format_name,
+                created_by=principal.actor[:200],
+            )
+            for file in files
+        ]
+        _check_queue(project, imports)
+        for file_import, file in zip(FileImport.objects.bulk_create(imports), files, strict=True):
+            for number, content in enumerate(_pieces(file.content)):
+                FileImportPiece.objects.create(file_import=file_import, number=number, content=content)
+            after = {"file": file_import.file_name, "size": file.size, "sha256": file_import.sha256.hex()}
+            record(principal, ImportAuditAction.FILE_UPLOADED, project=project, obj=file_import, after=after)
+        wake.wake_importer()
+    return imports
+
+
+def file_name(name: str) -> str:
+    """Return the last part of a file's name, without secrets and control characters."""
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return truncate(clean(last).replace("\n", " ").strip(), MAX_NAME) or "unnamed"
+
+
+def _check(files: Sequence[Upload], format_name: str) -> None:
+    names = [importer.name for importer in formats.importers()]
+    if format_name and format_name not in names:
+        text = f"{clean(format_name[:64])!r} is not a known format: choose from {', '.join(names)}"
+        raise UploadInvalid(text, pointer="/format")
+    if not files:
+        raise UploadInvalid("the upload contains no file", pointer="/file")
+    if len(files) > MAX_FILES:
+        raise UploadInvalid(f"{len(files)} files: upload at most {MAX_FILES} at a time", pointer="/file")
+    for file in files:
+        if not file.size:
+            raise UploadInvalid(f"{file_name(file.name)!r} is empty", pointer="/file")
+    if sum(file.size for file in files) > settings.AGENTOPS_UPLOAD_MIB * MIB:
+        raise UploadTooLarge(f"the files have more than {settings.AGENTOPS_UPLOAD_MIB} MiB together")
+
+
+def _check_queue(project: Project, imports: Sequence[FileImport]) -> None:
+    """Refuse what would fill the database. Two requests at once may exceed the limit by one upload."""
+    waiting = FileImport.objects.unfinished().filter(project=project).aggregate(files=Count("pk"), size=Sum("size"))
+    size = (waiting["size"] or 0) + sum(one.size for one in imports)
+    if waiting["files"] + len(imports) > MAX_UNFINISHED or size > MAX_UNFINISHED_BYTES:
+        text = f"{waiting['files']} files of the project are waiting for their import: try again later"
+        raise TooManyImports(text)
+
+
+def _digest(content: IO[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in _pieces(content):
+        digest.update(piece)
+    return digest.digest()
+
+
+def _pieces(content: IO[bytes]) -> Iterator[bytes]:
+    content.seek(0)
+    while piece := content.read(PIECE_BYTES):
+        yield piece

@@ -1,0 +1,51 @@
+"""Deletes what is kept for a fixed time: imports of uploaded files, and counts of ingest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from runs.models import FileImport, ImportState, IngestCount
+from timeline.database_clock import Now
+
+#: How long the content of a file is kept if no worker imports it.
+UPLOAD_KEPT = timedelta(days=7)
+#: How long the record of an import is kept. Its runs are kept as all others.
+IMPORT_KEPT = timedelta(days=90)
+COUNTS_KEPT = timedelta(days=7)
+#: Rows that are deleted with one statement.
+BATCH = 1000
+
+
+def end_abandoned_imports() -> int:
+    """End the imports that have not been finished in time, delete their content, and return how many there were."""
+    abandoned = FileImport.objects.free().filter(created_at__lt=Now() - UPLOAD_KEPT)
+    ended = 0
+    for file_import in abandoned.order_by("pk").only("pk"):
+        with transaction.atomic():
+            error = f"not imported within {UPLOAD_KEPT.days} days: is a worker running?"
+            # Conditional, because a worker may take it at this moment.
+            if abandoned.filter(pk=file_import.pk).update(
+                state=ImportState.FAILED, taken_until=None, finished_at=Now(), error=error
+            ):
+                file_import.delete_content()
+                ended += 1
+    return ended
+
+
+def delete_batch() -> int:
+    """Delete some old imports and counts, and return how many. 0: none are left."""
+    imports = FileImport.objects.exclude(state__in=[ImportState.WAITING, ImportState.RUNNING])
+    old_imports = imports.filter(created_at__lt=Now() - IMPORT_KEPT).order_by("created_at")
+    old_counts = IngestCount.objects.filter(minute__lt=Now() - COUNTS_KEPT).order_by("minute")
+    return _delete(old_imports) + _delete(old_counts)
+
+
+def _delete(rows: QuerySet[Any]) -> int:
+    ids = list(rows.values_list("pk", flat=True)[:BATCH])
+    if ids:
+        rows.model._base_manager.filter(pk__in=ids).delete()
+    return len(ids)

@@ -1,0 +1,63 @@
+"""kill -9 in an import: another worker begins again, and everything is there once."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+
+import pytest
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.models import Project
+from runs.external.uploads import intake
+from runs.external.uploads.intake import Upload
+from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
+from tests.support.imported_runs import check_run
+from tests.support.processes.databases import reconnect
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+
+#: Messages of the file: their import takes about two seconds.
+MESSAGES = 1200
+
+
+def uploaded(project: Project) -> FileImport:
+    words = [{"role": ("user", "assistant")[n % 2], "content": f"Message {n}"} for n in range(MESSAGES)]
+    content = json.dumps(words).encode()
+    [stored] = intake.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(content), len(content))])
+    return stored
+
+
+def fresh(file_import: FileImport) -> FileImport:
+    return FileImport.objects.get(pk=file_import.pk)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.4], ids=["at its beginning", "in its transaction"])
+def test_a_killed_import_is_taken_up_again_and_doubles_nothing(stage: Stage, wait_s: float) -> None:
+    reconnect()
+    project = Project.objects.create(slug="crash", name="Crash")
+    stored = uploaded(project)
+    first = stage.worker()
+    if wait_s:
+        eventually(lambda: fresh(stored).events, within_s=20, why="the file is read, and its import begins")
+        time.sleep(wait_s)
+    else:
+        eventually(lambda: fresh(stored).state == ImportState.RUNNING, within_s=20, why="a worker takes the file")
+    first.signal(stage.KILL)
+    eventually(lambda: not first.alive, within_s=10, why="the worker is gone")
+    reconnect()
+    interrupted = fresh(stored)
+    assert (interrupted.state, interrupted.attempts) == (ImportState.RUNNING, 1)
+    assert not AgentRun.objects.exists()
+    assert FileImportPiece.objects.exists()
+
+    stage.worker()
+    eventually(lambda: fresh(stored).is_finished, within_s=40, why="the second worker has imported it")
+
+    done = fresh(stored)
+    run = AgentRun.objects.get()
+    check_run(run)
+    assert (done.state, done.attempts, done.new_runs, done.error) == (ImportState.DONE, 2, 1, "")
+    assert run.messages.count() == MESSAGES
+    assert not FileImportPiece.objects.exists()

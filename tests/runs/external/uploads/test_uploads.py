@@ -1,0 +1,320 @@
+"""Uploaded files: what is stored, what becomes of them in a worker, and what is left of the content."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from pytest_django import Settings
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.models import AuditEntry, Project
+from runs.errors import RunRefusal
+from runs.external.importers.base import ImportFile
+from runs.external.uploads import execution, import_claims, intake
+from runs.external.uploads.import_progress import set_progress
+from runs.external.uploads.intake import Upload
+from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
+from runs.upkeep import old_records
+from runs.worker import worker
+from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
+from tests.support.factories import make_project
+from tests.support.imported_runs import check_run, counts
+from tests.support.secret_canaries import CANARIES
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.django_db
+Store = Callable[..., FileImport]
+
+
+def chat(questions: int = 1, answer: str = "Hello") -> bytes:
+    """A list of messages as OpenAI's API has them: an event for each, and those of the turns."""
+    messages = []
+    for number in range(questions):
+        messages += [{"role": "user", "content": f"Question {number}"}, {"role": "assistant", "content": answer}]
+    return json.dumps(messages).encode()
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def store(project: Project) -> Store:
+    def store_file(
+        content: bytes, name: str = "chat.json", format_name: str = "", *, of: Project = project
+    ) -> FileImport:
+        [stored] = intake.store(SYSTEM, of, [Upload(name, io.BytesIO(content), len(content))], format_name)
+        return stored
+
+    return store_file
+
+
+def fresh(file_import: FileImport) -> FileImport:
+    return FileImport.objects.get(pk=file_import.pk)
+
+
+@pytest.mark.every_database
+def test_a_file_is_imported_and_its_content_deleted(
+    project: Project, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "PIECE_BYTES", 64)
+    content = chat(3)
+    stored = store(content, "/home/ada/chat\n.json")
+
+    pieces = FileImportPiece.objects.filter(file_import=stored).order_by("number")
+    assert b"".join(bytes(piece.content) for piece in pieces) == content
+    assert len(pieces) > 3
+    assert (stored.file_name, stored.size, bytes(stored.sha256)) == (
+        "chat .json", len(content), hashlib.sha256(content).digest(),
+    )  # fmt: skip
+    assert AuditEntry.objects.get(action="import.uploaded").object_id == str(stored.pk)
+
+    assert execution.import_next()
+    assert not execution.import_next()
+
+    done = fresh(stored)
+    [run] = AgentRun.objects.filter(project=project)
+    check_run(run)
+    assert (done.state, done.format, done.error, done.taken_until) == (ImportState.DONE, "openai-chat", "", None)
+    assert (done.new_runs, done.continued_runs, done.unchanged_runs, done.run_ids) == (1, 0, 0, [str(run.pk)])
+    assert done.events == done.new_events > 3
+    assert done.started_at is not None
+    assert done.finished_at is not None
+    assert not FileImportPiece.objects.exists()
+
+    before = counts(project)
+    again = store(content)
+    execution.import_next()
+    assert counts(project) == before
+    again = fresh(again)
+    assert (again.state, again.new_runs, again.unchanged_runs, again.new_events) == (ImportState.DONE, 0, 1, 0)
+
+
+BAD = [
+    (b'{"role": "user"', "", "chat.json: none of these formats"),
+    (chat(), "inspect", "chat.json: "),
+    (b'{"type":"user","uuid":"u","sessionId":"s","message":{"role":"user","content":"a"}}\n{"type":\n', "claude-code",
+     "chat.json:2: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "format_name", "error"), BAD, ids=["no format", "another format", "bad line"])
+def test_an_invalid_file_is_refused_with_its_place(
+    project: Project, store: Store, content: bytes, format_name: str, error: str
+) -> None:
+    stored = store(content, format_name=format_name)
+    assert execution.import_next()
+
+    refused = fresh(stored)
+    assert refused.state == ImportState.REFUSED
+    assert refused.error.startswith(error)
+    assert refused.finished_at is not None
+    assert not FileImportPiece.objects.exists()
+    assert not AgentRun.objects.exists()
+
+
+def test_errors_and_names_are_stored_without_secrets(store: Store) -> None:
+    [canary, secret] = next(iter(CANARIES.values()))
+    content = json.dumps([{"role": secret, "content": "a"}, {"role": "user", "content": "b"}]).encode()
+    stored = store(content, f"{secret}.json", "openai-chat")
+    execution.import_next()
+
+    refused = fresh(stored)
+    assert refused.state == ImportState.REFUSED
+    assert canary not in refused.error + refused.file_name
+    assert "REDACTED" in refused.file_name
+
+
+def test_what_cannot_be_stored_is_refused_and_nothing_is_stored(
+    project: Project, store: Store, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTOPS_UPLOAD_MIB = 1
+
+    def code_of(*files: bytes, format_name: str = "") -> str:
+        with pytest.raises(RunRefusal) as refused:
+            intake.store(SYSTEM, project, [Upload("a", io.BytesIO(one), len(one)) for one in files], format_name)
+        return refused.value.code
+
+    assert code_of() == code_of(b"") == code_of(*[b"x"] * 101) == "invalid_upload"
+    assert code_of(b"x", format_name="word") == "invalid_upload"
+    assert code_of(b"x" * 600_000, b"x" * 600_000) == "body_too_large"
+    monkeypatch.setattr(intake, "MAX_UNFINISHED", 2)
+    store(b"x")
+    assert code_of(b"x", b"y") == "too_many_imports"
+    store(b"x")
+    monkeypatch.setattr(intake, "MAX_UNFINISHED", 500)
+    monkeypatch.setattr(intake, "MAX_UNFINISHED_BYTES", 3)
+    assert code_of(b"xy") == "too_many_imports"
+    assert FileImport.objects.count() == FileImportPiece.objects.count() == 2
+
+
+def test_the_files_of_a_project_are_imported_in_order_and_projects_do_not_wait_for_each_other(
+    project: Project, store: Store
+) -> None:
+    first, second = store(chat(1)), store(chat(2))
+    other = store(chat(3), of=make_project("beta"))
+
+    assert [import_claims.take(), import_claims.take(), import_claims.take()] == [first, other, None]
+    import_claims.release(fresh(first))
+    assert fresh(first).state == ImportState.WAITING
+    assert execution.import_next()
+    assert [fresh(one).state for one in (first, second)] == [ImportState.DONE, ImportState.WAITING]
+
+
+# --- Workers that die, stop, or are late ------------------------------------------------------------------------
+
+
+@pytest.mark.every_database
+def test_the_import_of_a_dead_worker_is_taken_up_again(project: Project, store: Store) -> None:
+    stored = store(chat(2))
+    dead = import_claims.take()
+    assert dead is not None
+    assert not execution.import_next()
+    FileImport.objects.update(taken_until=timezone.now() - timedelta(seconds=1))
+
+    assert execution.import_next()
+
+    done = fresh(stored)
+    assert (done.state, done.attempts, done.new_runs) == (ImportState.DONE, 2, 1)
+    with pytest.raises(import_claims.ClaimLost):
+        import_claims.update(dead, state=ImportState.FAILED)
+
+
+def test_a_worker_that_has_lost_its_claim_stores_nothing(
+    project: Project, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its events are written when it finds out; none of them stays."""
+    stored = store(chat(2))
+    result = import_claims.update
+
+    def lose(taken: FileImport, **values: Any) -> None:
+        if values.get("state") == ImportState.DONE:
+            FileImport.objects.filter(pk=taken.pk).update(attempts=7)
+        result(taken, **values)
+
+    monkeypatch.setattr(import_claims, "update", lose)
+    assert execution.import_next()
+
+    assert not AgentRun.objects.exists()
+    assert (fresh(stored).state, fresh(stored).attempts) == (ImportState.RUNNING, 1)
+    assert FileImportPiece.objects.exists()
+
+
+def _is_over(calls: Iterator[int]) -> bool:
+    return next(calls, None) is None
+
+
+def test_a_worker_that_stops_hands_the_import_back(project: Project, store: Store) -> None:
+    stored = store(chat(20))
+    for calls_until_stop in (1, 41):
+        assert execution.import_next(partial(_is_over, iter(range(calls_until_stop))))
+        back = fresh(stored)
+        assert (back.state, back.attempts, back.taken_until) == (ImportState.WAITING, 0, None)
+        assert not AgentRun.objects.exists()
+    assert execution.import_next()
+    assert fresh(stored).state == ImportState.DONE
+
+
+def test_an_import_that_ends_its_workers_fails(store: Store) -> None:
+    stored = store(chat())
+    FileImport.objects.update(attempts=execution.MAX_ATTEMPTS)
+    assert execution.import_next()
+
+    failed = fresh(stored)
+    assert (failed.state, "started 5 times" in failed.error) == (ImportState.FAILED, True)
+    assert not FileImportPiece.objects.exists()
+
+
+class BrokenImporter:
+    name = "broken"
+    title = "raises"
+
+    def detect(self, file: ImportFile) -> bool:
+        return True
+
+    def read(self, file: ImportFile) -> Any:
+        raise KeyError("a fault of the importer")
+
+
+def test_a_fault_of_an_importer_ends_one_import(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = store(chat())
+    monkeypatch.setattr(execution.formats, "importers", lambda: (BrokenImporter(),))
+    assert execution.import_next()
+
+    failed = fresh(stored)
+    assert (failed.state, "unexpected error" in failed.error) == (ImportState.FAILED, True)
+    assert "KeyError" in caplog.text
+    assert "a fault of the importer" not in failed.error
+
+
+def test_the_progress_is_reported_while_the_import_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each chunk, and at most twice a second."""
+    stored = store(chat(150))
+    seen = []
+    result = import_claims.update
+
+    def look(taken: FileImport, **values: Any) -> None:
+        if values.get("state") == ImportState.DONE:
+            running = fresh(stored)
+            set_progress([running])
+            seen.append((running.state, running.events_done, running.events))
+        result(taken, **values)
+
+    monkeypatch.setattr(import_claims, "update", look)
+    execution.import_next()
+
+    [(state, events_done, events)] = seen
+    assert state == ImportState.RUNNING
+    assert 0 < events_done <= events
+    done = fresh(stored)
+    set_progress([done])
+    assert done.events_done == done.events
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_imports_at_once_what_it_is_told_of_and_ends_with_the_process(store: Store) -> None:
+    shutdown = worker.Shutdown()
+    watch = UploadWatch(shutdown)
+    thread = threading.Thread(target=import_uploaded_files, args=[watch])
+    thread.start()
+    try:
+        stored = store(chat())
+        watch.look()
+        eventually(lambda: fresh(stored).state == ImportState.DONE, within_s=10, why="the file is imported")
+    finally:
+        shutdown.request(0)
+        watch.look()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+# --- What is kept, and how long ---------------------------------------------------------------------------------
+
+
+def test_abandoned_files_are_deleted_after_a_week_and_old_imports_after_ninety_days(store: Store) -> None:
+    done, abandoned, waiting = store(chat()), store(chat(2)), store(chat(3))
+    execution.import_next()
+    age = {done: 91, abandoned: 8, waiting: 6}
+    for one, days in age.items():
+        FileImport.objects.filter(pk=one.pk).update(created_at=timezone.now() - timedelta(days=days))
+
+    assert (old_records.end_abandoned_imports(), old_records.end_abandoned_imports()) == (1, 0)
+    assert (old_records.delete_batch(), old_records.delete_batch()) == (1, 0)
+
+    ended = fresh(abandoned)
+    assert (ended.state, ended.error) == (ImportState.FAILED, "not imported within 7 days: is a worker running?")
+    assert {piece.file_import_id for piece in FileImportPiece.objects.all()} == {waiting.pk}
+    assert not FileImport.objects.filter(pk=done.pk).exists()
+    assert AgentRun.objects.count() == 1
