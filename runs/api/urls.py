@@ -15,6 +15,7 @@ from runs.api import (
     record_views,
     replay_views,
     run_views,
+    search_views,
     stream_views,
     tool_call_views,
 )
@@ -57,6 +58,7 @@ of_project = [
         session_aliases.SessionEventStream.as_view(),
         name="session-events-stream",
     ),
+    path("search", search_views.SearchView.as_view(), name="search"),
     path("notifications", notification_views.Notifications.as_view(), name="notifications"),
     path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
 ]

@@ -7,6 +7,7 @@ from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
 from runs.models.message import AgentRunMessage
 from runs.models.run import AgentRun
+from runs.models.search import SearchEntry, SearchPosition
 from runs.models.tool_call import AgentRunToolCall
 
 __all__ = [
@@ -20,5 +21,7 @@ __all__ = [
     "ExternalRun",
     "RunCommand",
     "RunError",
+    "SearchEntry",
+    "SearchPosition",
     "TurnUsage",
 ]

@@ -8,6 +8,7 @@ from runs.pages.compare import compare_page
 from runs.pages.forms import fork_form, start
 from runs.pages.run import action_pages, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
+from runs.pages.search import search_page
 
 app_name = "runs"
 urlpatterns = [
@@ -17,6 +18,8 @@ urlpatterns = [
     path("p/<slug:project>/runs/stream", runs_page.stream, name="list-stream"),
     path("p/<slug:project>/runs/resume", bulk_resume.resume, name="resume-many"),
     path("p/<slug:project>/runs/new", start.start, name="start"),
+    # /p/{project}/search
+    path("p/<slug:project>/search", search_page.index, name="search"),
     # /runs/{run}
     path("runs/<uuid:run_id>", run_page.detail, name="detail"),
     path("runs/<uuid:run_id>/rows", run_page.rows, name="rows"),

@@ -37,6 +37,7 @@ from runs.models import (
     ExternalRun,
     RunCommand,
     RunError,
+    SearchEntry,
     TurnUsage,
 )
 from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
@@ -47,6 +48,7 @@ from timeline.tombstones import EVENTS, OwnedTable
 
 #: The tables of a run's rows, in the order of deletion: tool calls refer to messages.
 PARTS = (
+    OwnedTable(SearchEntry, "run"),
     EVENTS,
     OwnedTable(Checkpoint, "run"),
     OwnedTable(Attempt, "run"),

@@ -32,7 +32,7 @@ from runs.engine.step import drive_run
 from runs.errors import MoveRefused
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
-from runs.worker.housekeeping import mail, tidy
+from runs.worker.housekeeping import index_texts, mail, tidy
 from runs.worker.quarantine import Gate, try_alone
 from timeline.errors import LeaseLost
 
@@ -180,6 +180,7 @@ class Worker:
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
+            threading.Thread(target=index_texts, args=[self.shutdown], name="index", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))
