@@ -7,7 +7,7 @@ from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
 from runs.models.message import AgentRunMessage
 from runs.models.run import AgentRun
-from runs.models.search import SearchEntry, SearchPosition
+from runs.models.search_entry import SearchEntry, SearchPosition
 from runs.models.tool_call import AgentRunToolCall
 
 __all__ = [

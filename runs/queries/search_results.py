@@ -15,7 +15,7 @@ from runs.queries.run_columns import with_agent, with_status
 from runs.queries.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
 from runs.queries.text_index import Scope, find, of_project, project_tag
 from runs.queries.veiled_ids import unveil, veil
-from timeline.display import clean
+from timeline.display import clean, make_legible
 from timeline.outgoing import indexes_with_secrets
 
 #: How many matches, from the newest on, are ranked.
@@ -168,23 +168,25 @@ def _rows(query: Search, keyed: Sequence[tuple[tuple[int, ...], tuple[Any, ...]]
     Texts were masked when they were indexed, possibly by a version with fewer detectors. Those that do not match any
     more are left out, so that no secret can be guessed by searching for it.
     """
-    texts = [row[10] for _, row in keyed]
-    for index in indexes_with_secrets(texts):
-        texts[index] = clean(texts[index])
-    kept = [
-        (key, _result(row, text, query.terms))
-        for (key, row), text in zip(keyed, texts, strict=True)
-        if text is row[10] or matches(text, query.terms)
-    ]
-    return Rows([result for _, result in kept], [key for key, _ in kept], order)
+    stored = [text for _, row in keyed for text in (row[10], row[11], row[13] or "")]
+    shown = list(map(make_legible, stored))
+    # One pass over all texts; few have secrets.
+    for index in indexes_with_secrets(shown):
+        shown[index] = clean(stored[index])
+    found = []
+    for number, (key, row) in enumerate(keyed):
+        text, title, agent = shown[3 * number : 3 * number + 3]
+        if text == row[10] or matches(text, query.terms):
+            found.append((key, _result(row, excerpt(text, query.terms), title, agent)))
+    return Rows([result for _, result in found], [key for key, _ in found], order)
 
 
-def _result(row: tuple[Any, ...], text: str, terms: Sequence[str]) -> Result:
-    ident, run_id, kind, key, seq, step, name, status, is_error, at, _, title, run_status, agent_id = row
+def _result(row: tuple[Any, ...], text: Excerpt, title: str, agent: str) -> Result:
+    ident, run_id, kind, key, seq, step, name, status, is_error, at, _, _, run_status, _ = row
     return Result(
         id=ident, run_id=UUID(str(run_id)), kind=kind, ref_id=UUID(key) if len(key) == 36 else None, seq=seq,
-        step=step, name=clean(name), status=status, is_error=bool(is_error), at=_moment(at), run_title=clean(title),
-        run_status=run_status, agent_id=clean(agent_id or ""), excerpt=excerpt(text, terms),
+        step=step, name=name, status=status, is_error=bool(is_error), at=_moment(at), run_title=title,
+        run_status=run_status, agent_id=agent, excerpt=text,
     )  # fmt: skip
 
 

@@ -31,6 +31,9 @@ class InvalidSearch(RunRefusal):
     status = 400
 
 
+_SIGMAS = re.compile("[Σς]")
+
+
 @dataclass(frozen=True)
 class Excerpt:
     """A part of a text, and where the terms are in it: pairs of first character and end, in order, without overlaps."""
@@ -52,13 +55,17 @@ class Excerpt:
 
 def fold(text: str) -> str:
     """Return the text in lower case, with the same number of characters, so that positions stay the same."""
-    return text.lower() if text.isascii() else "".join(map(_fold_letter, text))
+    lowered = text.lower()
+    # Letters alone, if the case of one depends on its neighbours (sigma) or has two characters.
+    if len(lowered) != len(text) or _SIGMAS.search(text):
+        return "".join(map(_fold_letter, text))
+    return lowered
 
 
 @lru_cache(maxsize=4096)
 def _fold_letter(letter: str) -> str:
-    folded = letter.casefold()  # unlike lower(), the same for both small sigmas
-    return folded if len(folded) == 1 else letter
+    lowered = "σ" if letter == "ς" else letter.lower()
+    return lowered if len(lowered) == 1 else letter
 
 
 def one_line(text: str) -> str:
@@ -93,7 +100,7 @@ def rank(text: str, terms: Sequence[str]) -> int:
     """
     folded = fold(text)
     score = sum(_rank_of(folded, term) for term in terms)
-    return int(1000 * score / (1 + len(text) / 4000))
+    return int(1000 * score / (1 + len(text) / 16_000))
 
 
 def _rank_of(folded: str, term: str) -> float:

@@ -21,8 +21,6 @@ from timeline.models import Event
 
 #: Events that are indexed in one transaction.
 BATCH = 200
-#: The audited action of `start_over`.
-STARTED_OVER = "search_index.deleted"
 #: A shorter delay is not reported.
 USUAL_LAG_S = 5.0
 #: Entries that are deleted in one transaction.

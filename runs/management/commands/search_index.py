@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentops.projects.audit import record
 from agentops.projects.management.base import AddSubcommand, AgentopsCommand
-from runs.management.agent.references import find_run, operator
+from runs.management.agent.references import find_run
 from runs.upkeep import search_index
 
 
@@ -34,7 +33,6 @@ class Command(AgentopsCommand):
             self._tell(f"{run.pk}: {entries} entries", options, id=run.pk, entries=entries)
 
     def everything(self, options: dict[str, Any]) -> None:
-        record(operator(), search_index.STARTED_OVER, project=None)
         deleted = sum(search_index.start_over())
         self._tell(f"{deleted} entries deleted; workers index everything again", options, deleted=deleted)
 
