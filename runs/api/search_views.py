@@ -25,6 +25,8 @@ from timeline.redaction.redact import BARE
 class SearchText(StringField):
     """The text of a search. Its value is the terms."""
 
+    default_error_messages = {"required": "this is required: the text to search for"}
+
     def __init__(self) -> None:
         text = (
             "Words that an entry contains, all of them, each literally and also as a part of a longer word; case is "

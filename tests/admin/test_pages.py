@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import AuditEntry, Membership
-from runs.models import AgentRun, AgentRunMessage, Chore, ExternalRun
+from runs.models import AgentRun, AgentRunMessage, Chore, ExternalRun, SearchEntry, SearchPosition
 from tests.support.admin.every_table import OURS, add_url, filter_urls, list_url, page_url, registered, rows_of
 from tests.support.admin.kept_rows import Filled
 from timeline.models import Event, MaintenanceDoor
@@ -30,7 +30,7 @@ def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
     # What the projection of an external run continues from is not for people.
-    assert ours - set(registered()) == {MaintenanceDoor, ExternalRun}
+    assert ours - set(registered()) == {MaintenanceDoor, ExternalRun, SearchEntry, SearchPosition}
 
 
 @pytest.mark.every_database

@@ -21,6 +21,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},
     "p/<slug:project>/runs/resume": {"POST": OPERATE},
+    "p/<slug:project>/search": {"GET": READ},
     "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
     "runs/<uuid:run_id>": {"GET": READ},
     "runs/<uuid:run_id>/rows": {"GET": READ},
