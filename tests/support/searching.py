@@ -28,9 +28,10 @@ def index_all() -> None:
 
 
 def note(run: AgentRun, *texts: str, **payload: Any) -> None:
-    """Append events of a custom type."""
+    """Append events of a custom type; late ones, if the run has ended."""
+    late = AgentRun.objects.get(pk=run.pk).state.terminal
     with transaction.atomic():
-        entries = [Entry({"text": text, **payload}, type="x.note") for text in texts]
+        entries = [Entry({"text": text, **payload}, type="x.note", late=late) for text in texts]
         log.append(run.pk, entries, source=Source.INGEST)
 
 
