@@ -85,7 +85,9 @@ def _compare(workspace: Workspace, took: list[float]) -> None:
             connection.execute(statement, ["%zxqjvwkzz%"]).fetchall()
             passes.append((time.perf_counter() - began) * 1000)
     slow = percentile(took, 95)
-    show(Row("a part of words, against ILIKE", f"{slow:.1f} ms", f"{mid(passes):.0f} ms", mid(passes) / slow, at_least=1))
+    show(
+        Row("a part of words, against ILIKE", f"{slow:.1f} ms", f"{mid(passes):.0f} ms", mid(passes) / slow, at_least=1)
+    )
 
 
 def _run_id(number: int) -> UUID:

@@ -32,13 +32,18 @@ def entries(count: int, project: object, run_ids: Any) -> Iterator[tuple[Any, ..
         words = " ".join(source.choices(sentences, k=SENTENCES[number % 4]))
         if number % 1000 == 500:
             words = f"{words} quota at 100 % of max_tokens_per_day"
-        text = f"{words} entry{number:09d}"
+        text = f"{words} {_digest(number)}"
         yield (
             number, project, run_ids((number - 1) // PER_RUN + 1), "tool_call" if is_call else "message",
             f"00000000-0000-7000-8000-{number:012x}", (number - 1) % PER_RUN + 1, (number - 1) % PER_RUN // 4,
             TOOLS[number % len(TOOLS)] if is_call else "assistant", "completed" if is_call else "", number % 100 == 3,
             BEGIN + timedelta(seconds=number), text,
         )  # fmt: skip
+
+
+def _digest(number: int) -> str:
+    """Return a word that no other entry has, as identifiers in texts are."""
+    return f"{number * 2654435761 % 2**32:08x}"
 
 
 def _sentences() -> list[str]:
@@ -56,7 +61,7 @@ def searches(count: int) -> dict[str, str]:
     queries: dict[str, dict[str, object]] = {
         "a frequent word": {"q": "file"},
         "a frequent word, newest first": {"q": "file", "order": "newest", "limit": 50},
-        "a word that is in one old text": {"q": "entry000000007"},
+        "a word that is in one old text": {"q": _digest(7)},
         "a part of words": {"q": "ead_fil"},
         "three words": {"q": "error file version"},
         "a phrase": {"q": '"in the"'},
@@ -67,6 +72,10 @@ def searches(count: int) -> dict[str, str]:
         "a call of a tool": {"q": "test", "tool_name": "Bash", "order": "newest"},
         "failures": {"q": "test", "only": "errors", "order": "newest"},
         "a status": {"q": "test", "status": "failed", "order": "newest"},
-        "an older time": {"q": "file", "order": "newest", "before": (BEGIN + timedelta(seconds=count // 2)).isoformat()},
+        "an older time": {
+            "q": "file",
+            "order": "newest",
+            "before": (BEGIN + timedelta(seconds=count // 2)).isoformat(),
+        },
     }
     return {name: f"{SEARCH}?{urlencode(query)}" for name, query in queries.items()}

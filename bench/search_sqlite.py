@@ -62,7 +62,7 @@ def _took(client: Any, url: str, times: int) -> list[float]:
 
 
 def _fill(count: int) -> dict[str, str]:
-    """Insert runs and entries without triggers, index the texts in one statement, and return the headers of a reader."""
+    """Insert runs and entries, index the texts in one statement, and return the headers of a reader."""
     from django.db import connection
     from django.db.transaction import atomic
 

@@ -27,9 +27,9 @@ from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunC
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.searching import index_all
 from tests.support.second_pass import cases
 from tests.support.secret_canaries import CANARIES, TEXT, answer_of, seen_in, store_raw
-from tests.support.searching import index_all
 from tests.support.web.addresses import PAGES, addresses, filled, parts_of
 from timeline import log
 from timeline.events.notice import Error

@@ -33,7 +33,11 @@ class SearchText(StringField):
             f'ignored. Spaces belong to a term in double quotes. At most {MAX_TERMS} terms. Example: `timeout "100 %"`.'
         )
         super().__init__(
-            allow_blank=False, min_length=1, max_length=MAX_TEXT, help_text=text, style={"example": 'timeout "connection reset"'}
+            allow_blank=False,
+            min_length=1,
+            max_length=MAX_TEXT,
+            help_text=text,
+            style={"example": 'timeout "connection reset"'},
         )
 
     def to_internal_value(self, data: Any) -> tuple[str, ...]:
@@ -57,9 +61,7 @@ class SearchQuery(QuerySerializer):
         style={"example": ["message", "tool_call"]},
     )
     agent_id = Text(help_text="Filter by agent name.", style={"example": "reviewer"})
-    tool_name = Text(
-        max_length=256, help_text="Only calls of this tool, exact match.", style={"example": "read_file"}
-    )
+    tool_name = Text(max_length=256, help_text="Only calls of this tool, exact match.", style={"example": "read_file"})
     status = Choices(
         choices=[status.value for status in RunStatus],
         required=False,
@@ -77,8 +79,7 @@ class SearchQuery(QuerySerializer):
     order = Choice(
         choices=[order.value for order in SearchOrder],
         default=SearchOrder.RELEVANCE.value,
-        help_text=f"`relevance`: best match first, of the newest {RANKED} matches; `newest`: all matches, newest first. "
-        "A page of `newest` may be short or empty and still have a `next`, if the search took long.",
+        help_text=f"`relevance`: best match first, of the newest {RANKED} matches; `newest`: all matches. A page of `newest` may be short or empty and still have a `next`, if the search took long.",
     )
     limit, cursor = Limit(), Cursor()
 

@@ -25,12 +25,13 @@ BEGIN
              'p' || project_id::text, 'k' || kind, 'n' || name, 'e' || is_error::text]) %s
     ) WITH (gin_pending_list_limit = 512)$index$,
     CASE WHEN EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_trgm') THEN
-      $texts$, (COALESCE(folded,
-        translate(text, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz'))) gin_trgm_ops$texts$
+      $texts$, (COALESCE(folded, lower(text COLLATE "C") COLLATE "default")) gin_trgm_ops$texts$
     ELSE '' END);
 END $migration$
 """
-POSTGRES_UNDO = "DROP INDEX search_entry_texts"
+# Starting a parallel worker takes longer than a window.
+NOT_PARALLEL = "ALTER TABLE agent_run_search_entries SET (parallel_workers = 0)"
+POSTGRES_UNDO = ["DROP INDEX search_entry_texts", "ALTER TABLE agent_run_search_entries RESET (parallel_workers)"]
 NEW, OLD = ("{0}.id, COALESCE({0}.folded, LOWER({0}.text))".format(row) for row in ("new", "old"))
 ADD = f"INSERT INTO agent_run_search_grams (rowid, folded) VALUES ({NEW})"
 # A table without contents is told what to delete.
@@ -55,6 +56,6 @@ class Migration(migrations.Migration):
     dependencies = [("runs", "0006_search_entries")]
 
     operations = [
-        VendorSQL("postgresql", [POSTGRES], [POSTGRES_UNDO]),
+        VendorSQL("postgresql", [NOT_PARALLEL, POSTGRES], POSTGRES_UNDO),
         VendorSQL("sqlite", SQLITE, SQLITE_UNDO),
     ]

@@ -121,9 +121,7 @@ def excerpt(text: str, terms: Sequence[str]) -> Excerpt:
     first = min((at for at in (folded.find(term) for term in terms) if at >= 0), default=0)
     begin = max(first - BEFORE, 0) if first + BEFORE > EXCERPT // 2 else 0
     end = min(begin + EXCERPT, len(text))
-    marks = _merge(
-        sorted((at, at + len(term)) for term in terms for at in _places(folded, term, begin, end))
-    )
+    marks = _merge(sorted((at, at + len(term)) for term in terms for at in _places(folded, term, begin, end)))
     head, tail = "…" * (begin > 0), "…" * (end < len(text))
     shift = len(head) - begin
     return Excerpt(head + text[begin:end] + tail, [(a + shift, b + shift) for a, b in marks])

@@ -27,9 +27,9 @@ FAST_S, SLOW_S = 0.012, 0.05
 BUDGET_S = 0.4
 #: Trigrams of all terms that SQLite looks up; more would hardly exclude further entries.
 MAX_TRIGRAMS = 24
-_UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 _FOLDED = {
-    "postgresql": f"COALESCE(e.folded, translate(e.text, '{_UPPER}', '{_LOWER}'))",
+    # In the collation C, only A to Z have a lower case.
+    "postgresql": 'COALESCE(e.folded, lower(e.text COLLATE "C") COLLATE "default")',
     "sqlite": "COALESCE(e.folded, LOWER(e.text))",
 }
 _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (e.id >> 18)::text,
@@ -88,7 +88,7 @@ def find(terms: Sequence[str], scope: Scope, begin: int, limit: int, *, upward: 
 
 @dataclass(frozen=True)
 class _Window:
-    """An aligned range of IDs: its tag in PostgreSQL's index, the part that is searched, and where the next one begins."""
+    """An aligned range of IDs: its tag in PostgreSQL's index, the part to search, and where the next window begins."""
 
     tag: str
     span: tuple[int, int]

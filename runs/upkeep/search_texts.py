@@ -110,7 +110,9 @@ def _calls(ids: set[UUID], message_ids: set[UUID]) -> Iterator[_Text]:
     # UNION instead of OR: SQLite would not use the indexes of both conditions.
     keys = AgentRunToolCall.objects.filter(pk__in=ids).values_list("pk")
     keys = keys.union(AgentRunToolCall.objects.filter(message__in=message_ids).values_list("pk"))
-    for row in rows.filter(pk__in=[key for (key,) in keys]).order_by("pk").iterator(CHUNK) if ids or message_ids else ():
+    for row in (
+        rows.filter(pk__in=[key for (key,) in keys]).order_by("pk").iterator(CHUNK) if ids or message_ids else ()
+    ):
         texts = (row.tool_name, _text_of(row.input), _text_of(row.output))
         yield _Text(row, Kind.TOOL_CALL, masked(row.tool_name)[:256], masked("\n".join(texts)))
 

@@ -80,8 +80,15 @@ class SearchForm:
     def query_string(self, *, after: Position | None = None, **changes: str) -> str:
         """Return the query string of a link to this search, with changes, from its first page or from a position."""
         fields = {
-            **{"q": self.text, "run": self.run, "kind": self.kind, "agent": self.agent, "tool": self.tool},
-            **{"status": self.status, "errors": self.errors, "since": self.since, "until": self.until},
+            "q": self.text,
+            "run": self.run,
+            "kind": self.kind,
+            "agent": self.agent,
+            "tool": self.tool,
+            "status": self.status,
+            "errors": self.errors,
+            "since": self.since,
+            "until": self.until,
             "order": self.order if self.order != SearchOrder.RELEVANCE else "",
             "after": "-".join(map(str, after or ())),
             **changes,

@@ -62,8 +62,8 @@ def test_a_result_says_what_it_is_and_where(client: Client, run: AgentRun) -> No
 
     message = run.messages.get()
     assert row | {"at": None} == {
-        "kind": "message", "run_id": str(run.pk), "message_id": str(message.pk), "tool_call_id": None, "seq": 2, "step": 1,
-        "name": "user", "status": "", "is_error": False, "at": None, "agent_id": "reviewer", "run_status": "queued",
+        "kind": "message", "run_id": str(run.pk), "message_id": str(message.pk), "tool_call_id": None, "seq": 2,
+        "step": 1, "name": "user", "status": "", "is_error": False, "at": None, "agent_id": "reviewer", "run_status": "queued",
         "run_title": run.title, "text": "Find the slow query", "matches": [[9, 19]],
     }  # fmt: skip
     assert [row["message_id"] for row in results(client, q="reviewer", kind="event")] == [None]
@@ -155,7 +155,24 @@ def test_what_is_refused(query: str, code: str, said: str | None, client: Client
 def test_no_text_is_an_error(client: Client, run: AgentRun) -> None:
     index_all()
 
-    for text in ('"', 'a"b', '"a', "%", "_", "\\", "'", "\0", "失败", "🙂", "(", "*", "abc NOT", "a AND", "-", "x" * 200):
+    for text in (
+        '"',
+        'a"b',
+        '"a',
+        "%",
+        "_",
+        "\\",
+        "'",
+        "\0",
+        "失败",
+        "🙂",
+        "(",
+        "*",
+        "abc NOT",
+        "a AND",
+        "-",
+        "x" * 200,
+    ):
         assert client.get(URL, {"q": text}).status_code == 200, text
 
 
@@ -183,7 +200,9 @@ def test_results_of_another_project_are_never_shown(client: Client, project: Pro
     viewer = Client()
     viewer.force_login(make_person(other, Role.VIEWER))
     assert viewer.get(f"{URL}?q=slow").status_code == 404
-    assert {row["run_id"] for row in viewer.get("/api/projects/beta/search?q=slow").json()["results"]} == {str(foreign.pk)}
+    assert {row["run_id"] for row in viewer.get("/api/projects/beta/search?q=slow").json()["results"]} == {
+        str(foreign.pk)
+    }
 
 
 def test_more_matches_than_are_ranked(client: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:

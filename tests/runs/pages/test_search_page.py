@@ -96,7 +96,9 @@ def test_pages_of_results(viewer: Client, run: AgentRun, monkeypatch: pytest.Mon
         while following:
             part = page(viewer, following)
             shown.append(len(part.all("result")))
-            following = next((each.attributes["href"] for each in part.walk() if each.attributes.get("rel") == "next"), "")
+            following = next(
+                (each.attributes["href"] for each in part.walk() if each.attributes.get("rel") == "next"), ""
+            )
         assert shown == sizes
         assert ("are ranked" in part.text) == (order == "relevance")
         assert "First page" in part.text

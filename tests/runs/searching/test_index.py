@@ -70,7 +70,20 @@ def test_messages_calls_and_events_are_found_where_they_are(project: Project) ->
 
 @pytest.mark.every_database
 def test_a_text_is_found_literally(project: Project) -> None:
-    texts = ["100%", "a_b", "back\\slash", "'; --", '5"x', "日本語", "失败", "🙂👩‍💻", "שלום עולם", "naïve ÉTÉ", "<b>", "$.x"]
+    texts = [
+        "100%",
+        "a_b",
+        "back\\slash",
+        "'; --",
+        '5"x',
+        "日本語",
+        "失败",
+        "🙂👩‍💻",
+        "שלום עולם",
+        "naïve ÉTÉ",
+        "<b>",
+        "$.x",
+    ]
     agent = make_agent(project)
     runs = {text: make_run(agent, f"before {text} after").pk for text in texts}
     make_run(agent, "a1b axb 1000 1005 back 5x 日 本 语 失 败 naive ete b $x 🙃")
@@ -220,7 +233,9 @@ def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.Monk
         dbname=connection.settings_dict["NAME"], host=database["HOST"], port=database["PORT"] or None,
         user=database["USER"], password=database["PASSWORD"] or None,
     ) as writer:  # fmt: skip
-        entry = '[{"type": "x.note", "phase": "running", "payload": {"text": "needle"}, "node_id": "", "sanitized": "", '
+        entry = (
+            '[{"type": "x.note", "phase": "running", "payload": {"text": "needle"}, "node_id": "", "sanitized": "", '
+        )
         writer.execute(append, [late.pk, entry + '"late": false, "event_id": null, "ts": null, "step": null}]'])
         note(early, "needle")
         assert list(search_index.catch_up()) == []
