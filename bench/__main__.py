@@ -10,21 +10,11 @@ import sys
 from bench import workspace
 
 NAMES = (
-    "steps",
-    "storage",
-    "append",
-    "duplicates",
-    "ingest",
-    "import",
-    "lists",
-    "servers",
-    "streams",
-    "browser",
-    "words",
-    "watch",
-    "startup",
-    "redaction",
+    *("steps", "storage", "append", "duplicates", "ingest", "import", "lists", "search", "search_sqlite", "servers"),
+    *("streams", "browser", "words", "watch", "startup", "redaction"),
 )
+#: Benchmarks whose number of rows can be chosen.
+SIZED = ("search", "search_sqlite")
 EXTRA = ("profile", "follow")
 MODULES = {
     "follow": "following",
@@ -41,7 +31,10 @@ def main() -> None:
     if len(names) == 1:
         module = importlib.import_module(f"bench.{MODULES.get(names[0], names[0])}")
         with workspace.prepare_workspace() as prepared_workspace:
-            module.run(prepared_workspace, steps=options.steps, quick=options.quick, with_peers=not options.no_peers)
+            size = {"size": options.size} if names[0] in SIZED else {}
+            module.run(
+                prepared_workspace, steps=options.steps, quick=options.quick, with_peers=not options.no_peers, **size
+            )
         return
     flags = [argument for argument in sys.argv[1:] if argument not in names]
     for name in names:
@@ -63,6 +56,9 @@ def _parse_options() -> argparse.Namespace:
         type=int,
         default=1000,
         help="length of the runs (1000, at least 50); with less, the rest is shorter too",
+    )
+    parser.add_argument(
+        "--size", type=int, default=1_000_000, help=f"messages and tool calls of {' and '.join(SIZED)} (1,000,000)"
     )
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in (*NAMES, *EXTRA)]

@@ -56,8 +56,8 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
     filled = fill(workspace, count)
     note(f"{count:,} runs and {count:,} events in one log, generated in {time.monotonic() - began:.0f} s")
     with (
-        _served(workspace, "bench.wsgi_site:application") as product,
-        _served(workspace, "bench.peers.drf_site:application") as drf,
+        served(workspace, "bench.wsgi_site:application") as product,
+        served(workspace, "bench.peers.drf_site:application") as drf,
     ):
         for name, raw, mine, theirs in _lists(workspace, filled, HttpClient(product, filled), HttpClient(drf, None)):
             _compare(name, {"raw": raw, "agentops": mine, "drf": theirs}, turns)
@@ -132,11 +132,11 @@ def _slowest(filled: FilledSite, product: HttpClient, turns: int) -> None:
     }
     for name, url in urls.items():
         # A page is a browser's worth of markup: fewer of them must do.
-        slow = percentile(_took(product, url, turns * (1 if name.startswith("page") else 10)), 95)
+        slow = percentile(took_ms(product, url, turns * (1 if name.startswith("page") else 10)), 95)
         show(Row(f"{name}, p95", f"{slow:.1f} ms", f"{SLOWEST_MS:.0f} ms", slow / SLOWEST_MS, at_most=1.0))
 
 
-def _took(client: HttpClient, url: str, times: int) -> list[float]:
+def took_ms(client: HttpClient, url: str, times: int) -> list[float]:
     """Return the milliseconds of each request except the first two."""
     took = []
     for _ in range(times + 2):
@@ -183,7 +183,7 @@ class HttpClient:
 
 
 @contextmanager
-def _served(workspace: Workspace, application: str) -> Any:
+def served(workspace: Workspace, application: str) -> Any:
     port = free_port()
     flags = (
         f"--interface wsgi --host 127.0.0.1 --port {port} --workers 1 --blocking-threads 2 --no-ws --log-level warning"

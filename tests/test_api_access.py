@@ -51,6 +51,7 @@ API: dict[str, dict[str, str]] = {
     f"{_SESSION}/events/stream": {"GET": READ},
     "api/projects/<str:project>/imports": {"GET": VIEW_IMPORTS, "POST": UPLOAD},
     "api/projects/<str:project>/imports/<uuid:import_id>": {"GET": VIEW_IMPORTS},
+    "api/projects/<str:project>/search": {"GET": READ},
     "api/projects/<str:project>/notifications": {"GET": READ},
     "api/projects/<str:project>/notifications/read": {"POST": PERSON},
     _RUN: {"GET": READ},
@@ -75,6 +76,8 @@ API: dict[str, dict[str, str]] = {
 }
 #: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
 PAGES = {"api/docs"}
+#: The parameters that an address requires.
+QUERIES = {"api/projects/<str:project>/search": "?q=go"}
 BODIES = {
     "api/internal/agent-events": {"runId": "theirs", "type": "run.started"},
     "api/internal/agent-hooks/claude-code": {"session_id": "theirs"},
@@ -148,7 +151,7 @@ def of_nobody(parts: Parts) -> Parts:
 
 
 def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
-    url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address)
+    url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address) + QUERIES.get(address, "")
     body = json.dumps(BODIES.get(address, {})).replace("AGENT", str(parts["agent"]))
     return client.generic(method, url, body if method in ("POST", "PATCH") else "", content_type="application/json")
 

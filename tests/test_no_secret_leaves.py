@@ -28,6 +28,7 @@ from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunC
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
+from tests.support.searching import index_all
 from tests.support.second_pass import cases
 from tests.support.secret_canaries import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
 from tests.support.web.addresses import PAGES, addresses, filled, parts_of
@@ -52,6 +53,7 @@ API = {
     ),
     *("api/projects/<str:project>/agent-runs", "api/projects/<str:project>/notifications", RUN),
     *("api/projects/<str:project>/imports", "api/projects/<str:project>/imports/<uuid:import_id>"),
+    "api/projects/<str:project>/search",
     *(
         f"{RUN}/{part}"
         for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
@@ -115,6 +117,7 @@ def run() -> AgentRun:
         log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
     store_raw(run)
     make_import(run, TEXT)
+    index_all()
     return AgentRun.objects.get(pk=run.pk)
 
 
@@ -127,7 +130,9 @@ def parts(run: AgentRun) -> dict[str, object]:
 
 def url_of(address: str, run: AgentRun) -> str:
     named = parts(run)
-    return "/" + re.sub(r"<([^>]+)>", lambda found: str(named[found[1]]), address)
+    # What is searched for stands before each of the canaries.
+    query = "?q=." if address.endswith("/search") else ""
+    return "/" + re.sub(r"<([^>]+)>", lambda found: str(named[found[1]]), address) + query
 
 
 def test_there_are_enough_kinds_and_the_rows_have_them(run: AgentRun) -> None:
@@ -161,6 +166,7 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     named = parts(run) | {"int:seq": run.log.last_seq}
     urls = [filled(address, named) for address, served in PAGES.items() if "GET" in served and "stream" not in address]
     message, call = filled(PAYLOADS[0], named), filled(PAYLOADS[1], named)
+    urls += [f"/p/alpha/search?q={text}" for text in (".", "REDACTED", "error")]
     urls.append(f"/runs/{run.pk}/replay?seq={run.log.last_seq}")
     urls += [f"{message}?download={name}" for name in ("json", "part-0", "part-1", "part-2", "part-3")]
     urls += [f"{call}?download={name}" for name in ("arguments", "output")]

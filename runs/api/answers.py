@@ -15,8 +15,9 @@ from rest_framework import serializers
 from agentops.projects.models import Notification, Project
 from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
-from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, TurnUsage
+from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
 from runs.queries.run_columns import RUN
+from runs.queries.search_results import Result
 from runs.statuses import RunStatus
 
 #: Prefix of the keys of commands from the API. Pages and recordings use other keys.
@@ -160,6 +161,51 @@ class UsagePage(serializers.Serializer):  # type: ignore[misc]
     totals = UsageTotals()
     next, previous = PageLink(), PageLink()
     results = UsageRow(many=True)
+
+
+class SearchRow(serializers.Serializer):  # type: ignore[misc]
+    """A message, a tool call or an event that contains all terms."""
+
+    kind = serializers.ChoiceField(choices=SearchEntry.Kind.values)
+    run_id = serializers.UUIDField()
+    message_id = serializers.SerializerMethodField(help_text="For a message: its ID.")
+    tool_call_id = serializers.SerializerMethodField(help_text="For a tool call: its ID, not the model's `call_id`.")
+    seq = serializers.IntegerField(help_text="The event that shows it in the timeline: `/runs/{run_id}?event={seq}`.")
+    step = serializers.IntegerField(allow_null=True)
+    name = serializers.CharField(help_text="The role of a message, the tool of a call, or the type of an event.")
+    status = serializers.CharField(help_text="The status of a tool call. Empty for others.")
+    is_error = serializers.BooleanField(help_text="Whether it is a failure.")
+    at = serializers.DateTimeField(help_text="The time of the event.")
+    agent_id = serializers.CharField(help_text="Name of the run's agent.")
+    run_title = serializers.CharField()
+    run_status = serializers.ChoiceField(choices=[status.value for status in RunStatus])
+    text = serializers.CharField(source="excerpt.text", help_text="The text around the first match.")
+    matches = serializers.SerializerMethodField(
+        help_text="Where the terms are in `text`: begin and end of each match, in Unicode characters."
+    )
+
+    @extend_schema_field({"type": ["string", "null"], "format": "uuid"})
+    def get_message_id(self, result: Result) -> UUID | None:
+        return result.ref_id if result.kind == SearchEntry.Kind.MESSAGE else None
+
+    @extend_schema_field({"type": ["string", "null"], "format": "uuid"})
+    def get_tool_call_id(self, result: Result) -> UUID | None:
+        return result.ref_id if result.kind == SearchEntry.Kind.TOOL_CALL else None
+
+    @extend_schema_field({"type": "array", "items": {"type": "array", "items": {"type": "integer"}}})
+    def get_matches(self, result: Result) -> list[tuple[int, int]]:
+        return result.excerpt.marks
+
+
+@extend_schema_serializer(many=False)
+class SearchPage(serializers.Serializer):  # type: ignore[misc]
+    """A page of results."""
+
+    lag_s = serializers.IntegerField(
+        help_text="How many seconds the index is behind the log; 0 if it is less than a few. Newer texts are not found."
+    )
+    next, previous = PageLink(), PageLink()
+    results = SearchRow(many=True)
 
 
 class NotificationRow(serializers.ModelSerializer):  # type: ignore[misc]

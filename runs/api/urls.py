@@ -16,6 +16,7 @@ from runs.api import (
     record_views,
     replay_views,
     run_views,
+    search_views,
     stream_views,
     tool_call_views,
 )
@@ -60,6 +61,7 @@ of_project = [
     ),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
+    path("search", search_views.SearchView.as_view(), name="search"),
     path("notifications", notification_views.Notifications.as_view(), name="notifications"),
     path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
 ]

@@ -10,6 +10,7 @@ from runs.models.ingest_count import IngestCount
 from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
 from runs.models.run import AgentRun
+from runs.models.search_entry import SearchEntry, SearchPosition
 from runs.models.tool_call import AgentRunToolCall
 
 __all__ = [
@@ -29,5 +30,7 @@ __all__ = [
     "OtlpItem",
     "RunCommand",
     "RunError",
+    "SearchEntry",
+    "SearchPosition",
     "TurnUsage",
 ]

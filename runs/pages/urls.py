@@ -9,6 +9,7 @@ from runs.pages.forms import fork_form, start
 from runs.pages.imports import imports_page, ingest_page
 from runs.pages.run import action_pages, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
+from runs.pages.search import search_page
 
 app_name = "runs"
 urlpatterns = [
@@ -22,6 +23,8 @@ urlpatterns = [
     path("p/<slug:project>/imports", imports_page.index, name="imports"),
     path("p/<slug:project>/imports/<uuid:import_id>", imports_page.detail, name="import"),
     path("p/<slug:project>/ingest", ingest_page.index, name="ingest"),
+    # /p/{project}/search
+    path("p/<slug:project>/search", search_page.index, name="search"),
     # /runs/{run}
     path("runs/<uuid:run_id>", run_page.detail, name="detail"),
     path("runs/<uuid:run_id>/rows", run_page.rows, name="rows"),

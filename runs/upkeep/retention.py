@@ -39,6 +39,7 @@ from runs.models import (
     OtlpItem,
     RunCommand,
     RunError,
+    SearchEntry,
     TurnUsage,
 )
 from runs.upkeep import old_records
@@ -50,6 +51,7 @@ from timeline.tombstones import EVENTS, OwnedTable
 
 #: The tables of a run's rows, in the order of deletion: tool calls refer to messages.
 PARTS = (
+    OwnedTable(SearchEntry, "run"),
     EVENTS,
     OwnedTable(Checkpoint, "run"),
     OwnedTable(Attempt, "run"),

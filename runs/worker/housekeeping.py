@@ -1,4 +1,4 @@
-"""Housekeeping in every worker: retention once a day, e-mails, and the traces that wait. Celery beat is not needed."""
+"""Housekeeping in every worker: retention once a day, e-mails, the search index, and traces that wait, without beat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import Error, connection
 from agentops.projects import mailing
 from runs.engine.shutdown import Shutdown
 from runs.external.otlp import settling
-from runs.upkeep import retention
+from runs.upkeep import retention, search_index
 
 log = logging.getLogger(__name__)
 #: Seconds before the first check: short, because some sites run for an hour a day.
@@ -21,6 +21,8 @@ FIRST_S, EVERY_S = 60.0, 3600.0
 MAIL_S = 10.0
 #: Seconds between two checks for traces and sessions whose entries have come.
 SETTLE_S = 1.0
+#: Seconds between two looks for texts to index, and after another process has indexed them.
+INDEX_S, STAND_BACK_S = 1.0, 10.0
 
 
 def tidy(shutdown: Shutdown) -> None:
@@ -75,3 +77,30 @@ def mail(shutdown: Shutdown) -> None:
             log.exception("notifications could not be mailed")
         finally:
             connection.close()
+
+
+def index_texts(shutdown: Shutdown) -> None:
+    """Keep the search index up to date until the process ends. Errors do not end the worker."""
+    wait = INDEX_S
+    while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+        wait = INDEX_S
+        try:
+            # While one process works on a backlog, the others need not do the same work.
+            wait = INDEX_S if _index(shutdown) else STAND_BACK_S
+        except Error as error:
+            log.warning("the search index cannot use the database: %s", type(error).__name__)
+        except Exception:
+            log.exception("texts could not be indexed")
+        finally:
+            connection.close()
+
+
+def _index(shutdown: Shutdown) -> bool:
+    """Index what is new. Return False if another process is doing that."""
+    began = time.monotonic()
+    for stored in search_index.catch_up():
+        # Rest as long as it worked, because runs need the database too.
+        if not stored or shutdown.requested.wait(time.monotonic() - began):
+            return stored
+        began = time.monotonic()
+    return True

@@ -33,7 +33,7 @@ from runs.errors import MoveRefused
 from runs.external.silence import notice_silence
 from runs.lifecycle import suspects, transitions
 from runs.lifecycle.suspects import Candidate
-from runs.worker.housekeeping import mail, settle, tidy
+from runs.worker.housekeeping import index_texts, mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
 from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
 from timeline.errors import LeaseLost
@@ -195,6 +195,7 @@ class Worker:
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
             threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
             threading.Thread(target=import_uploaded_files, args=[self._uploads], name="uploads", daemon=True),
+            threading.Thread(target=index_texts, args=[self.shutdown], name="index", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))

@@ -1,7 +1,7 @@
 // Keyboard shortcuts: moving through rows, expanding them, and the help dialog (templates/_keys.html).
 "use strict";
 (() => {
-  const ROWS = "#timeline > .row:not(.older), [data-rows] > tr, .table tbody > tr";
+  const ROWS = "#timeline > .row:not(.older), [data-rows] > tr, .table tbody > tr, .results > li";
   const TYPING = "input, textarea, select, [contenteditable]";
   const CHORD_MS = 1500;
 
@@ -63,7 +63,7 @@
     "/": () => (document.querySelector("[data-filter]") || document.querySelector(".tabs a"))?.focus(),
     "?": () => sheet?.showModal(),
   };
-  const CHORDS = { g: { r: () => visit("runs"), n: () => visit("start") } };
+  const CHORDS = { g: { r: () => visit("runs"), n: () => visit("start"), s: () => visit("search") } };
 
   let chord = null;
   let chordEnds = 0;

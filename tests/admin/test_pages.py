@@ -13,7 +13,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import AuditEntry, Membership
-from runs.models import AgentRun, AgentRunMessage, Chore, FileImportPiece, OtlpGroup, OtlpItem
+from runs.models import (
+    AgentRun,
+    AgentRunMessage,
+    Chore,
+    FileImportPiece,
+    OtlpGroup,
+    OtlpItem,
+    SearchEntry,
+    SearchPosition,
+)
 from tests.support.admin.every_table import OURS, add_url, filter_urls, list_url, page_url, registered, rows_of
 from tests.support.admin.kept_rows import Filled
 from timeline.models import Event, MaintenanceDoor
@@ -29,8 +38,10 @@ every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: m
 def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
-    # The content of uploaded files, and what waits to be filed under a run, is not for people.
-    assert ours - set(registered()) == {MaintenanceDoor, FileImportPiece, OtlpGroup, OtlpItem}
+    # The content of uploaded files, what waits to be filed under a run, and the search index are not for people.
+    assert ours - set(registered()) == {
+        *(MaintenanceDoor, FileImportPiece, OtlpGroup, OtlpItem, SearchEntry, SearchPosition),
+    }
 
 
 @pytest.mark.every_database

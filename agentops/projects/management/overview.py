@@ -22,6 +22,7 @@ COMMANDS = {
     "import_run": "Import transcripts of other agent programs as runs; also `agentops import`",
     "budget": "Show or change the daily budgets of a project",
     "retention": "Delete runs whose retention has ended",
+    "search_index": "Show the state of the search index, or rebuild it",
     "backup": "Copy a SQLite database, also while the site is up",
     "post_restore": "Make a database safe to use after a restore from a backup",
     "check_runs": "Replay the events of runs and compare the result with their rows",

@@ -144,7 +144,9 @@ def query_of(kind: type[QuerySerializer], params: QueryDict) -> dict[str, Any]:
         query: dict[str, Any] = _serializer_of(kind).run_validation(values)
     except ValidationError as error:
         details = error.get_full_details()
-        faults = [(name, fault) for name in params for fault in details.get(name[:MAX_ECHO], ())[:1]]
+        # In the order of the query, then those that it lacks.
+        names = dict.fromkeys([*(name[:MAX_ECHO] for name in params), *details])
+        faults = [(name, fault) for name in names for fault in details.get(name, ())[:1]]
         raise InvalidParameters([_fault(kind, name, fault) for name, fault in faults]) from None
     return query
 

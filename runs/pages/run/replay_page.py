@@ -114,6 +114,7 @@ def _frame_context(request: HttpRequest, run: AgentRun) -> dict[str, Any]:
     return {
         "page": reverse("runs:detail", args=[run.pk]),
         "replay_url": reverse("runs:replay", args=[run.pk]),
+        "search_url": f"{reverse('runs:search', args=[run.project.slug])}?run={run.pk}",
         "frame_url": reverse("runs:replay-frame", args=[run.pk]),
         "frame": _frame(run.pk, seq, last_seq),
         "notice": notice,

@@ -81,6 +81,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,
         "replay_url": reverse("runs:replay", args=[run.pk]),
+        "search_url": f"{reverse('runs:search', args=[run.project.slug])}?run={run.pk}",
         "back": _back(request, run),
         **_urls(run, show),
     }

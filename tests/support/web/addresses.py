@@ -26,6 +26,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},
     "p/<slug:project>/runs/resume": {"POST": OPERATE},
+    "p/<slug:project>/search": {"GET": READ},
     "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
     "p/<slug:project>/imports": {"GET": READ, "POST": OPERATE},
     "p/<slug:project>/imports/<uuid:import_id>": {"GET": READ},

@@ -1,0 +1,95 @@
+"""The search over a million messages on PostgreSQL: the slowest of a hundred responses, by what is searched for.
+
+One client and one server process, on the loopback interface. The entries are generated in SQL; how fast the indexer
+writes them is measured apart, on the events of real runs.
+"""
+
+from __future__ import annotations
+
+import time
+from uuid import UUID
+
+from bench.list_requests import HttpClient, served, took_ms
+from bench.list_rows import FilledSite, fill
+from bench.report import Row, heading, mid, note, percentile, show
+from bench.workspace import Workspace, vacuum
+
+LIMIT_MS = 100.0
+QUICK_ENTRIES = 4_000
+TIMES, QUICK_TIMES = 40, 2
+
+
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size: int = 1_000_000) -> None:
+    count, times = (QUICK_ENTRIES, QUICK_TIMES) if quick else (size, TIMES)
+    heading(f"search: {count:,} messages and tool calls on PostgreSQL, 1 client")
+    from bench.search_rows import PER_RUN, searches
+
+    filled = fill(workspace, count // PER_RUN + 1)
+    _fill(workspace, filled, count)
+    with served(workspace, "bench.wsgi_site:application") as product:
+        client = HttpClient(product, filled)
+        took = {name: took_ms(client, url, times) for name, url in searches(count).items()}
+        took["the page"] = took_ms(client, "/p/bench/search?q=file", times)
+    report(took)
+    _compare(workspace, took["a part of words"])
+
+
+def report(took: dict[str, list[float]]) -> None:
+    """Show the responses by search, and of all together."""
+    for name, values in took.items():
+        slow = percentile(values, 95)
+        show(Row(f"{name}, p95", f"{slow:.1f} ms", f"limit: {LIMIT_MS:.0f} ms", slow / LIMIT_MS, at_most=1.0))
+    every = [value for values in took.values() for value in values]
+    slow = percentile(every, 95)
+    show(Row("all of them, p95", f"{slow:.1f} ms", f"limit: {LIMIT_MS:.0f} ms", slow / LIMIT_MS, at_most=1.0))
+    note(f"p50 {mid(every):.1f} ms, p99 {percentile(every, 99):.1f} ms, longest {max(every):.1f} ms")
+
+
+def _fill(workspace: Workspace, filled: FilledSite, count: int) -> None:
+    """Copy the entries, and build their index afterwards, which is what takes most of the time."""
+    from bench.search_rows import COLUMNS, entries
+
+    began = time.monotonic()
+    with workspace.connect() as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("SET synchronous_commit = off")
+        connection.execute("SET maintenance_work_mem = '1GB'")
+        (definition,) = connection.execute(
+            "SELECT indexdef FROM pg_indexes WHERE indexname = 'search_entry_texts'"
+        ).fetchone() or ("",)
+        connection.execute("DROP INDEX search_entry_texts")
+        copied = connection.cursor()
+        with copied.copy(f"COPY agent_run_search_entries ({', '.join(COLUMNS)}) FROM STDIN") as copy:
+            for row in entries(count, filled.project_id, _run_id):
+                copy.write_row(row)
+        connection.execute("UPDATE agent_run_search_position SET entry_id = %s, event_id = 1000000000", [count])
+        note(f"{count:,} entries copied in {time.monotonic() - began:.0f} s")
+        connection.execute(definition)
+        sizes = connection.execute(
+            "SELECT pg_table_size('agent_run_search_entries'), pg_relation_size('search_entry_texts'),"
+            " (SELECT sum(length(text)) FROM agent_run_search_entries)"
+        ).fetchone() or (0, 0, 1)
+    vacuum(workspace)
+    note(f"indexed after {time.monotonic() - began:.0f} s: table {sizes[0] / sizes[2]:.2f} x and index"
+         f" {sizes[1] / sizes[2]:.2f} x the {sizes[2] / 2**20:,.0f} MiB of texts")  # fmt: skip
+
+
+def _compare(workspace: Workspace, took: list[float]) -> None:
+    """Compare a search for a part of words with the query that has no index: one pass over all texts."""
+    statement = "SELECT id FROM agent_run_search_entries WHERE text ILIKE %s ORDER BY id DESC LIMIT 200"
+    passes = []
+    with workspace.connect() as connection:
+        connection.execute("SET enable_bitmapscan = off")
+        for _ in range(3):
+            began = time.perf_counter()
+            connection.execute(statement, ["%zxqjvwkzz%"]).fetchall()
+            passes.append((time.perf_counter() - began) * 1000)
+    slow = percentile(took, 95)
+    show(
+        Row("a part of words, against ILIKE", f"{slow:.1f} ms", f"{mid(passes):.0f} ms", mid(passes) / slow, at_least=1)
+    )
+
+
+def _run_id(number: int) -> UUID:
+    """Return the ID of a run of bench.list_rows."""
+    return UUID(f"{number:012x}70008000{number:012x}")

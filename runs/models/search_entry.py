@@ -1,0 +1,67 @@
+"""The models of the search index: masked copies of texts. Everything in it can be written anew from the events."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from agentops.projects.models import Project
+from runs.models.run import AgentRun
+
+
+class SearchEntry(models.Model):
+    """The masked text of a message, a tool call or an event. Written by runs.upkeep.search_index only."""
+
+    class Kind(models.TextChoices):
+        """What an entry is the text of."""
+
+        MESSAGE = "message"
+        TOOL_CALL = "tool_call"
+        EVENT = "event"
+
+    #: The position in the index. Assigned in the order of commits, so that pages are stable while the index grows.
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, models.PROTECT, related_name="+", db_index=False)
+    run = models.ForeignKey(AgentRun, models.PROTECT, related_name="+", db_index=False)
+    kind = models.CharField(max_length=9, choices=Kind.choices)
+    #: The ID of the message or tool call, or the sequence number of the event.
+    key = models.CharField(max_length=36)
+    #: The event that shows it in the timeline.
+    seq = models.BigIntegerField()
+    step = models.IntegerField(null=True)
+    #: The role of a message, the tool of a call, or the type of an event.
+    name = models.CharField(max_length=256)
+    #: The status of a tool call.
+    status = models.CharField(max_length=9, blank=True, default="")
+    is_error = models.BooleanField()
+    #: The time of the event `seq`.
+    at = models.DateTimeField()
+    #: Redacted, with single spaces for all white space, and bounded.
+    text = models.TextField()
+    #: `text` in lower case. Null if only the letters A to Z change, which the databases convert themselves.
+    folded = models.TextField(null=True)
+
+    class Meta:
+        db_table = "agent_run_search_entries"
+        constraints = [
+            # The target of the indexer's upsert. Also serves the search in a run, and retention.
+            models.UniqueConstraint(fields=["run", "key"], name="search_entry_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.run_id} {self.kind} {self.key}"
+
+
+class SearchPosition(models.Model):
+    """How far the index has got. One row, which every writer of the index locks or compares first."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    #: The last event that is in the index, by the ID of its row.
+    event_id = models.BigIntegerField(default=0)
+    #: The last assigned ID of an entry.
+    entry_id = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "agent_run_search_position"
+
+    def __str__(self) -> str:
+        return f"up to event {self.event_id}"

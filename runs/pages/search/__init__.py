@@ -1,0 +1,1 @@
+"""The search over all runs of a project, and in one run."""

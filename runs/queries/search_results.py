@@ -1,0 +1,196 @@
+"""A search as a list: ranked or newest first, filtered, and in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from runs.queries import text_index
+from runs.queries.json_lists import Key, Rows, RowSpan, Where, id_param, time_param
+from runs.queries.run_columns import with_agent, with_status
+from runs.queries.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
+from runs.queries.text_index import Scope, find, of_project, project_tag
+from runs.queries.veiled_ids import unveil, veil
+from timeline.display import clean, make_legible
+from timeline.outgoing import indexes_with_secrets
+
+#: How many matches, from the newest on, are ranked.
+RANKED = 200
+
+
+class SearchOrder(StrEnum):
+    """The orders of search results."""
+
+    RELEVANCE = "relevance"
+    NEWEST = "newest"
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What is searched. Empty and None: not filtered."""
+
+    run_id: UUID | None = None
+    kinds: tuple[str, ...] = ()
+    agent: str = ""
+    #: The name of a tool: finds its calls only.
+    tool: str = ""
+    statuses: tuple[str, ...] = ()
+    errors_only: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def scope(self, project_id: UUID) -> Scope:
+        """Return the filters as conditions and tags of the index."""
+        where, tags = of_project(project_id), [project_tag(project_id)]
+        if self.run_id is not None:
+            where = where.also("e.run_id = %s", id_param(self.run_id))
+        if self.kinds:
+            where = where.also(f"e.kind IN ({', '.join(['%s'] * len(self.kinds))})", *self.kinds)
+            tags += [f"k{self.kinds[0]}"] if len(self.kinds) == 1 else []
+        if self.tool:
+            where = where.also("e.kind = 'tool_call'").also("e.name = %s", self.tool)
+            tags += ["ktool_call", f"n{self.tool}"]
+        if self.errors_only:
+            where = where.also("e.is_error")
+            tags.append("etrue")
+        if self.agent:
+            where = with_agent(where, project_id, self.agent)
+        if self.statuses:
+            where = with_status(where, self.statuses)
+        return Scope(self._in_time(where), tuple(tags), self.run_id)
+
+    def _in_time(self, where: Where) -> Where:
+        if self.since is not None:
+            where = where.also("e.at >= %s", time_param(self.since))
+        if self.until is not None:
+            where = where.also("e.at < %s", time_param(self.until))
+        return where
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search in a project."""
+
+    project_id: UUID
+    #: As `search_terms.parse` returns them; at least one.
+    terms: tuple[str, ...]
+    filters: Filters = field(default_factory=Filters)
+    order: SearchOrder = SearchOrder.RELEVANCE
+
+
+@dataclass(frozen=True)
+class Result:
+    """An entry that contains all terms."""
+
+    id: int
+    run_id: UUID
+    kind: str
+    #: The ID of the message or the tool call. None for an event.
+    ref_id: UUID | None
+    seq: int
+    step: int | None
+    #: The role of a message, the tool of a call, or the type of an event.
+    name: str
+    #: The status of a tool call, as of its last event.
+    status: str
+    is_error: bool
+    at: datetime
+    run_title: str
+    run_status: str
+    agent_id: str
+    excerpt: Excerpt
+
+
+def search(query: Search, span: RowSpan) -> Rows:
+    """Return the results of a page. `search_end` says where a search stopped that took too long; `tail`, of ranked
+    results, whether there are more matches than were ranked.
+
+    A position is an ID or, for ranked results, the newest ID of all, a rank and an ID. IDs in it are veiled.
+    """
+    scope = query.filters.scope(query.project_id)
+    read = _ranked if query.order is SearchOrder.RELEVANCE else _newest
+    return read(query, scope, span)
+
+
+# --- Orders -------------------------------------------------------------------------------------------------------
+
+_ID = Key("e.id", to_cursor=veil, from_cursor=unveil)
+_BY_RANK = (_ID, Key("rank"), _ID)
+
+
+def _newest(query: Search, scope: Scope, span: RowSpan) -> Rows:
+    (begin,) = _place(span, (_ID,)) or (text_index.newest_id(),)
+    if span.position and not span.inclusive:
+        begin += 1 if span.backward else -1
+    found = find(query.terms, scope, begin, span.limit, upward=span.backward)
+    rows = _rows(query, [((row[0],), row) for row in found.rows], (_ID,))
+    if found.stopped_at is None:
+        return rows
+    # A position is before the next entry to read.
+    return replace(rows, search_end=(veil(found.stopped_at + (-1 if span.backward else 1)),))
+
+
+def _ranked(query: Search, scope: Scope, span: RowSpan) -> Rows:
+    place = _place(span, _BY_RANK)
+    found = find(query.terms, scope, place[0] if place else text_index.newest_id(), RANKED)
+    newest = found.rows[0][0] if found.rows else 0
+    keyed = [((newest, rank(row[10], query.terms), row[0]), row) for row in found.rows]
+    keyed.sort(key=lambda pair: pair[0], reverse=not span.backward)
+    if place:
+        keyed = [pair for pair in keyed if _is_beyond(pair[0][1:], place[1:], span)]
+    is_cut = len(found.rows) == RANKED or found.stopped_at is not None
+    return replace(_rows(query, keyed[: span.limit], _BY_RANK), tail=(is_cut,))
+
+
+def _is_beyond(key: tuple[int, ...], place: tuple[int, ...], span: RowSpan) -> bool:
+    if key == place:
+        return span.inclusive
+    return (key > place) == span.backward
+
+
+def _place(span: RowSpan, order: Sequence[Key]) -> tuple[int, ...]:
+    """Return the position of a span; empty for the first page. Raises `InvalidSearch` if it is of another order."""
+    if len(span.position) not in (0, len(order)):
+        raise InvalidSearch("the position is not one of this search")
+    return tuple(key.from_cursor(value) for key, value in zip(order, span.position, strict=False))
+
+
+# --- Rows ---------------------------------------------------------------------------------------------------------
+
+
+def _rows(query: Search, keyed: Sequence[tuple[tuple[int, ...], tuple[Any, ...]]], order: Sequence[Key]) -> Rows:
+    """Return the results of rows from the index.
+
+    Texts were masked when they were indexed, possibly by a version with fewer detectors. Those that do not match any
+    more are left out, so that no secret can be guessed by searching for it.
+    """
+    stored = [text for _, row in keyed for text in (row[10], row[11], row[13] or "")]
+    shown = list(map(make_legible, stored))
+    # One pass over all texts; few have secrets.
+    for index in indexes_with_secrets(shown):
+        shown[index] = clean(stored[index])
+    found = []
+    for number, (key, row) in enumerate(keyed):
+        text, title, agent = shown[3 * number : 3 * number + 3]
+        if text == row[10] or matches(text, query.terms):
+            found.append((key, _result(row, excerpt(text, query.terms), title, agent)))
+    return Rows([result for _, result in found], [key for key, _ in found], order)
+
+
+def _result(row: tuple[Any, ...], text: Excerpt, title: str, agent: str) -> Result:
+    ident, run_id, kind, key, seq, step, name, status, is_error, at, _, _, run_status, _ = row
+    return Result(
+        id=ident, run_id=UUID(str(run_id)), kind=kind, ref_id=UUID(key) if len(key) == 36 else None, seq=seq,
+        step=step, name=name, status=status, is_error=bool(is_error), at=_moment(at), run_title=title,
+        run_status=run_status, agent_id=agent, excerpt=text,
+    )  # fmt: skip
+
+
+def _moment(value: datetime | str) -> datetime:
+    """Return a time; SQLite's text has no zone."""
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

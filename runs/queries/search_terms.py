@@ -1,0 +1,145 @@
+"""The terms of a search: parsed from what a person types, found in texts, and marked in excerpts.
+
+A term is a literal part of a text: `%`, `_` and parts of words are nothing special. Upper and lower case of all letters
+are equal, and so is all white space. There is no stemming: "running" does not find "run".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from runs.errors import RunRefusal
+from timeline.display import make_legible
+
+MAX_TEXT = 200
+MAX_TERMS = 10
+#: Characters of an excerpt, and of what stands before its first match.
+EXCERPT, BEFORE = 320, 80
+#: Occurrences of a term that count for its rank.
+MAX_OCCURRENCES = 8
+#: A quoted term, or a word. A quotation mark without a second one is part of a word.
+_TERM = re.compile(r'"([^"]*)"|(\S+)')
+
+
+class InvalidSearch(RunRefusal):
+    """A search with an invalid parameter."""
+
+    code = "invalid_query"
+    status = 400
+
+
+_SIGMAS = re.compile("[Σς]")
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A part of a text, and where the terms are in it: pairs of first character and end, in order, without overlaps."""
+
+    text: str
+    marks: list[tuple[int, int]]
+
+    def pieces(self) -> Iterator[tuple[str, bool]]:
+        """Yield the text in pieces, each with whether it is a match."""
+        at = 0
+        for begin, end in self.marks:
+            if at < begin:
+                yield self.text[at:begin], False
+            yield self.text[begin:end], True
+            at = end
+        if at < len(self.text):
+            yield self.text[at:], False
+
+
+def fold(text: str) -> str:
+    """Return the text in lower case, with the same number of characters, so that positions stay the same."""
+    lowered = text.lower()
+    # Letters alone, if the case of one depends on its neighbours (sigma) or has two characters.
+    if len(lowered) != len(text) or _SIGMAS.search(text):
+        return "".join(map(_fold_letter, text))
+    return lowered
+
+
+@lru_cache(maxsize=4096)
+def _fold_letter(letter: str) -> str:
+    lowered = "σ" if letter == "ς" else letter.lower()
+    return lowered if len(lowered) == 1 else letter
+
+
+def one_line(text: str) -> str:
+    """Return the text with single spaces for all white space, as texts are indexed."""
+    return " ".join(text.split())
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Return the terms of a search, each once: words, and texts in double quotes with their spaces.
+
+    Empty if there is nothing to search for. Raises `InvalidSearch` if it is too long.
+    """
+    if len(text) > MAX_TEXT:
+        raise InvalidSearch(f"a search can have at most {MAX_TEXT} characters, not {len(text)}")
+    found = (match[1] if match[1] is not None else match[2] for match in _TERM.finditer(make_legible(text)))
+    terms = tuple(dict.fromkeys(filter(None, (fold(one_line(term)) for term in found))))
+    if len(terms) > MAX_TERMS:
+        raise InvalidSearch(f"a search can have at most {MAX_TERMS} terms, not {len(terms)}")
+    return terms
+
+
+def matches(text: str, terms: Sequence[str]) -> bool:
+    """Return whether the text contains all terms."""
+    folded = fold(text)
+    return all(term in folded for term in terms)
+
+
+def rank(text: str, terms: Sequence[str]) -> int:
+    """Return how well a text that contains all terms matches them: more is better.
+
+    Whole words count more than parts of words, several occurrences more than one, and short texts more than long ones.
+    """
+    folded = fold(text)
+    score = sum(_rank_of(folded, term) for term in terms)
+    return int(1000 * score / (1 + len(text) / 16_000))
+
+
+def _rank_of(folded: str, term: str) -> float:
+    best, count = 0, 0
+    for begin in _places(folded, term):
+        starts = begin == 0 or not (folded[begin - 1].isalnum() and term[0].isalnum())
+        end = begin + len(term)
+        ends = end == len(folded) or not (folded[end].isalnum() and term[-1].isalnum())
+        best, count = max(best, 2 * starts + ends), count + 1
+        if count == MAX_OCCURRENCES:
+            break
+    return 1 + best + count / (count + 2)
+
+
+def excerpt(text: str, terms: Sequence[str]) -> Excerpt:
+    """Return the part of the text around the first match, with all matches in it. Without a match, its beginning."""
+    folded = fold(text)
+    first = min((at for at in (folded.find(term) for term in terms) if at >= 0), default=0)
+    begin = max(first - BEFORE, 0) if first + BEFORE > EXCERPT // 2 else 0
+    end = min(begin + EXCERPT, len(text))
+    marks = _merge(sorted((at, at + len(term)) for term in terms for at in _places(folded, term, begin, end)))
+    head, tail = "…" * (begin > 0), "…" * (end < len(text))
+    shift = len(head) - begin
+    return Excerpt(head + text[begin:end] + tail, [(a + shift, b + shift) for a, b in marks])
+
+
+def _places(folded: str, term: str, begin: int = 0, end: int | None = None) -> Iterator[int]:
+    end = len(folded) if end is None else end
+    at = folded.find(term, begin, end)
+    while at >= 0:
+        yield at
+        at = folded.find(term, at + len(term), end)
+
+
+def _merge(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for begin, end in spans:
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged

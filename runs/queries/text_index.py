@@ -1,0 +1,185 @@
+"""Reads the search index: entries that contain all terms, from a place in the index, newest or oldest first.
+
+The index is read in windows of IDs, which grow as long as they are read quickly, so that a search for a frequent text
+reads little, and one for a rare text takes few statements. A search that takes too long stops between two windows and
+says where. PostgreSQL finds the entries of a window by one GIN index over windows, filters and trigrams; SQLite by
+a full-text table of trigrams (runs/migrations/0007_search_index.py). Both find candidates; the condition on the text
+decides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs.queries.json_lists import Where, id_param
+
+#: How many bits of an ID are within a window, by the letter of the window in the index.
+WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
+#: A window that is read faster than this is followed by a larger one; a slower one by a smaller one.
+FAST_S, SLOW_S = 0.012, 0.05
+#: When a search stops. It always reads at least one window.
+BUDGET_S = 0.4
+#: Trigrams of all terms that SQLite looks up; more would hardly exclude further entries.
+MAX_TRIGRAMS = 24
+_FOLDED = {
+    # In the collation C, only A to Z have a lower case.
+    "postgresql": 'COALESCE(e.folded, lower(e.text COLLATE "C") COLLATE "default")',
+    "sqlite": "COALESCE(e.folded, LOWER(e.text))",
+}
+_TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (e.id >> 18)::text,
+    'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
+_COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
+    r.status, {agent}"""
+_AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
+_ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
+# CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
+_CANDIDATES = """agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid
+    CROSS JOIN agent_runs r ON r.id = e.run_id"""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which entries are searched: conditions on `e` (entries) and `r` (runs), and their tags in PostgreSQL's index."""
+
+    where: Where
+    tags: tuple[str, ...] = ()
+    #: Set if only one run is searched.
+    run_id: UUID | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of a search, and the ID at which it stopped early, from which it can be continued."""
+
+    rows: list[tuple[Any, ...]]
+    stopped_at: int | None = None
+
+
+def newest_id() -> int:
+    """Return the highest ID of an entry, or 0."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COALESCE(MAX(id), 0) FROM agent_run_search_entries")
+        return int(cursor.fetchone()[0])
+
+
+def find(terms: Sequence[str], scope: Scope, begin: int, limit: int, *, upward: bool = False) -> Found:
+    """Return up to `limit` entries that contain all terms, from the ID `begin` on: downward, newest first, or upward.
+
+    The entry `begin` is included.
+    """
+    if scope.run_id is not None:
+        return Found(_read(terms, scope, (begin, None) if upward else (None, begin), limit, upward=upward))
+    rows: list[tuple[Any, ...]] = []
+    started = time.monotonic()
+    for window in _Windows(begin, newest_id(), upward=upward):
+        rows += _read(terms, scope, window.span, limit - len(rows), upward=upward, tag=window.tag)
+        if len(rows) >= limit:
+            return Found(rows)
+        if time.monotonic() - started > BUDGET_S and window.next_id is not None:
+            return Found(rows, stopped_at=window.next_id)
+    return Found(rows)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """An aligned range of IDs: its tag in PostgreSQL's index, the part to search, and where the next window begins."""
+
+    tag: str
+    span: tuple[int, int]
+    next_id: int | None
+
+
+class _Windows:
+    """The windows from an ID to the end of the index. Iterate once: their size depends on the time between two."""
+
+    def __init__(self, begin: int, newest: int, *, upward: bool) -> None:
+        self._next: int | None = begin if upward else min(begin, newest)
+        self._newest, self._upward = newest, upward
+
+    def __iter__(self) -> Iterator[_Window]:
+        letters, level = list(WINDOWS), 0
+        while self._next is not None and 1 <= self._next <= self._newest:
+            began = time.monotonic()
+            yield self._take(letters[level])
+            took = time.monotonic() - began
+            if took < FAST_S:
+                level = min(level + 1, len(letters) - 1)
+            elif took > SLOW_S:
+                level = max(level - 1, 0)
+
+    def _take(self, letter: str) -> _Window:
+        begin, bits = self._next or 0, WINDOWS[letter]
+        number = begin >> bits
+        low, high = number << bits, ((number + 1) << bits) - 1
+        following = high + 1 if self._upward else low - 1
+        self._next = following if 1 <= following <= self._newest else None
+        return _Window(f"{letter}{number}", (begin, high) if self._upward else (low, begin), self._next)
+
+
+def _read(
+    terms: Sequence[str], scope: Scope, span: tuple[int | None, int | None], limit: int, *, upward: bool, tag: str = ""
+) -> list[tuple[Any, ...]]:
+    """Return the matching entries within a span of IDs, both ends included."""
+    low, high = span
+    where, tables, ident = scope.where, _ENTRIES, "e.id"
+    if connection.vendor == "postgresql":
+        # Not e.id: the planner could walk the primary key instead, which is as long as the window is large.
+        ident = "e.id + 0" if tag else ident
+        if tag:
+            where = where.also(f"{_TAGS} @> %s::text[]", [tag, *scope.tags])
+    elif tag and (trigrams := _trigrams(terms)):
+        tables, ident = _CANDIDATES, "g.rowid"
+        where = where.also("agent_run_search_grams MATCH %s", trigrams)
+    if low is not None:
+        where = where.also(f"{ident} >= %s", low)
+    if high is not None:
+        where = where.also(f"{ident} <= %s", high)
+    for term in terms:
+        where = where.also(*_contains(term))
+    order = ident if ident != "e.id + 0" else "e.id"
+    return _fetch(tables, where, f"ORDER BY {order} {'ASC' if upward else 'DESC'} LIMIT {int(limit)}")
+
+
+def _contains(term: str) -> tuple[str, str]:
+    """Return the condition that a text contains the term, with its parameter."""
+    folded = _FOLDED[connection.vendor]
+    if connection.vendor == "postgresql":
+        for special in ("\\", "%", "_"):
+            term = term.replace(special, f"\\{special}")
+        # LIKE, because that is what trigrams are looked up for.
+        return f"{folded} LIKE %s", f"%{term}%"
+    return f"INSTR({folded}, %s) > 0", term
+
+
+def _trigrams(terms: Sequence[str]) -> str:
+    """Return the full-text query for entries with the trigrams of the terms. Empty if all terms are shorter."""
+    by_term = [[term[at : at + 3] for at in range(len(term) - 2)] for term in terms]
+    # Those that do not overlap first: they exclude the most.
+    spread = [[grams[at] for first in range(3) for at in range(first, len(grams), 3)] for grams in by_term]
+    share = max(MAX_TRIGRAMS // max(len(terms), 1), 1)
+    chosen = dict.fromkeys(gram for grams in spread for gram in grams[:share])
+    return " AND ".join('"{}"'.format(gram.replace('"', '""')) for gram in chosen)
+
+
+def _fetch(tables: str, where: Where, rest: str) -> list[tuple[Any, ...]]:
+    columns = _COLUMNS.format(agent=_AGENT[connection.vendor])
+    conditions = " AND ".join(where.conditions) or "TRUE"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM {tables} WHERE {conditions} {rest}", where.params)  # noqa: S608 - constants only
+        return list(cursor.fetchall())
+
+
+def project_tag(project_id: UUID) -> str:
+    """Return the tag of a project's entries."""
+    return f"p{project_id}"
+
+
+def of_project(project_id: UUID) -> Where:
+    """Return the conditions for the entries of a project, without those of runs that are being removed."""
+    return Where(("e.project_id = %s", "r.removed_at IS NULL"), (id_param(project_id),))

@@ -1,0 +1,163 @@
+"""What of a log can be searched: the masked texts of its messages, tool calls and events, as entries of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from runs.conversation.message_text import text_of
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry
+from runs.queries.search_terms import fold, one_line
+from timeline import events as event_types
+from timeline.display import LOOKAHEAD, clean, format_json
+from timeline.event_rows import CHUNKS, family_of, payload_of
+from timeline.events import EventType
+from timeline.events.failures import FAILED_STATUSES, is_failure
+from timeline.models import Event
+
+#: Characters of a text that are indexed: its beginning, and its end, where tools report errors.
+HEAD, TAIL = 6000, 2000
+#: Rows whose contents are in memory at a time.
+CHUNK = 20
+#: Events without a text of their own.
+SKIPPED = CHUNKS | {EventType.LLM_TURN_START}
+#: Blocks of an answer, which are part of its message. After the end of a run there is none.
+_BLOCKS = frozenset({EventType.LLM_TEXT, EventType.LLM_THINKING})
+_TURN_ENDS = frozenset({EventType.MESSAGE_ADDED, EventType.LLM_TURN_END})
+_CALL_FAMILIES = frozenset({"tool", "approval"})
+Kind = SearchEntry.Kind
+
+
+def entries_of(events: Sequence[Event]) -> list[SearchEntry]:
+    """Return the entries of these events, and of the messages and tool calls that they refer to, without IDs.
+
+    In the order of the events. Events of runs that retention has hidden are left out. Four queries.
+    """
+    runs = AgentRun.objects.filter(pk__in={event.log_id for event in events})
+    projects = dict(runs.values_list("pk", "project_id"))
+    entries: dict[tuple[UUID, str], SearchEntry] = {}
+    rows = _Rows(events)
+    for event in events:
+        if event.log_id in projects and event.type not in SKIPPED:
+            for entry in rows.entries_of(event):
+                entry.project_id = projects[event.log_id]
+                entries[entry.run_id, entry.key] = entry
+    return list(entries.values())
+
+
+class _Rows:
+    """The texts of the rows that a batch of events refers to."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        message_ids = {event.ref_id for event in events if event.ref_id and event.type in _TURN_ENDS}
+        call_ids = {
+            event.ref_id
+            for event in events
+            if event.ref_id and (family_of(event.type) in _CALL_FAMILIES or event.type == EventType.RUN_WAITING)
+        }
+        self._messages = {row.pk: row for row in _messages(message_ids)}
+        self._calls = {row.pk: row for row in _calls(call_ids, message_ids)}
+        self._requested: dict[UUID, list[_Text]] = {}
+        for call in self._calls.values():
+            self._requested.setdefault(call.message_id, []).append(call)
+
+    def entries_of(self, event: Event) -> Iterator[SearchEntry]:
+        """Yield what the event shows: a message with the calls that it requests, a call, or the event itself."""
+        message = self._messages.get(event.ref_id) if event.ref_id and event.type in _TURN_ENDS else None
+        call = self._calls.get(event.ref_id) if event.ref_id else None
+        if message is not None:
+            if message.name != AgentRunMessage.Role.TOOL_RESULT:
+                yield message.entry(event)
+            yield from (each.entry(event) for each in self._requested.get(message.pk, ()))
+        elif call is not None:
+            yield call.entry(event)
+        if message is None and (call is None or family_of(event.type) != "tool") and _has_own_text(event):
+            yield _event_entry(event)
+
+
+class _Text:
+    """The masked text of a message or a tool call."""
+
+    def __init__(self, row: AgentRunMessage | AgentRunToolCall, kind: Kind, name: str, text: str) -> None:
+        self.pk, self.kind, self.name, self.text = row.pk, kind, name, text
+        self.message_id = row.message_id if isinstance(row, AgentRunToolCall) else row.pk
+        self.status = row.status if isinstance(row, AgentRunToolCall) else ""
+
+    def entry(self, event: Event) -> SearchEntry:
+        return _entry(
+            event, self.kind, str(self.pk), self.text, name=self.name, status=self.status,
+            is_error=self.status in FAILED_STATUSES,
+        )  # fmt: skip
+
+
+def _messages(ids: set[UUID]) -> Iterator[_Text]:
+    rows = AgentRunMessage.objects.filter(pk__in=ids).only("pk", "role", "content")
+    for row in rows.iterator(CHUNK) if ids else ():
+        is_result = row.role == AgentRunMessage.Role.TOOL_RESULT  # the text of its call
+        yield _Text(row, Kind.MESSAGE, row.role, "" if is_result else masked(_message_text(row.content)))
+
+
+def _message_text(content: Mapping[str, Any]) -> str:
+    """Return the text of a message with the model's thinking, which `text_of` leaves out."""
+    thoughts = [part.get("content") or "" for part in content["parts"] if part.get("part_kind") == "thinking"]
+    return "\n".join([text_of(dict(content)), *thoughts])
+
+
+def _calls(ids: set[UUID], message_ids: set[UUID]) -> Iterator[_Text]:
+    columns = ("pk", "message_id", "tool_name", "status", "input", "output")
+    rows = AgentRunToolCall.objects.only(*columns)
+    # UNION instead of OR: SQLite would not use the indexes of both conditions.
+    keys = AgentRunToolCall.objects.filter(pk__in=ids).values_list("pk")
+    keys = keys.union(AgentRunToolCall.objects.filter(message__in=message_ids).values_list("pk"))
+    for row in (
+        rows.filter(pk__in=[key for (key,) in keys]).order_by("pk").iterator(CHUNK) if ids or message_ids else ()
+    ):
+        texts = (row.tool_name, _text_of(row.input), _text_of(row.output))
+        yield _Text(row, Kind.TOOL_CALL, masked(row.tool_name)[:256], masked("\n".join(texts)))
+
+
+def _text_of(value: Any) -> str:
+    """Return arguments or an output as text. Secrets of JSON values are masked by their names."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return format_json(value)
+
+
+def _has_own_text(event: Event) -> bool:
+    return event.type not in _BLOCKS or event.late
+
+
+def _event_entry(event: Event) -> SearchEntry:
+    payload = payload_of(event)
+    said = event_types.describe(event.type, payload)
+    text = masked("\n".join([event.type, said, format_json(payload) if payload else ""]))
+    name = masked(event.type)[:256]
+    return _entry(event, Kind.EVENT, str(event.seq), text, name=name, is_error=is_failure(event.type, payload))
+
+
+def _entry(
+    event: Event, kind: Kind, key: str, text: str, *, name: str, status: str = "", is_error: bool
+) -> SearchEntry:
+    folded = fold(text)
+    return SearchEntry(
+        run_id=event.log_id, kind=kind, key=key, seq=event.seq, step=event.step, name=name, status=status,
+        is_error=is_error, at=event.ts, text=text,
+        folded=None if text.isascii() or folded == _ascii_lower(text) else folded,
+    )  # fmt: skip
+
+
+def masked(text: str) -> str:
+    """Return a text as it is indexed: redacted, in one line, and bounded.
+
+    It is cut after it was redacted. More is redacted than is kept, so that a secret at a cut is recognised.
+    """
+    if len(text) <= HEAD + TAIL + LOOKAHEAD:
+        line = one_line(clean(text))
+        return line if len(line) <= HEAD + TAIL else f"{line[:HEAD]} … {line[-TAIL:]}"
+    head, tail = one_line(clean(text[: HEAD + LOOKAHEAD])), one_line(clean(text[-TAIL - LOOKAHEAD :]))
+    return f"{head[:HEAD]} … {tail[-TAIL:]}"
+
+
+def _ascii_lower(text: str) -> str:
+    return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")

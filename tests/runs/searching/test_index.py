@@ -1,0 +1,301 @@
+"""The index behind the log: what is in it, what never is, and that each text is in it once, whatever happens."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import psycopg
+import pytest
+import time_machine
+from django.conf import settings
+from django.db import connection, connections
+from django.utils import timezone
+
+from agentops.projects.models import Project
+from runs.engine.shutdown import Shutdown
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry, SearchPosition
+from runs.upkeep import retention, search_index
+from runs.upkeep.retention import RemovalReport
+from runs.upkeep.search_texts import HEAD, TAIL, masked
+from runs.worker.housekeeping import index_texts
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.searching import found, index_all, note, runs_found
+from tests.support.secret_canaries import CANARIES, TEXT, answer_of, store_raw
+from tests.support.upkeep.old_runs import aged, apply
+from tests.support.waiting import eventually
+from timeline.models import Event
+
+SHOWN = ("kind", "key", "seq", "step", "name", "status", "is_error", "text", "folded")
+
+
+def rows(**filters: Any) -> list[tuple[Any, ...]]:
+    return list(SearchEntry.objects.filter(**filters).order_by("pk").values_list("pk", *SHOWN))
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+# --- What is in it ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_database
+def test_messages_calls_and_events_are_found_where_they_are(project: Project) -> None:
+    run = drive(make_run(make_agent(project)))
+    note(run, "a custom text", build="GREEN")
+    index_all()
+    run.log.refresh_from_db()
+
+    answer, call = run.messages.filter(role="assistant").earliest("position"), run.tool_calls.get(tool_name="Grep")
+    [message] = found(project, '"search for go version"', kinds=("message",))
+    assert (message.ref_id, message.name, message.step) == (answer.pk, "assistant", 1)
+    assert Event.objects.get(log=run.pk, seq=message.seq).ref_id == answer.pk
+    # The arguments and the output are one text.
+    [result] = found(project, '"output_mode" "mise.toml:3"', tool="Grep")
+    assert (result.ref_id, result.kind, result.status, result.is_error) == (call.pk, "tool_call", "completed", False)
+    assert Event.objects.get(log=run.pk, seq=result.seq).ref_id == call.pk
+    failed = found(project, "go", errors_only=True)
+    assert {(each.kind, each.name, each.status) for each in failed} == {("tool_call", "Edit", "error")}
+    [custom] = found(project, "green")
+    assert (custom.kind, custom.ref_id, custom.name, custom.seq) == ("event", None, "x.note", run.log.last_seq)
+    # Each message and each call once, and no tool result beside its call.
+    kinds = [row[1] for row in rows()]
+    assert kinds.count("message") == run.messages.exclude(role="tool_result").count()
+    assert kinds.count("tool_call") == run.tool_calls.count()
+
+
+@pytest.mark.every_database
+def test_a_text_is_found_literally(project: Project) -> None:
+    texts = [
+        "100%",
+        "a_b",
+        "back\\slash",
+        "'; --",
+        '5"x',
+        "日本語",
+        "失败",
+        "🙂👩‍💻",
+        "שלום עולם",
+        "naïve ÉTÉ",
+        "<b>",
+        "$.x",
+    ]
+    agent = make_agent(project)
+    runs = {text: make_run(agent, f"before {text} after").pk for text in texts}
+    make_run(agent, "a1b axb 1000 1005 back 5x 日 本 语 失 败 naive ete b $x 🙃")
+    index_all()
+
+    for text, run_id in runs.items():
+        typed = text if '"' in text else f'"{text}"'
+        for order in ("newest", "relevance"):
+            assert runs_found(project, typed, kinds=("message",), order=order) == [run_id], text
+    for part in ("失", "עולם", "🙂", "été", "ÏVE", "ack\\sl", "0%", "_b"):
+        assert len(runs_found(project, part, kinds=("message",))) >= 1, part
+    # No stemming, no synonyms, and NUL as it was stored.
+    assert runs_found(project, "quoting") == []
+    note(AgentRun.objects.get(pk=runs["a_b"]), "nul\0nul")
+    index_all()
+    assert runs_found(project, "nul\ufffdnul") == [runs["a_b"]]
+
+
+@pytest.mark.django_db
+def test_of_a_long_text_the_beginning_and_the_end_are_indexed() -> None:
+    text = masked(f"FIRST {'x y ' * 200_000} LAST")
+
+    assert text.startswith("FIRST x y")
+    assert text.endswith("x y LAST")
+    assert len(text) == HEAD + TAIL + 3
+    assert masked("a\n\n b\t c") == "a b c"
+
+
+@pytest.mark.every_database
+def test_no_secret_is_in_the_index(project: Project) -> None:
+    run = drive(make_run(make_agent(project)))
+    parts = [{"part_kind": "text", "content": TEXT}, {"part_kind": "thinking", "content": TEXT, "signature": "abc"}]
+    message = answer_of(run)
+    AgentRunMessage.objects.filter(pk=message.pk).update(
+        content={**message.content, "kind": "response", "parts": parts}
+    )
+    AgentRunToolCall.objects.filter(run=run).update(input={"text": TEXT, "password": "s3cret-pw"}, output=TEXT)
+    store_raw(run)
+    index_all()
+
+    stored = "\n".join(str(row) for row in rows())
+    assert "[REDACTED:" in stored
+    assert [kind for kind, (secret, _) in CANARIES.items() if secret in stored] == []
+    assert "s3cret-pw" not in stored
+    with connection.cursor() as cursor:
+        tables = [name for name in connection.introspection.table_names(cursor) if "search" in name]
+        assert len(tables) >= 2
+        for table in tables:
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+            cells = "\n".join(str(row) for row in cursor.fetchall())
+            assert [kind for kind, (secret, _) in CANARIES.items() if secret in cells] == []
+    for kind, (secret, _) in CANARIES.items():
+        assert found(project, f'"{secret[:150]}"') == [], kind
+
+
+def test_a_text_that_an_earlier_version_has_indexed_with_a_secret_is_not_found_by_it(project: Project) -> None:
+    run = make_run(make_agent(project), "hello")
+    index_all()
+    secret = CANARIES["github"][0] if "github" in CANARIES else next(iter(CANARIES.values()))[0]
+    SearchEntry.objects.filter(run=run, kind="message").update(text=f"hello {secret}", folded=None)
+
+    for order in ("newest", "relevance"):
+        assert found(project, secret[:12], order=order) == []
+        [result] = found(project, "hello", order=order, kinds=("message",))
+        assert secret not in result.excerpt.text
+
+
+# --- Once, and completely -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_database
+def test_a_batch_and_the_position_are_stored_together_or_not_at_all(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_index, "BATCH", 7)
+    run = drive(make_run(make_agent(project)))
+    # A batch with new entries cannot be stored, after its position was moved.
+    steps = search_index.catch_up()
+    assert next(steps) is True
+    entry_id = SearchPosition.objects.get().entry_id
+    taken = {"project": project, "run": run, "kind": "event", "name": "x", "is_error": False, "at": timezone.now()}
+    blockers = SearchEntry.objects.bulk_create(
+        SearchEntry(pk=entry_id + number, key=f"x{number}", seq=1, text="x", **taken) for number in range(1, 60)
+    )
+
+    before = (SearchPosition.objects.get().event_id, rows())
+    while next(steps):
+        before = (SearchPosition.objects.get().event_id, rows())
+    assert (SearchPosition.objects.get().event_id, rows()) == before
+    assert before[0] < Event.objects.latest("pk").pk
+
+    SearchEntry.objects.filter(pk__in=[each.pk for each in blockers]).delete()
+    index_all()
+    entries = rows()
+    # Indexed again from the beginning, everything is there once, under the same IDs.
+    SearchPosition.objects.update(event_id=0)
+    index_all()
+    assert [row[0] for row in rows()] == [row[0] for row in entries]
+    assert rows() == entries
+
+
+@pytest.mark.every_database
+def test_rebuilding_a_run_restores_what_is_missing_and_removes_what_is_obsolete(project: Project) -> None:
+    run, other = drive(make_run(make_agent(project))), make_run(make_agent(project), "other")
+    index_all()
+    entries = rows()
+    SearchEntry.objects.filter(run=run, kind="tool_call").update(text="wrong", status="planned")
+    SearchEntry.objects.filter(pk=entries[-1][0], run=other).update(key="0")
+    lost = SearchEntry.objects.filter(run=run, kind="message").earliest("pk")
+    SearchEntry.objects.filter(pk=lost.pk).delete()
+
+    count = search_index.rebuild(run.pk)
+    search_index.rebuild(other.pk)
+
+    assert count == SearchEntry.objects.filter(run=run).count()
+    assert sorted(row[1:] for row in rows()) == sorted(row[1:] for row in entries)
+    assert [row[0] for row in rows(run=run)][:-1] == [row[0] for row in entries if row[0] != lost.pk][: count - 1]
+    assert sum(search_index.start_over()) == len(entries)
+    assert found(project, "go") == []
+    index_all()
+    assert sorted(row[1:] for row in rows()) == sorted(row[1:] for row in entries)
+
+
+@pytest.mark.every_database
+def test_a_call_is_found_by_its_output_when_it_has_ended(project: Project) -> None:
+    run = make_run(make_agent(project))
+    index_all()
+    first = rows()
+    drive(run)
+    index_all()
+
+    assert rows()[: len(first)] == first
+    assert {row[6] for row in rows(kind="tool_call")} == {"completed", "error"}
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ID is lower than that of an event that was committed before it."""
+    monkeypatch.setattr(search_index, "PATIENCE_S", 0.1)
+    project = make_project()
+    late, early = make_run(make_agent(project), "late"), make_run(make_agent(project), "early")
+    index_all()
+    append = "SELECT seq FROM timeline_append(%s, NULL, 'ingest', 'session', %s::jsonb, false)"
+    database = settings.DATABASES["default"]
+    with psycopg.connect(
+        dbname=connection.settings_dict["NAME"], host=database["HOST"], port=database["PORT"] or None,
+        user=database["USER"], password=database["PASSWORD"] or None,
+    ) as writer:  # fmt: skip
+        entry = (
+            '[{"type": "x.note", "phase": "running", "payload": {"text": "needle"}, "node_id": "", "sanitized": "", '
+        )
+        writer.execute(append, [late.pk, entry + '"late": false, "event_id": null, "ts": null, "step": null}]'])
+        note(early, "needle")
+        assert list(search_index.catch_up()) == []
+    index_all()
+
+    assert sorted(runs_found(project, "needle")) == sorted([late.pk, early.pk])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_indexes_what_is_new_within_seconds() -> None:
+    project, shutdown = make_project(), Shutdown()
+    run = make_run(make_agent(project), "first needle")
+
+    def work() -> None:
+        index_texts(shutdown)
+        connections.close_all()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for number in range(2):
+            note(run, f"needle number {number}")
+            text = f'"needle number {number}"'
+            eventually(partial(found, project, text), why="the text is not in the index", within_s=10)
+    finally:
+        shutdown.request(0)
+        worker.join(10)
+    assert not worker.is_alive()
+
+
+# --- What is deleted ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.every_database
+def test_a_run_that_retention_removes_is_not_found_and_not_indexed_again(project: Project) -> None:
+    run, kept = make_run(make_agent(project), "needle"), make_run(make_agent(project), "needle")
+    index_all()
+    aged(run, 100)
+    index_all()
+    removal = retention.apply(RemovalReport(project, 90), by="test")
+    next(removal)
+
+    # It is hidden first, before its rows are deleted.
+    assert set(runs_found(project, "needle")) == {kept.pk}
+    removal.close()
+    note(kept, "another needle")
+    SearchPosition.objects.update(event_id=0)
+    index_all()
+    apply(project)
+    assert not SearchEntry.objects.filter(run=run.pk).exists()
+    assert set(runs_found(project, "needle")) == {kept.pk}
+    assert len(runs_found(project, "needle")) == 3
+
+
+def test_how_far_the_index_is_behind_is_known(project: Project) -> None:
+    run = make_run(make_agent(project), "hello")
+    index_all()
+    note(run, "new")
+
+    assert search_index.lag_s() == 0
+    with time_machine.travel(timezone.now() + timedelta(seconds=90)):
+        assert search_index.lag_s() in (89, 90)
+        index_all()
