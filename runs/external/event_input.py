@@ -46,7 +46,7 @@ MAX_RUN_REFERENCE = 255
 MAX_STEP = 2**31 - 1
 MAX_SEQ = 2**63 - 1
 MAX_ECHO = 64
-#: Bytes of an event as canonical JSON in UTF-8.
+#: Bytes of an event of a runner.
 MAX_EVENT_BYTES = 256 * 1024
 #: The characters of an event ID.
 _EVENT_ID = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
@@ -91,7 +91,7 @@ class IncomingEvent:
     following: tuple[IncomingEvent, ...] = ()
 
 
-def read_event(document: object) -> IncomingEvent:
+def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> IncomingEvent:
     """Return the event of a JSON value. Raises `RejectedEvent`."""
     if not isinstance(document, Mapping):
         raise RejectedEvent("event_object_expected", "an event must be a JSON object")
@@ -103,7 +103,7 @@ def read_event(document: object) -> IncomingEvent:
     event_id = _event_id(fields)
     _check_dropped(fields)
     body = _body_text(fields)
-    digest = _digest(body)
+    digest = _digest(body, max_bytes)
     payload, replaced = _storable(type_, fields.get("payload"), body)
     return IncomingEvent(
         run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
@@ -217,22 +217,22 @@ def _run_kind(value: object) -> RunKind | None:
     return RunKind(str(value))
 
 
-def body_digest(fields: Mapping[str, Any]) -> bytes:
+def body_digest(fields: Mapping[str, Any], max_bytes: float = MAX_EVENT_BYTES) -> bytes:
     """Return the digest of an event's body, without what the server sets.
 
-    Raises `RejectedEvent` if the body has more than MAX_EVENT_BYTES.
+    Raises `RejectedEvent` if the body has more than `max_bytes` as canonical JSON in UTF-8.
     """
-    return _digest(_body_text(fields))
+    return _digest(_body_text(fields), max_bytes)
 
 
 def _body_text(fields: Mapping[str, Any]) -> str:
     return canonical({name: value for name, value in fields.items() if name not in _DROPPED and value is not None})
 
 
-def _digest(body: str) -> bytes:
+def _digest(body: str, max_bytes: float) -> bytes:
     encoded = body.encode(errors="surrogatepass")
-    if len(encoded) > MAX_EVENT_BYTES:
-        detail = f"the event has more than {MAX_EVENT_BYTES // 1024} KiB: split it, or shorten its payload"
+    if len(encoded) > max_bytes:
+        detail = f"the event has more than {max_bytes // 1024} KiB: split it, or shorten its payload"
         raise RejectedEvent("event_too_large", detail, status=413)
     return hashlib.sha256(encoded).digest()
 

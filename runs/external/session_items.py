@@ -6,6 +6,7 @@ pydantic-ai's serialisation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, cast
@@ -183,7 +184,8 @@ def _event(document: object) -> IncomingEvent:
     if not isinstance(document, dict):
         raise RejectedEvent("event_object_expected", "an event must be a JSON object")
     envelope = {name: value for name, value in document.items() if name != "message"}
-    event = read_event(envelope)
+    # Whole outputs, as in the session's file: only the body is limited.
+    event = read_event(envelope, max_bytes=math.inf)
     if not event.event_id:
         raise RejectedEvent("required", "an event of a session requires event_id", "/event_id")
     message = _message(document["message"]) if "message" in document else None

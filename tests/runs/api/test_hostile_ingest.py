@@ -54,29 +54,29 @@ def lines_about_requests(caplog: pytest.LogCaptureFixture) -> list[str]:
 # --- What is refused before it is read ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "body", "answer"),
-    [
-        *(
-            ({"content_type": kind}, b"{}", (415, "unsupported_media_type"))
-            for kind in ("text/plain", "", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded")
-        ),
-        *(
-            ({"content_type": f"{JSON}; charset={charset}"}, b"{}", (415, "unsupported_charset"))
-            for charset in ("zlib", "bz2", "rot13", "utf-16", "utf-7", "unicode_escape", "bogus")
-        ),
-        *(({"HTTP_CONTENT_ENCODING": coding}, b"{}", (415, "unsupported_encoding")) for coding in ("br", "zstd")),
-        ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(b" " * (6 * KIB**2)), (413, "decompressed_too_large")),
-        ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(b"{}") + b"x", (400, "bad_encoding")),
-        ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(gzip.compress(b"{}")), (400, "bad_encoding")),
-        ({}, b" " * (6 * KIB**2), (413, "body_too_large")),
-        ({"CONTENT_LENGTH": str(6 * KIB**2)}, b"{}", (413, "body_too_large")),
-        ({}, json.dumps(event(payload={"a": "x" * 200_001})).encode(), (413, "string_too_long")),
-        *(({"method": method}, b"", (405, "method_not_allowed")) for method in ("GET", "PUT", "DELETE", "TRACE")),
-        ({"headers": {"Authorization": "Bearer " + "a" * 10_000_000}}, b"{}", (401, "auth_invalid")),
-        ({"headers": {"x-agent-runner-secret": "\xff\x00" * 10_000}}, b"{}", (401, "auth_invalid")),
-    ],
-)
+REFUSED: list[tuple[dict[str, Any], bytes, tuple[int, str]]] = [
+    *(
+        ({"content_type": kind}, b"{}", (415, "unsupported_media_type"))
+        for kind in ("text/plain", "", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded")
+    ),
+    *(
+        ({"content_type": f"{JSON}; charset={charset}"}, b"{}", (415, "unsupported_charset"))
+        for charset in ("zlib", "bz2", "rot13", "utf-16", "utf-7", "unicode_escape", "bogus")
+    ),
+    *(({"HTTP_CONTENT_ENCODING": coding}, b"{}", (415, "unsupported_encoding")) for coding in ("br", "zstd")),
+    ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(b" " * (6 * KIB**2)), (413, "decompressed_too_large")),
+    ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(b"{}") + b"x", (400, "bad_encoding")),
+    ({"HTTP_CONTENT_ENCODING": "gzip"}, gzip.compress(gzip.compress(b"{}")), (400, "bad_encoding")),
+    ({}, b" " * (6 * KIB**2), (413, "body_too_large")),
+    ({"CONTENT_LENGTH": str(6 * KIB**2)}, b"{}", (413, "body_too_large")),
+    ({}, json.dumps(event(payload={"a": "x" * 200_001})).encode(), (413, "string_too_long")),
+    *(({"method": method}, b"", (405, "method_not_allowed")) for method in ("GET", "PUT", "DELETE", "TRACE")),
+    ({"headers": {"Authorization": "Bearer " + "a" * 10_000_000}}, b"{}", (401, "auth_invalid")),
+    ({"headers": {"x-agent-runner-secret": "\xff\x00" * 10_000}}, b"{}", (401, "auth_invalid")),
+]
+
+
+@pytest.mark.parametrize(("options", "body", "answer"), REFUSED, ids=range(len(REFUSED)))
 def test_a_refusal_changes_nothing_and_is_one_line_of_the_log(
     send: Runner, options: dict[str, Any], body: bytes, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
 ) -> None:

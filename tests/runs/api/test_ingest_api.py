@@ -141,7 +141,7 @@ def test_bodies_are_read_by_the_parser_of_the_api(send: Runner) -> None:
         (event("RUN.STARTED"), 422, "unknown_event_type"),
         (event("run.begun"), 422, "unknown_event_type"),
         (event("x" * 10_000), 422, "unknown_event_type"),
-        *((event(type_), 403, "reserved_event_type") for type_ in RESERVED_TYPES),
+        *((event(type_), 403, "reserved_event_type") for type_ in sorted(RESERVED_TYPES)),
         (event(event_id=""), 422, "invalid_identifier"),
         (event(event_id="a\x00b"), 422, "invalid_identifier"),
         (event(event_id=7), 422, "invalid_identifier"),
