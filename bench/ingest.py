@@ -11,22 +11,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from itertools import count
 from typing import Any
 from uuid import UUID
 
-import psycopg
-from psycopg import sql
-
 from bench import payload, peers
-from bench.append import BARE, COLUMNS, FIXED, TWIN, create_logs
+from bench.append import BARE, TWIN, create_logs
 from bench.in_flight import Clients, PostClient, Sent
+from bench.ingest_limits import append, append_values, copy, copy_block, insert, limits, now, rows
 from bench.peers.tracing import TRACING, TracingPeer
 from bench.processes import Program, free_port, running, site
 from bench.report import Row, heading, mid, note, rate, show
 from bench.workspace import Workspace, vacuum
-from bench.writers import EVENT_TYPE, body, digest
+from bench.writers import EVENT_TYPE, body
 
 CLIENTS, PROCESSES = 8, 2
 BATCH = 100
@@ -38,13 +34,6 @@ SPANS = 2_000
 PATH = "/api/internal/agent-events"
 #: Texts for the events of a runner; they repeat after that many.
 TEXTS = 500
-
-_NAMES = sql.SQL(", ").join(map(sql.Identifier, COLUMNS))
-_COPY = sql.SQL("COPY twin_events ({}) FROM STDIN").format(_NAMES)
-_INSERT = sql.SQL("INSERT INTO twin_events ({}) VALUES ({})").format(
-    _NAMES, sql.SQL(", ").join([sql.Placeholder()] * len(COLUMNS))
-)
-_APPEND = "SELECT * FROM twin_append(%s, %b::text[], %b::text[], %b::bytea[])"
 
 
 @dataclass
@@ -105,8 +94,8 @@ def _batched(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: i
     cases = {
         "plain": posting(_plain_batch),
         "turns": posting(_turns_batch),
-        "append": Case(Clients(_limits(workspace, _append)), lambda turn, ids: _append_values(logs, turn, ids)),
-        "copy": Case(Clients(_limits(workspace, _copy)), lambda turn, ids: _copy_block(logs, turn, ids)),
+        "append": Case(Clients(limits(workspace, CLIENTS, append)), lambda turn, ids: append_values(logs, turn, ids)),
+        "copy": Case(Clients(limits(workspace, CLIENTS, copy)), lambda turn, ids: copy_block(logs, turn, ids)),
     }
     _measure(workspace, cases, BATCH, events, rounds)
     plain, turns = cases["plain"], cases["turns"]
@@ -123,8 +112,8 @@ def _batched(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: i
 def _single(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> None:
     cases = {
         "plain": posting(_plain_event),
-        "append": Case(Clients(_limits(workspace, _append)), lambda turn, ids: _append_values(logs, turn, ids)),
-        "insert": Case(Clients(_limits(workspace, _insert)), lambda turn, ids: _rows(logs, turn, ids)[0]),
+        "append": Case(Clients(limits(workspace, CLIENTS, append)), lambda turn, ids: append_values(logs, turn, ids)),
+        "insert": Case(Clients(limits(workspace, CLIENTS, insert)), lambda turn, ids: rows(logs, turn, ids)[0]),
     }
     _measure(workspace, cases, 1, events, rounds)
     _compare("one by one", cases["plain"], "bare plpgsql append", cases["append"])
@@ -212,7 +201,7 @@ def _plain(turn: int, event_id: str) -> dict[str, Any]:
         "event_id": event_id,
         "runId": _run(turn),
         "type": EVENT_TYPE,
-        "ts": _now(),
+        "ts": now(),
         "payload": body(event_id),
     }
 
@@ -224,7 +213,7 @@ def _turns_batch(turn: int, ids: list[str]) -> bytes:
     for number, event_id in enumerate(ids):
         text, call = said[(turn * BATCH + number) % TEXTS], f"{ids[0]}-{number // 10}"
         type_, data = _event_of_turn(number % 10, text, call)
-        events.append({"event_id": event_id, "runId": _run(turn), "type": type_, "ts": _now(), "payload": data})
+        events.append({"event_id": event_id, "runId": _run(turn), "type": type_, "ts": now(), "payload": data})
     return json.dumps({"events": events}).encode()
 
 
@@ -247,65 +236,3 @@ def _texts() -> list[str]:
         prose = payload.Prose(7)
         _made.extend(prose.text(200) for _ in range(TEXTS))
     return _made
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
-# --- The limits: a table of the same shape, columns and indexes -------------------------------------------------
-
-_seqs = count(1_000_000_000)
-
-
-def _limits(
-    workspace: Workspace, store: Callable[[psycopg.Connection, Any], None]
-) -> Sequence[Callable[[Any], object]]:
-    def sender() -> Callable[[Any], object]:
-        connection = workspace.connect()
-        return lambda values: store(connection, values)
-
-    return [sender() for _ in range(CLIENTS)]
-
-
-def _append(connection: psycopg.Connection, values: list[Any]) -> None:
-    connection.execute(_APPEND, values).fetchall()
-
-
-def _append_values(logs: list[UUID], turn: int, ids: list[str]) -> list[Any]:
-    payloads = [json.dumps(body(event_id)) for event_id in ids]
-    return [logs[turn % CLIENTS], ids, payloads, [digest(event_id) for event_id in ids]]
-
-
-def _copy(connection: psycopg.Connection, block: bytes) -> None:
-    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.write(block)
-
-
-def _copy_block(logs: list[UUID], turn: int, ids: list[str]) -> bytes:
-    """Return rows in the text format of COPY; no value has a character that it escapes."""
-    lines = []
-    for row in _rows(logs, turn, ids):
-        texts = [f"\\\\x{value.hex()}" if isinstance(value, bytes) else str(value) for value in row]
-        lines.append("\t".join(texts))
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _insert(connection: psycopg.Connection, row: tuple[Any, ...]) -> None:
-    connection.execute(_INSERT, row)
-
-
-def _rows(logs: list[UUID], turn: int, ids: list[str]) -> list[tuple[Any, ...]]:
-    rows = []
-    for event_id in ids:
-        row = FIXED | {
-            "log_id": logs[turn % CLIENTS],
-            "seq": next(_seqs),
-            "event_id": event_id,
-            "ts": _now(),
-            "created_at": _now(),
-            "payload": json.dumps(body(event_id)),
-            "body_sha256": digest(event_id),
-        }
-        rows.append(tuple(row[column] for column in COLUMNS))
-    return rows

@@ -41,7 +41,7 @@ def locked(condition: str, *, key: bool = True) -> str:
     return f"{condition} FOR {'UPDATE' if key else 'NO KEY UPDATE'}"
 
 
-def _column_value(value: object) -> object:
+def _column_value(value: object) -> Any:
     return value.hex if isinstance(value, UUID) and not connection.features.has_native_uuid_field else value
 
 

@@ -28,6 +28,7 @@ from timeline.redaction.batch import clean_all
 from timeline.redaction.redact import BUILT_IN, Redactor
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
+_LAST_SEQ = "SELECT last_seq FROM timeline_log WHERE "
 _STORED = "SELECT event_id, seq, body_sha256 FROM agent_run_events WHERE log_id = %s AND event_id "
 REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
 TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED]
@@ -199,7 +200,7 @@ def hold(log_id: UUID, epoch: int) -> None:
 def lock(log_id: UUID) -> int:
     """Lock the log until the commit, and return its last sequence number. Raises `LogNotFound`."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT last_seq FROM timeline_log WHERE {locked('id = %s')}", [_key(log_id)])
+        cursor.execute(_LAST_SEQ + locked("id = %s"), [_key(log_id)])
         row = cursor.fetchone()
     if row is None:
         raise LogNotFound(f"no log {log_id}")

@@ -191,7 +191,7 @@ class _SdkSession:
             raise self.file.refuse("not a JSON object", line=number, pointer=pointer)
         uuid = value.get("uuid")
         line_id = uuid if isinstance(uuid, str) and uuid else str(index)
-        line = ConversationLine(self.file, value, line_id, number, pointer, self._time(value, offset))
+        line = ConversationLine(self.file, value, line_id, number, pointer, at=self._time(value, offset))
         if line.kind not in _TYPES and not isinstance(value.get("type"), str):
             raise line.refuse("not a message of the SDK: it has no type")
         if line.kind in _MESSAGES:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath, PureWindowsPath
@@ -57,12 +57,15 @@ class ClaudeCodeImporter:
         return any("type" in line and ("sessionId" in line or line["type"] in _OWN_TYPES) for line in lines)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        session = _Session(file, _lines(file))
+        session = _Session(file, *_lines(file))
         yield from session.items()
 
 
-def _lines(file: ImportFile) -> list[ConversationLine]:
-    """Return the lines, without repeated ones. All must be objects before any message is looked at."""
+def _lines(file: ImportFile) -> tuple[list[ConversationLine], set[ConversationLine]]:
+    """Return the lines, without repeated ones, and those of sub-agents.
+
+    All must be objects before any message is looked at.
+    """
     document = file.whole()
     if isinstance(document, Mapping) and "loglines" in document:
         if not isinstance(document["loglines"], list):
@@ -81,23 +84,29 @@ def _lines(file: ImportFile) -> list[ConversationLine]:
         line_id = uuid if isinstance(uuid, str) and uuid else str(number or index)
         if line_id not in lines:
             at = time_or_none(value.get("timestamp"))
-            lines[line_id] = ConversationLine(file, value, line_id, number, pointer, at, reader=reader, recent=recent)
+            lines[line_id] = ConversationLine(
+                file, value, line_id, number, pointer, at=at, reader=reader, recent=recent
+            )
+    of_sub_agents = set()
     for line in lines.values():
         if line.kind in _MESSAGES:
             line.check_message()
-    return list(lines.values())
+        if _is_of_sub_agent(line):
+            of_sub_agents.add(line)
+    return list(lines.values()), of_sub_agents
 
 
 class _Session:
     """The runs of a file: the session, and its sub-agents."""
 
-    def __init__(self, file: ImportFile, lines: Sequence[ConversationLine]) -> None:
+    def __init__(
+        self, file: ImportFile, lines: Sequence[ConversationLine], of_sub_agents: Container[ConversationLine]
+    ) -> None:
         self.file = file
         self.lines = lines
         self.by_uuid = {line.line_id: line for line in lines}
-        self._of_sub_agents = [line for line in lines if _is_of_sub_agent(line)]
-        others = set(self._of_sub_agents)
-        self.main = [line for line in lines if line not in others]
+        self._of_sub_agents = [line for line in lines if line in of_sub_agents]
+        self.main = [line for line in lines if line not in of_sub_agents]
         self.session_id = self._session_id()
         self.run_ref = f"claude-code:{self.session_id}"
         self.sub_agents = self._sub_agents()
@@ -249,7 +258,7 @@ def _inner_line(line: ConversationLine) -> ConversationLine:
         line_id,
         line.number,
         line.pointer,
-        time_or_none(data.get("timestamp")) or line.at,
+        at=time_or_none(data.get("timestamp")) or line.at,
         reader=lambda: line.data["data"]["message"],
         recent=line.recent,
     )

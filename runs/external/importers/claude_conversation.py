@@ -48,8 +48,8 @@ class ConversationLine:
         line_id: str,
         number: int | None = None,
         pointer: str = "",
-        at: datetime | None = None,
         *,
+        at: datetime | None = None,
         reader: Reader | None = None,
         recent: deque[ConversationLine] | None = None,
     ) -> None:
@@ -61,6 +61,10 @@ class ConversationLine:
         self._message: Mapping[str, Any] = {}
         self._blocks: list[Mapping[str, Any]] = []
         self._has_message = False
+        #: The ID of the answer that the line is a piece of. A line without one is an answer by itself.
+        self.answer_id = line_id
+        #: The ID and the name of each call that the line requests.
+        self.call_names: list[tuple[str, str]] = []
         self._reader, self.recent = reader, recent
         self._note_use()
 
@@ -94,12 +98,6 @@ class ConversationLine:
 
     def _forget(self) -> None:
         self._data, self._message, self._blocks = None, {}, []
-
-    @property
-    def answer_id(self) -> str:
-        """The ID of the answer that the line is a piece of. A line without one is an answer by itself."""
-        name = self.message.get("id")
-        return name if isinstance(name, str) and name else self.line_id
 
     @property
     def model(self) -> str:
@@ -141,6 +139,9 @@ class ConversationLine:
         if (name := bad_count(usage)) is not None:
             raise self.refuse(f"message.usage.{name} is not a number of tokens")
         self._message, self._blocks, self._has_message = message, blocks, True
+        name = message.get("id")
+        self.answer_id = name if isinstance(name, str) and name else self.line_id
+        self.call_names = [(block["id"], block["name"]) for block in self.calls]
 
     def _check_block(self, index: int, block: Mapping[str, Any]) -> None:
         name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
@@ -167,8 +168,8 @@ class ClaudeConversation:
         for line in self.lines:
             if line.kind == "assistant":
                 self._pieces.setdefault(line.answer_id, []).append(line)
-            for block in line.calls:
-                self._calls.setdefault(block["id"], (block["name"], line.at))
+            for call_id, name in line.call_names:
+                self._calls.setdefault(call_id, (name, line.at))
 
     def events(self) -> Iterator[IncomingEvent]:
         """Yield the events. An answer comes where its first line is, its results where theirs are."""
