@@ -59,7 +59,7 @@ class RunWriter:
     @classmethod
     def open(cls, project: Project, reported: ReportedRun, session_id: str) -> RunWriter:
         """Open a run and start it. It has no reference if another run has that already."""
-        if AgentRun.objects.filter(project=project, external_id=reported.external_id).exists():
+        if reported_runs.id_of_external(project, str(reported.external_id)) is not None:
             reported = replace(reported, external_id=None)
         run = reported_runs.open_run(project, reported)
         writer = cls.load(run, reported.by)

@@ -9,6 +9,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.utils import timezone
 
 from runs.models import OtlpGroup
+from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
 #: How long a group must have been silent before entries are filed whose place is known.
@@ -47,10 +48,9 @@ def _settle(group_id: int) -> bool:
     group = rows.filter(pk=group_id, due_at__lte=now).first()
     if group is None:
         return False  # another worker has it
-    if ":" in group.key:
-        group.due_at = _settle_session(group, now)
-    else:
-        group.due_at = _settle_trace(group, now)
+    settle = _settle_session if ":" in group.key else _settle_trace
+    with project_scope.limited_to(group.project_id):
+        group.due_at = settle(group, now)
     if group.run_id is None and group.due_at is None:
         # Spans of no agent, model or tool.
         group.delete()

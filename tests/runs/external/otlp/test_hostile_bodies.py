@@ -20,6 +20,7 @@ from pytest_django import Settings
 from agentops.projects.access import SYSTEM
 from agentops.projects.keys import revoke
 from agentops.projects.models import ApiKey
+from agentops.projects.redaction_rules.rule_changes import add_secret
 from runs.models import OtlpGroup, OtlpItem
 from tests.support.accounts import with_key
 from tests.support.factories import make_project
@@ -305,6 +306,22 @@ def test_no_secret_is_kept(exporter: Exporter) -> None:
     assert secret not in str(
         [run.session_id, list(run.messages.values_list("content")), list(run.tool_calls.values_list("output"))]
     )
+
+
+def test_each_project_has_its_own_redaction_rules(exporter: Exporter) -> None:
+    """When spans are received, and when a worker files those of several projects one after the other."""
+    other = Exporter(make_project("other"))
+    add_secret(exporter.project, "harbour", "blue-harbour-77", actor="test")
+    for each in (exporter, other):
+        each.send(
+            chat(1, input=said("user", "go to blue-harbour-77"), output=said("assistant", "blue-harbour-77 it is"))
+        )
+    exporter.settle()
+
+    [masked], [plain] = exporter.runs(), other.runs()
+    assert str(masked.prompt).startswith("go to [REDACTED:harbour:")
+    assert "blue-harbour-77" not in str(list(masked.messages.values_list("content")))
+    assert (plain.prompt, plain.summary) == ("go to blue-harbour-77", "blue-harbour-77 it is")
 
 
 def test_changed_bodies_are_answered(exporter: Exporter) -> None:
