@@ -23,6 +23,7 @@ from runs.external.uploads.import_progress import ProgressReport
 from runs.models import FileImport, FileImportPiece, ImportState
 from timeline.database_clock import Now
 from timeline.display import clean
+from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
 #: Attempts that ended with their worker, or with the database, after which an import fails.
@@ -81,7 +82,7 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
     events = _count_events(importer, file, is_stopping)
     import_claims.update(taken, events=events, format=importer.name)
     progress = partial(_report, ProgressReport(taken.pk), is_stopping)
-    with transaction.atomic():
+    with project_scope.limited_to(taken.project_id), transaction.atomic():
         report = import_file(taken.project, file, importer, by=taken.created_by, progress=progress)
         import_claims.update(taken, **_result(report))
         taken.delete_content()
