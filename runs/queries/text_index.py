@@ -3,7 +3,7 @@
 The index is read in windows of IDs, which grow as long as they are read quickly, so that a search for a frequent text
 reads little, and one for a rare text takes few statements. A search that takes too long stops between two windows and
 says where. PostgreSQL finds the entries of a window by one GIN index over windows, filters and trigrams; SQLite by
-a full-text table of trigrams (runs/migrations/0007_search_index.py). Both find candidates; the condition on the text
+a full-text table of trigrams (runs/migrations/0009_search_index.py). Both find candidates; the condition on the text
 decides.
 """
 
