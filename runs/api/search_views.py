@@ -40,7 +40,7 @@ class SearchText(StringField):
             style={"example": 'timeout "connection reset"'},
         )
 
-    def to_internal_value(self, data: Any) -> tuple[str, ...]:
+    def to_internal_value(self, data: Any) -> Any:
         try:
             # NUL and lone surrogates were replaced when the text was stored, and are replaced here too.
             terms = parse(BARE.clean_text(super().to_internal_value(data))[0])
@@ -79,7 +79,8 @@ class SearchQuery(QuerySerializer):
     order = Choice(
         choices=[order.value for order in SearchOrder],
         default=SearchOrder.RELEVANCE.value,
-        help_text=f"`relevance`: best match first, of the newest {RANKED} matches; `newest`: all matches. A page of `newest` may be short or empty and still have a `next`, if the search took long.",
+        help_text=f"`relevance`: best match first, of the newest {RANKED} matches; `newest`: all matches. A page "
+        "of `newest` may be short or empty and still have a `next`, if the search took long.",
     )
     limit, cursor = Limit(), Cursor()
 

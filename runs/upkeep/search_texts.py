@@ -15,6 +15,7 @@ from timeline.event_rows import CHUNKS, family_of, payload_of
 from timeline.events import EventType
 from timeline.events.failures import FAILED_STATUSES, is_failure
 from timeline.models import Event
+from timeline.redaction import project_scope
 
 #: Characters of a text that are indexed: its beginning, and its end, where tools report errors.
 HEAD, TAIL = 6000, 2000
@@ -32,18 +33,30 @@ Kind = SearchEntry.Kind
 def entries_of(events: Sequence[Event]) -> list[SearchEntry]:
     """Return the entries of these events, and of the messages and tool calls that they refer to, without IDs.
 
-    In the order of the events. Events of runs that retention has hidden are left out. Four queries.
+    In the order of the events of each project. Events of runs that retention has hidden are left out. Three queries
+    for each project.
     """
     runs = AgentRun.objects.filter(pk__in={event.log_id for event in events})
-    projects = dict(runs.values_list("pk", "project_id"))
+    by_project: dict[UUID, set[UUID]] = {}
+    for run_id, project_id in runs.values_list("pk", "project_id"):
+        by_project.setdefault(project_id, set()).add(run_id)
+    entries: list[SearchEntry] = []
+    for project_id, run_ids in by_project.items():
+        # Masked by the rules of the project.
+        with project_scope.limited_to(project_id):
+            entries += _entries_in(project_id, [event for event in events if event.log_id in run_ids])
+    return entries
+
+
+def _entries_in(project_id: UUID, events: Sequence[Event]) -> Iterable[SearchEntry]:
     entries: dict[tuple[UUID, str], SearchEntry] = {}
     rows = _Rows(events)
     for event in events:
-        if event.log_id in projects and event.type not in SKIPPED:
+        if event.type not in SKIPPED:
             for entry in rows.entries_of(event):
-                entry.project_id = projects[event.log_id]
+                entry.project_id = project_id
                 entries[entry.run_id, entry.key] = entry
-    return list(entries.values())
+    return entries.values()
 
 
 class _Rows:
@@ -106,13 +119,12 @@ def _message_text(content: Mapping[str, Any]) -> str:
 
 def _calls(ids: set[UUID], message_ids: set[UUID]) -> Iterator[_Text]:
     columns = ("pk", "message_id", "tool_name", "status", "input", "output")
-    rows = AgentRunToolCall.objects.only(*columns)
+    rows = AgentRunToolCall.objects.only(*columns).order_by("pk")
     # UNION instead of OR: SQLite would not use the indexes of both conditions.
     keys = AgentRunToolCall.objects.filter(pk__in=ids).values_list("pk")
     keys = keys.union(AgentRunToolCall.objects.filter(message__in=message_ids).values_list("pk"))
-    for row in (
-        rows.filter(pk__in=[key for (key,) in keys]).order_by("pk").iterator(CHUNK) if ids or message_ids else ()
-    ):
+    found = [key for (key,) in keys] if ids or message_ids else []
+    for row in rows.filter(pk__in=found).iterator(CHUNK) if found else ():
         texts = (row.tool_name, _text_of(row.input), _text_of(row.output))
         yield _Text(row, Kind.TOOL_CALL, masked(row.tool_name)[:256], masked("\n".join(texts)))
 

@@ -19,6 +19,7 @@ from runs.upkeep import search_index
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
+from timeline.redaction import project_scope
 
 
 def index_all() -> None:
@@ -37,7 +38,9 @@ def note(run: AgentRun, *texts: str, **payload: Any) -> None:
 
 def found(project: Project, text: str, *, order: str = "newest", limit: int = 200, **filters: Any) -> list[Result]:
     query = Search(project.pk, parse(text), Filters(**filters), SearchOrder(order))
-    return list(search(query, RowSpan(limit=limit)).items)
+    # As the check of access does.
+    with project_scope.limited_to(project.pk):
+        return list(search(query, RowSpan(limit=limit)).items)
 
 
 def runs_found(project: Project, text: str, **filters: Any) -> list[UUID]:

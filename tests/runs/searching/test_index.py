@@ -21,9 +21,10 @@ from runs.upkeep import retention, search_index
 from runs.upkeep.retention import RemovalReport
 from runs.upkeep.search_texts import HEAD, TAIL, masked
 from runs.worker.housekeeping import index_texts
+from tests.support.api.many_rows import said
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.searching import found, index_all, note, runs_found
-from tests.support.secret_canaries import CANARIES, TEXT, answer_of, store_raw
+from tests.support.secret_canaries import CANARIES, RULE_TOKEN, TEXT, add_rules, answer_of, store_raw
 from tests.support.upkeep.old_runs import aged, apply
 from tests.support.waiting import eventually
 from timeline.models import Event
@@ -114,6 +115,7 @@ def test_of_a_long_text_the_beginning_and_the_end_are_indexed() -> None:
 
 @pytest.mark.every_database
 def test_no_secret_is_in_the_index(project: Project) -> None:
+    add_rules(project)
     run = drive(make_run(make_agent(project)))
     parts = [{"part_kind": "text", "content": TEXT}, {"part_kind": "thinking", "content": TEXT, "signature": "abc"}]
     message = answer_of(run)
@@ -137,6 +139,21 @@ def test_no_secret_is_in_the_index(project: Project) -> None:
             assert [kind for kind, (secret, _) in CANARIES.items() if secret in cells] == []
     for kind, (secret, _) in CANARIES.items():
         assert found(project, f'"{secret[:150]}"') == [], kind
+
+
+def test_texts_are_masked_by_the_rules_of_their_own_project(project: Project) -> None:
+    other = make_project("beta")
+    add_rules(other)
+    own, theirs = make_run(make_agent(project), "own"), make_run(make_agent(other), "theirs")
+    for run in (own, theirs):
+        # As a model has said it: stored unchanged.
+        AgentRunMessage.objects.filter(run=run, role="user").update(content=said(f"needle {RULE_TOKEN}"))
+    index_all()
+
+    assert [each.run_id for each in found(project, RULE_TOKEN)] == [own.pk]
+    assert found(other, RULE_TOKEN) == []
+    assert [each.run_id for each in found(other, "needle")] == [theirs.pk]
+    assert RULE_TOKEN not in SearchEntry.objects.get(run=theirs, kind="message").text
 
 
 def test_a_text_that_an_earlier_version_has_indexed_with_a_secret_is_not_found_by_it(project: Project) -> None:
