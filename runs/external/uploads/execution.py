@@ -47,7 +47,8 @@ def import_next(is_stopping: IsStopping = lambda: False) -> bool:
     if taken is None:
         return False
     try:
-        _attempt(taken, is_stopping)
+        with project_scope.limited_to(taken.project_id):
+            _attempt(taken, is_stopping)
     except ClaimLost:
         log.warning("another worker has taken an import", extra={"import_id": str(taken.pk)})
     return True
