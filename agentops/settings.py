@@ -6,7 +6,6 @@ Their meaning: agentops/settings_reference.py. A value that cannot be used ends 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from importlib.metadata import version
 from pathlib import Path
@@ -203,11 +202,9 @@ AGENTOPS_RATE_RUN_EVENTS = env.integer("AGENTOPS_RATE_RUN_EVENTS", 300_000, low=
 AGENTOPS_API_KEY = env.text("AGENTOPS_API_KEY")
 AGENTOPS_SILENCE_S = env.seconds("AGENTOPS_SILENCE_S", 120, low=1, high=86_400)
 
-# --- Uploads: files to import (runs/external/uploads) -----------------------------------------------------------
-# All files of a request together. Importers refuse files of more than 64 MiB.
+# --- Uploads: files to import (runs/external/uploads), of which importers refuse those above 64 MiB --------------
 AGENTOPS_UPLOAD_MIB = env.integer("AGENTOPS_UPLOAD_MIB", 64, low=1, high=64)
 AGENTOPS_UPLOAD_TIMEOUT_S = env.seconds("AGENTOPS_UPLOAD_TIMEOUT_S", 300, low=1, high=3600)
-UPLOAD_PATHS = re.compile(r"/(p|api/projects)/[^/]+/imports")
 FILE_UPLOAD_HANDLERS = ["agentops.http.upload_handler.NamelessFileHandler"]
 
 # --- Streams --------------------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """Read request bodies completely before a thread is used, within limits of size, time, memory and disk space.
 
 agentops.http.threaded reads with this module. Its middleware, which the settings name, answers for refused bodies.
-Bodies of uploads (UPLOAD_PATHS in the settings) may be longer, and are kept in temporary files.
+Bodies of uploads (UPLOAD_PATHS) may be longer, and are kept in temporary files.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -28,6 +29,8 @@ MAX_BYTES = 5 * 1024 * 1024
 FREE_BYTES = 64 * 1024
 SHARED_BYTES = 128 * 1024 * 1024
 MIB = 1024 * 1024
+#: The addresses of uploads: the page and the API of imports.
+UPLOAD_PATHS = re.compile(r"/(p|api/projects)/[^/]+/imports")
 #: Bytes that a form adds to the files of an upload.
 FORM_BYTES = MIB
 #: Bytes on disk that all uploads of a process share. Django's forms copy files, so uploads need twice the space.
@@ -50,7 +53,7 @@ class ClientDisconnected(Exception):
 
 def is_upload(method: str | None, path: str) -> bool:
     """Return whether a request uploads files."""
-    return method == "POST" and settings.UPLOAD_PATHS.fullmatch(path) is not None
+    return method == "POST" and UPLOAD_PATHS.fullmatch(path) is not None
 
 
 @dataclass
