@@ -73,6 +73,12 @@ def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
 
     Events of different runs are stored independently: of each run all that are valid, or none if the database fails.
     """
+    results = _record(sender, documents)
+    _count(sender, results)
+    return results
+
+
+def _record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     results: dict[int, EventResult] = {}
     by_run: dict[str, list[tuple[int, IncomingEvent]]] = {}
     for index, document in enumerate(documents):
@@ -85,18 +91,23 @@ def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     for reference, numbered in by_run.items():
         recorded = _record_run(sender, reference, [event for _, event in numbered])
         results |= {index: result for (index, _), result in zip(numbered, recorded, strict=True)}
-    in_order = [results[index] for index in range(len(documents))]
-    ingest_counts.count(sender.project.pk, sender.actor, Counter(result.outcome for result in in_order))
-    return in_order
+    return [results[index] for index in range(len(documents))]
+
+
+def _count(sender: Sender, results: Sequence[EventResult]) -> None:
+    ingest_counts.count(sender.project.pk, sender.actor, Counter(result.outcome for result in results))
 
 
 @transaction.atomic
 def record_all(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     """Store all events, or none. Raises the first `RejectedEvent`."""
-    results = record(sender, documents)
-    for result in results:
-        if result.error is not None:
-            raise result.error
+    results = _record(sender, documents)
+    # Before they are raised, because a refused request is counted too; what was rolled back is not accepted.
+    rejected = [result for result in results if result.error is not None]
+    _count(sender, rejected or results)
+    for result in rejected:
+        assert result.error is not None
+        raise result.error
     return results
 
 

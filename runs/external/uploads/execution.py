@@ -83,7 +83,7 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
     events = _count_events(importer, file, is_stopping)
     import_claims.update(taken, events=events, format=importer.name)
     progress = partial(_report, ProgressReport(taken.pk), is_stopping)
-    with project_scope.limited_to(taken.project_id), transaction.atomic():
+    with transaction.atomic():
         report = import_file(taken.project, file, importer, by=taken.created_by, progress=progress)
         import_claims.update(taken, **_result(report))
         taken.delete_content()
