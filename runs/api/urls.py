@@ -9,7 +9,6 @@ from runs.api import (
     action_views,
     agent_views,
     event_views,
-    import_views,
     message_views,
     notification_views,
     project_views,
@@ -20,7 +19,7 @@ from runs.api import (
     stream_views,
     tool_call_views,
 )
-from runs.api.ingest import event_posts, hook_posts, otlp_views, session_aliases, session_posts
+from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.schema import docs
 
 # projects/{project}/agent-runs/{run}/

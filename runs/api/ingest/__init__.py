@@ -1,1 +1,1 @@
-"""Ingest: the events of external runners, by HTTP."""
+"""Ingest: the events of external runners, and the files of other programs, by HTTP."""
