@@ -13,7 +13,7 @@ import pytest
 from tests.support.services import chromium_path
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("steps", "storage", "append", "duplicates", "ingest", "import", "lists", "servers", "startup")
+NAMES = ("steps", "storage", "append", "duplicates", "ingest", "lists", "servers", "startup")
 
 
 @pytest.mark.postgres
@@ -62,6 +62,12 @@ def test_first_words_and_watched_lines_are_measured_in_chromium() -> None:
     assert "first words: chunk to page, median" in said
     assert "line to row, p95" in said
     assert "20 lines, one every" in said
+
+
+@pytest.mark.postgres
+@pytest.mark.bench
+def test_imports_are_measured() -> None:
+    assert bench("import").count("peak memory at 16 x") == 2
 
 
 def bench(*names: str, **variables: str) -> str:
