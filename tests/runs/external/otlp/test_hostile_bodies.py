@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -308,10 +309,13 @@ def test_no_secret_is_kept(exporter: Exporter) -> None:
     )
 
 
-def test_each_project_has_its_own_redaction_rules(exporter: Exporter) -> None:
+def test_each_project_has_its_own_redaction_rules(
+    exporter: Exporter, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
     """When spans are received, and when a worker files those of several projects one after the other."""
     other = Exporter(make_project("other"))
-    add_secret(exporter.project, "harbour", "blue-harbour-77", actor="test")
+    with django_capture_on_commit_callbacks(execute=True):
+        add_secret(exporter.project, "harbour", "blue-harbour-77", actor="test")
     for each in (exporter, other):
         each.send(
             chat(1, input=said("user", "go to blue-harbour-77"), output=said("assistant", "blue-harbour-77 it is"))
