@@ -67,6 +67,7 @@ OTHERS = {
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
     *(f"api/internal/{part}" for part in ("sessions", "sessions/known", "sessions/wait")),
+    *("api/public/otel/v1/traces", "api/public/projects"),
     "api/schema/events",
     # The events of `events` under other names.
     *(f"{SESSION}/{part}" for part in ("events", "events/stream")),
