@@ -81,6 +81,17 @@ class Reader:
     def names(self, name: str, default: list[str]) -> list[str]:
         return self.read(name, default, lambda raw: [p.strip() for p in raw.split(",") if p.strip()], "a comma list")
 
+    def secrets(self, name: str, *, at_least: int) -> list[str]:
+        """Return secrets of at least so many characters."""
+
+        def parse(raw: str) -> list[str]:
+            secrets = [part.strip() for part in raw.split(",") if part.strip()]
+            if any(len(secret) < at_least for secret in secrets):
+                raise ValueError
+            return secrets
+
+        return self.read(name, [], parse, f"a comma list of secrets with at least {at_least} characters")
+
     def directories(self, name: str, default: list[str]) -> list[str]:
         """Return existing directories by their absolute paths. Those of the kernel, such as /proc, are refused."""
 

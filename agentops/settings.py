@@ -66,9 +66,7 @@ except OSError as error:
     raise BadSetting(f"AGENTOPS_HOME must be a directory that this user may write to ({error.strerror})") from None
 
 # Encrypt what is stored encrypted; the first is used, all can decrypt. Without any, a key derived from SECRET_KEY is.
-AGENTOPS_ENCRYPTION_KEYS = env.names("AGENTOPS_ENCRYPTION_KEYS", [])
-if any(len(key) < 32 or len(set(key)) < 5 for key in AGENTOPS_ENCRYPTION_KEYS):
-    raise BadSetting("AGENTOPS_ENCRYPTION_KEYS must consist of keys with at least 32 characters, 5 of them different")
+AGENTOPS_ENCRYPTION_KEYS = env.secrets("AGENTOPS_ENCRYPTION_KEYS", at_least=32)
 
 INSTALLED_APPS = [
     # Its modules register when the URLs are loaded: a command that serves nothing need not wait for them.
@@ -192,9 +190,7 @@ AGENTOPS_RATE_USER = env.integer("AGENTOPS_RATE_USER", 3_000, low=0, high=1_000_
 AGENTOPS_RATE_ADDRESS = env.integer("AGENTOPS_RATE_ADDRESS", 60_000, low=0, high=1_000_000_000)
 
 # --- Ingest: the events of runners (runs/api/ingest/event_posts.py) --------------------------------------------------
-AGENT_RUNNER_SECRET = env.names("AGENT_RUNNER_SECRET", [])
-if any(len(secret) < 16 for secret in AGENT_RUNNER_SECRET):
-    raise BadSetting("AGENT_RUNNER_SECRET must consist of secrets with at least 16 characters")
+AGENT_RUNNER_SECRET = env.secrets("AGENT_RUNNER_SECRET", at_least=16)
 AGENT_RUNNER_PROJECT = env.text("AGENT_RUNNER_PROJECT", "demo")
 AGENT_EVENTS_INGEST_PATH = env.text("AGENT_EVENTS_INGEST_PATH", "internal/agent-events").strip("/").removeprefix("api/")
 AGENTOPS_RATE_INGEST = env.integer("AGENTOPS_RATE_INGEST", 60_000, low=0, high=1_000_000_000)
