@@ -15,12 +15,12 @@ from runs.api import (
     record_views,
     replay_views,
     run_views,
-    search_views,
     stream_views,
     tool_call_views,
 )
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.schema import docs
+from runs.api.search import search_views
 
 # projects/{project}/agent-runs/{run}/
 of_run = [

@@ -13,7 +13,7 @@ from runs.queries import text_index
 from runs.queries.json_lists import Key, Rows, RowSpan, Where, id_param, time_param
 from runs.queries.run_columns import with_agent, with_status
 from runs.queries.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
-from runs.queries.text_index import Scope, find, of_project, project_tag
+from runs.queries.text_index import SearchScope, find, of_project, project_tag
 from runs.queries.veiled_ids import unveil, veil
 from timeline.display import clean, make_legible
 from timeline.outgoing import indexes_with_secrets
@@ -30,7 +30,7 @@ class SearchOrder(StrEnum):
 
 
 @dataclass(frozen=True)
-class Filters:
+class SearchFilters:
     """What is searched. Empty and None: not filtered."""
 
     run_id: UUID | None = None
@@ -43,7 +43,7 @@ class Filters:
     since: datetime | None = None
     until: datetime | None = None
 
-    def scope(self, project_id: UUID) -> Scope:
+    def scope(self, project_id: UUID) -> SearchScope:
         """Return the filters as conditions and tags of the index."""
         where, tags = of_project(project_id), [project_tag(project_id)]
         if self.run_id is not None:
@@ -61,7 +61,7 @@ class Filters:
             where = with_agent(where, project_id, self.agent)
         if self.statuses:
             where = with_status(where, self.statuses)
-        return Scope(self._in_time(where), tuple(tags), self.run_id)
+        return SearchScope(self._in_time(where), tuple(tags), self.run_id)
 
     def _in_time(self, where: Where) -> Where:
         if self.since is not None:
@@ -78,7 +78,7 @@ class Search:
     project_id: UUID
     #: As `search_terms.parse` returns them; at least one.
     terms: tuple[str, ...]
-    filters: Filters = field(default_factory=Filters)
+    filters: SearchFilters = field(default_factory=SearchFilters)
     order: SearchOrder = SearchOrder.RELEVANCE
 
 
@@ -122,7 +122,7 @@ _ID = Key("e.id", to_cursor=veil, from_cursor=unveil)
 _BY_RANK = (_ID, Key("rank"), _ID)
 
 
-def _newest(query: Search, scope: Scope, span: RowSpan) -> Rows:
+def _newest(query: Search, scope: SearchScope, span: RowSpan) -> Rows:
     (begin,) = _place(span, (_ID,)) or (text_index.newest_id(),)
     if span.position and not span.inclusive:
         begin += 1 if span.backward else -1
@@ -134,7 +134,7 @@ def _newest(query: Search, scope: Scope, span: RowSpan) -> Rows:
     return replace(rows, search_end=(veil(found.stopped_at + (-1 if span.backward else 1)),))
 
 
-def _ranked(query: Search, scope: Scope, span: RowSpan) -> Rows:
+def _ranked(query: Search, scope: SearchScope, span: RowSpan) -> Rows:
     place = _place(span, _BY_RANK)
     found = find(query.terms, scope, place[0] if place else text_index.newest_id(), RANKED)
     newest = found.rows[0][0] if found.rows else 0

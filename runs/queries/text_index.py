@@ -44,7 +44,7 @@ _CANDIDATES = """agent_run_search_grams g CROSS JOIN agent_run_search_entries e 
 
 
 @dataclass(frozen=True)
-class Scope:
+class SearchScope:
     """Which entries are searched: conditions on `e` (entries) and `r` (runs), and their tags in PostgreSQL's index."""
 
     where: Where
@@ -68,7 +68,7 @@ def newest_id() -> int:
         return int(cursor.fetchone()[0])
 
 
-def find(terms: Sequence[str], scope: Scope, begin: int, limit: int, *, upward: bool = False) -> Found:
+def find(terms: Sequence[str], scope: SearchScope, begin: int, limit: int, *, upward: bool = False) -> Found:
     """Return up to `limit` entries that contain all terms, from the ID `begin` on: downward, newest first, or upward.
 
     The entry `begin` is included.
@@ -77,7 +77,7 @@ def find(terms: Sequence[str], scope: Scope, begin: int, limit: int, *, upward: 
         return Found(_read(terms, scope, (begin, None) if upward else (None, begin), limit, upward=upward))
     rows: list[tuple[Any, ...]] = []
     started = time.monotonic()
-    for window in _Windows(begin, newest_id(), upward=upward):
+    for window in _IdWindows(begin, newest_id(), upward=upward):
         rows += _read(terms, scope, window.span, limit - len(rows), upward=upward, tag=window.tag)
         if len(rows) >= limit:
             return Found(rows)
@@ -87,7 +87,7 @@ def find(terms: Sequence[str], scope: Scope, begin: int, limit: int, *, upward: 
 
 
 @dataclass(frozen=True)
-class _Window:
+class _IdWindow:
     """An aligned range of IDs: its tag in PostgreSQL's index, the part to search, and where the next window begins."""
 
     tag: str
@@ -95,14 +95,14 @@ class _Window:
     next_id: int | None
 
 
-class _Windows:
+class _IdWindows:
     """The windows from an ID to the end of the index. Iterate once: their size depends on the time between two."""
 
     def __init__(self, begin: int, newest: int, *, upward: bool) -> None:
         self._next: int | None = begin if upward else min(begin, newest)
         self._newest, self._upward = newest, upward
 
-    def __iter__(self) -> Iterator[_Window]:
+    def __iter__(self) -> Iterator[_IdWindow]:
         letters, level = list(WINDOWS), 0
         while self._next is not None and 1 <= self._next <= self._newest:
             began = time.monotonic()
@@ -113,17 +113,17 @@ class _Windows:
             elif took > SLOW_S:
                 level = max(level - 1, 0)
 
-    def _take(self, letter: str) -> _Window:
+    def _take(self, letter: str) -> _IdWindow:
         begin, bits = self._next or 0, WINDOWS[letter]
         number = begin >> bits
         low, high = number << bits, ((number + 1) << bits) - 1
         following = high + 1 if self._upward else low - 1
         self._next = following if 1 <= following <= self._newest else None
-        return _Window(f"{letter}{number}", (begin, high) if self._upward else (low, begin), self._next)
+        return _IdWindow(f"{letter}{number}", (begin, high) if self._upward else (low, begin), self._next)
 
 
 def _read(
-    terms: Sequence[str], scope: Scope, span: tuple[int | None, int | None], limit: int, *, upward: bool, tag: str = ""
+    terms: Sequence[str], scope: SearchScope, span: tuple[int | None, int | None], limit: int, *, upward: bool, tag: str = ""
 ) -> list[tuple[Any, ...]]:
     """Return the matching entries within a span of IDs, both ends included."""
     low, high = span

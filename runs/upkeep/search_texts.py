@@ -71,7 +71,7 @@ class _Rows:
         }
         self._messages = {row.pk: row for row in _messages(message_ids)}
         self._calls = {row.pk: row for row in _calls(call_ids, message_ids)}
-        self._requested: dict[UUID, list[_Text]] = {}
+        self._requested: dict[UUID, list[_RowText]] = {}
         for call in self._calls.values():
             self._requested.setdefault(call.message_id, []).append(call)
 
@@ -89,7 +89,7 @@ class _Rows:
             yield _event_entry(event)
 
 
-class _Text:
+class _RowText:
     """The masked text of a message or a tool call."""
 
     def __init__(self, row: AgentRunMessage | AgentRunToolCall, kind: Kind, name: str, text: str) -> None:
@@ -104,11 +104,11 @@ class _Text:
         )  # fmt: skip
 
 
-def _messages(ids: set[UUID]) -> Iterator[_Text]:
+def _messages(ids: set[UUID]) -> Iterator[_RowText]:
     rows = AgentRunMessage.objects.filter(pk__in=ids).only("pk", "role", "content")
     for row in rows.iterator(CHUNK) if ids else ():
         is_result = row.role == AgentRunMessage.Role.TOOL_RESULT  # the text of its call
-        yield _Text(row, Kind.MESSAGE, row.role, "" if is_result else masked(_message_text(row.content)))
+        yield _RowText(row, Kind.MESSAGE, row.role, "" if is_result else masked(_message_text(row.content)))
 
 
 def _message_text(content: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ def _message_text(content: Mapping[str, Any]) -> str:
     return "\n".join([text_of(dict(content)), *thoughts])
 
 
-def _calls(ids: set[UUID], message_ids: set[UUID]) -> Iterator[_Text]:
+def _calls(ids: set[UUID], message_ids: set[UUID]) -> Iterator[_RowText]:
     columns = ("pk", "message_id", "tool_name", "status", "input", "output")
     rows = AgentRunToolCall.objects.only(*columns).order_by("pk")
     # UNION instead of OR: SQLite would not use the indexes of both conditions.
@@ -126,7 +126,7 @@ def _calls(ids: set[UUID], message_ids: set[UUID]) -> Iterator[_Text]:
     found = [key for (key,) in keys] if ids or message_ids else []
     for row in rows.filter(pk__in=found).iterator(CHUNK) if found else ():
         texts = (row.tool_name, _text_of(row.input), _text_of(row.output))
-        yield _Text(row, Kind.TOOL_CALL, masked(row.tool_name)[:256], masked("\n".join(texts)))
+        yield _RowText(row, Kind.TOOL_CALL, masked(row.tool_name)[:256], masked("\n".join(texts)))
 
 
 def _text_of(value: Any) -> str:

@@ -13,7 +13,7 @@ from django.db import transaction
 from agentops.projects.models import Project
 from runs.models import AgentRun
 from runs.queries.json_lists import RowSpan
-from runs.queries.search_results import Filters, Result, Search, SearchOrder, search
+from runs.queries.search_results import SearchFilters, Result, Search, SearchOrder, search
 from runs.queries.search_terms import parse
 from runs.upkeep import search_index
 from timeline import log
@@ -37,7 +37,7 @@ def note(run: AgentRun, *texts: str, **payload: Any) -> None:
 
 
 def found(project: Project, text: str, *, order: str = "newest", limit: int = 200, **filters: Any) -> list[Result]:
-    query = Search(project.pk, parse(text), Filters(**filters), SearchOrder(order))
+    query = Search(project.pk, parse(text), SearchFilters(**filters), SearchOrder(order))
     # As the check of access does.
     with project_scope.limited_to(project.pk):
         return list(search(query, RowSpan(limit=limit)).items)

@@ -12,7 +12,7 @@ from django.http import QueryDict
 
 from runs.models import SearchEntry
 from runs.queries.json_lists import Position
-from runs.queries.search_results import Filters, SearchOrder
+from runs.queries.search_results import SearchFilters, SearchOrder
 from runs.queries.search_terms import InvalidSearch
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
@@ -59,9 +59,9 @@ class SearchForm:
         )
 
     @property
-    def filters(self) -> Filters:
+    def filters(self) -> SearchFilters:
         """Return the filters, as a search takes them."""
-        return Filters(
+        return SearchFilters(
             run_id=UUID(self.run) if self.run else None,
             kinds=(self.kind,) if self.kind else (),
             agent=self.agent,
@@ -75,7 +75,7 @@ class SearchForm:
     @property
     def is_filtered(self) -> bool:
         """Whether anything but the text and the run limits what is found."""
-        return self.filters != Filters(run_id=self.filters.run_id)
+        return self.filters != SearchFilters(run_id=self.filters.run_id)
 
     def query_string(self, *, after: Position | None = None, **changes: str) -> str:
         """Return the query string of a link to this search, with changes, from its first page or from a position."""

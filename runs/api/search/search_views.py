@@ -15,7 +15,7 @@ from runs.api.base_views import ApiView
 from runs.api.requests.bodies import Choice, IdField, StringField
 from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, Text, Time
 from runs.models import SearchEntry
-from runs.queries.search_results import RANKED, Filters, Search, SearchOrder, search
+from runs.queries.search_results import RANKED, SearchFilters, Search, SearchOrder, search
 from runs.queries.search_terms import MAX_TERMS, MAX_TEXT, InvalidSearch, parse
 from runs.statuses import RunStatus
 from runs.upkeep import search_index
@@ -96,7 +96,7 @@ class SearchView(ApiView):
 
     def get(self, request: Request, **_: Any) -> Response:
         query = self.query
-        filters = Filters(
+        filters = SearchFilters(
             run_id=query.get("run_id"),
             kinds=query.get("kind", ()),
             agent=query.get("agent_id", ""),

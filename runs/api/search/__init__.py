@@ -1,0 +1,1 @@
+"""The search in texts: its query and its answer."""
