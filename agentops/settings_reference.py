@@ -69,8 +69,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Web server": {
         "AGENTOPS_WEB_THREADS": "Requests that one web process works on at the same time. Streams need no thread.",
         "AGENTOPS_WEB_THREADS_PER_KEY": "Of these, how many requests with one API key or runner secret, so that a "
-        "program that sends a lot does not hold up the others. The others of its own requests wait. Default: a "
-        "quarter.",
+        "program that sends a lot does not hold up the others. The others of its own requests wait.",
         "AGENTOPS_HEADER_TIMEOUT_S": "Seconds that a client may take to send the headers of a request.",
         "AGENTOPS_BODY_TIMEOUT_S": "Seconds that a client may take to send the body. Later, the answer is 408.",
         "AGENTOPS_CONNECTIONS": "Connections that one web process keeps open, streams included; more than "

@@ -41,6 +41,7 @@ from runs.external.legacy_lines import LINE_TYPES, STATUSES
 from runs.external.run_references import references
 from runs.models import AgentRun
 from runs.queries.masking import mask
+from timeline.redaction import project_scope
 
 MAX_PATH = 4096
 _LINE = {
@@ -167,6 +168,7 @@ class SessionDetail(SessionView):
             # A secret is good for its project only; another one is refused like an unknown one.
             if self.kwargs["project"] not in (key.slug, str(key.pk)):
                 raise ProjectNotFound
+            project_scope.add(key.pk)
             return key
         is_writer = key is not None and Scope.WRITE in key.scopes and Scope.INGEST not in key.scopes
         return self.get_project(Action.OPERATE if is_writer else Action.INGEST)

@@ -11,6 +11,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from agentops.projects.models import Project
+from agentops.projects.redaction_rules import rule_changes
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
@@ -172,6 +173,22 @@ def test_a_runner_secret_reports_too_and_reads_nothing(project: Project, setting
     for url in (SESSION, f"{SESSION}/events"):
         assert client.get(url).status_code == 401
     assert AgentRun.objects.get().external.sender == "runner"
+
+
+def test_a_line_of_a_secret_s_sender_is_redacted_by_the_rules_of_the_project(
+    project: Project, settings: Settings, django_capture_on_commit_callbacks: Any
+) -> None:
+    settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = ["the-secret-of-the-runner"], "outside"
+    with django_capture_on_commit_callbacks(execute=True):
+        rule_changes.add_secret(project, "billing", "Quiet-Harbour-72", actor="test")
+    client = Client(headers={"x-agent-runner-secret": "the-secret-of-the-runner"})
+
+    document = {"status": "running", **line("info", "with Quiet-Harbour-72")}
+    assert client.patch(SESSION, document, content_type="application/json").status_code == 200
+
+    [(_, payload)] = events()
+    assert "Quiet-Harbour" not in str(payload)
+    assert "[REDACTED:" in payload["message"]
 
 
 def test_lines_are_under_the_limits_of_ingest(patch: Patch, project: Project, settings: Settings) -> None:
