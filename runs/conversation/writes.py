@@ -24,7 +24,7 @@ from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from timeline import log
 from timeline.events.llm import LlmTurnAbandoned
-from timeline.fast_insert import insert
+from timeline.fast_rows import insert
 from timeline.log import Entry
 from timeline.models import Source
 

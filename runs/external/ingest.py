@@ -28,7 +28,7 @@ from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun
 from timeline import log
 from timeline.events.run import RunStarted
-from timeline.fast_select import locked, select
+from timeline.fast_rows import locked, select
 from timeline.models import RunKind, Source
 
 #: Events of one request.

@@ -25,8 +25,7 @@ from runs.statuses import Effect
 from timeline import log
 from timeline.events import EventType, Payload
 from timeline.events.llm import LlmTurnEnd
-from timeline.fast_insert import insert
-from timeline.fast_select import select
+from timeline.fast_rows import insert, select
 from timeline.log import Entry
 from timeline.models import RunKind, Source
 

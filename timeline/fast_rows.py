@@ -1,17 +1,49 @@
-"""A fast SELECT of model instances, without the ORM's query compiler, for queries that every batch of events makes."""
+"""Fast INSERTs and SELECTs of model instances, without the ORM's query compiler: every batch of events makes some."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, models
+from django.db.backends.utils import CursorWrapper
 
 M = TypeVar("M", bound=models.Model)
 #: The place of a column, its expression, and the functions that convert its value.
 _Converters = list[tuple[int, Any, list[Callable[[Any, Any, Any], Any]]]]
+#: From so many rows on, COPY is faster than INSERT on PostgreSQL: twice as fast with ten rows or more.
+_COPY_FROM = 4
+
+
+def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
+    """Insert `rows`, which must be of one model. Generated primary keys are not read back."""
+    if not rows:
+        return
+    table, group, fields = _insert_statement(type(rows[0]))
+    # Not the proxy: fields ask it for several attributes per value. NULL needs no conversion.
+    database = connections[DEFAULT_DB_ALIAS]
+    values = [
+        [value if (value := getattr(row, f.attname)) is None else f.get_db_prep_save(value, database) for f in fields]
+        for row in rows
+    ]
+    if len(rows) < _COPY_FROM or database.vendor != "postgresql":
+        cursor.execute(f"INSERT INTO {table} VALUES {','.join([group] * len(rows))}", list(chain(*values)))  # noqa: S608
+        return
+    with database.wrap_database_errors, cursor.cursor.copy(f"COPY {table} FROM STDIN") as copy:
+        for row_values in values:
+            copy.write_row(row_values)
+
+
+@cache
+def _insert_statement(model: type[models.Model]) -> tuple[str, str, list[Any]]:
+    fields = [f for f in model._meta.concrete_fields if not isinstance(f, models.AutoField)]
+    quote = connection.ops.quote_name
+    columns = ", ".join(quote(str(f.column)) for f in fields)
+    group = "(" + ", ".join(["%s"] * len(fields)) + ")"
+    return f"{quote(model._meta.db_table)} ({columns})", group, fields
 
 
 def select(model: type[M], condition: str, parameters: Sequence[object]) -> list[M]:
@@ -19,7 +51,7 @@ def select(model: type[M], condition: str, parameters: Sequence[object]) -> list
 
     Column names stand alone in it. Filters of the model's manager do not apply.
     """
-    sql, names, converters = _statement(model)
+    sql, names, converters = _select_statement(model)
     database = connections[DEFAULT_DB_ALIAS]
     with connection.cursor() as cursor:
         cursor.execute(sql + condition, [_column_value(value) for value in parameters])
@@ -46,7 +78,7 @@ def _column_value(value: object) -> Any:
 
 
 @cache
-def _statement(model: type[models.Model]) -> tuple[str, list[str], _Converters]:
+def _select_statement(model: type[models.Model]) -> tuple[str, list[str], _Converters]:
     fields = model._meta.concrete_fields
     quote = connection.ops.quote_name
     columns = ", ".join(quote(str(field.column)) for field in fields)
