@@ -123,7 +123,13 @@ class _IdWindows:
 
 
 def _read(
-    terms: Sequence[str], scope: SearchScope, span: tuple[int | None, int | None], limit: int, *, upward: bool, tag: str = ""
+    terms: Sequence[str],
+    scope: SearchScope,
+    span: tuple[int | None, int | None],
+    limit: int,
+    *,
+    upward: bool,
+    tag: str = "",
 ) -> list[tuple[Any, ...]]:
     """Return the matching entries within a span of IDs, both ends included."""
     low, high = span

@@ -13,7 +13,7 @@ from django.db import transaction
 from agentops.projects.models import Project
 from runs.models import AgentRun
 from runs.queries.json_lists import RowSpan
-from runs.queries.search_results import SearchFilters, Result, Search, SearchOrder, search
+from runs.queries.search_results import Result, Search, SearchFilters, SearchOrder, search
 from runs.queries.search_terms import parse
 from runs.upkeep import search_index
 from timeline import log
