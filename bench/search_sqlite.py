@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def _measure(count: int, *, quick: bool) -> None:
 
     settings.ALLOWED_HOSTS.append("testserver")
     client, times = Client(headers=headers), QUICK_TIMES if quick else TIMES
-    report({name: _took(client, url, times) for name, url in searches(count).items()})
+    report({name: partial(_took, client, url, times) for name, url in searches(count).items()})
 
 
 def _took(client: Any, url: str, times: int) -> list[float]:
