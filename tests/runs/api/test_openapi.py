@@ -122,7 +122,7 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     for path, verb, operation in operations(described):
         if verb != "get" or path.endswith("/stream"):
             continue
-        answer = client.get(path.format(**places))
+        answer = client.get(path.format(**places), {"q": "go"} if path.endswith("/search") else {})
         assert answer.status_code == 200, (path, answer.content[:300])
         schema = whole(operation["responses"]["200"]["content"]["application/json"]["schema"], described)
         jsonschema.validate(answer.json(), schema, format_checker=jsonschema.FormatChecker())
