@@ -17,6 +17,7 @@ from django.conf import settings  # noqa: E402
 from agentops.http.forwarded import ForwardedClient  # noqa: E402
 from agentops.http.threaded import ThreadedDjango  # noqa: E402
 from agentops.http.utf8_requests import AsgiRequest  # noqa: E402
+from runs.external.ingest_counts import flushing  # noqa: E402
 from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 
 if "agentops.http.protocol" not in sys.modules:
@@ -24,5 +25,5 @@ if "agentops.http.protocol" not in sys.modules:
         "this server limits neither the time that clients take nor their connections: use `agentops serve`"
     )
 StreamRequestHandler.request_class = AsgiRequest
-live_server = LiveServer(ThreadedDjango())
+live_server = LiveServer(ThreadedDjango(), beside=flushing)
 application = ForwardedClient(live_server, settings.FORWARDED_ALLOW_IPS)

@@ -8,11 +8,10 @@ last two seconds of counts; the events themselves are stored with each request.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -37,7 +36,6 @@ _COLUMNS = ("project_id", "sender", "minute", "outcome", "count", "last_at")
 
 _lock = threading.Lock()
 _pending: dict[Key, tuple[int, datetime]] = {}
-_has_pending = threading.Event()
 
 
 def count(project_id: UUID, sender: str, outcomes: Mapping[str, int]) -> None:
@@ -50,7 +48,6 @@ def count(project_id: UUID, sender: str, outcomes: Mapping[str, int]) -> None:
             earlier, _ = _pending.get(key, (0, now))
             if earlier or len(_pending) < MAX_PENDING:
                 _pending[key] = (earlier + events, now)
-    _has_pending.set()
 
 
 def flush() -> None:
@@ -73,16 +70,22 @@ def flush() -> None:
                 _pending[key] = (events + newer, newer_at)
 
 
-def start_flushing() -> None:
-    """Write the counts of this process every two seconds, and at its end. Called once, by the web server."""
-    threading.Thread(target=_flush_forever, name="ingest-counts", daemon=True).start()
-    atexit.register(flush)
+@contextmanager
+def flushing() -> Iterator[None]:
+    """Write the counts of this process every two seconds, and at the end. For the web server."""
+    ended = threading.Event()
+    thread = threading.Thread(target=_flush_until, args=[ended], name="ingest-counts", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
-def _flush_forever() -> None:
-    while _has_pending.wait():
-        time.sleep(FLUSH_S)
-        _has_pending.clear()
+def _flush_until(ended: threading.Event) -> None:
+    while not ended.is_set():
+        ended.wait(FLUSH_S)
         try:
             flush()
         finally:

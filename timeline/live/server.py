@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from django.core import signals
@@ -43,8 +44,10 @@ RETRY_AFTER_S = 5
 class LiveServer:
     """The ASGI application: streams (paths that end in /stream), lifespan events, and Django for other requests."""
 
-    def __init__(self, django: Application) -> None:
+    def __init__(self, django: Application, beside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """`beside`: what runs beside the site, from its start to its end."""
         self._django = django
+        self._beside = beside
         self._handler = StreamRequestHandler()
         self._hub: Hub | None = None
 
@@ -86,9 +89,11 @@ class LiveServer:
 
     async def _handle_lifespan(self, receive: Receive, send: Send) -> None:
         """Handle the lifespan protocol. Streams end on the signal, not after the server's grace period."""
+        beside = ExitStack()
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                beside.enter_context(self._beside())
                 _freeze_objects()
                 self._drain_on_signals(asyncio.get_running_loop())
                 await send({"type": "lifespan.startup.complete"})
@@ -97,6 +102,8 @@ class LiveServer:
                     await self._hub.close()
                     self._hub = None
                 self._handler.close()
+                # In a thread, because Django refuses database access in the thread of an event loop.
+                await asyncio.to_thread(beside.close)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

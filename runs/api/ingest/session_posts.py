@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from runs.api.ingest.ingest_view import IngestView, count_events
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Flag, LongTextParser, StrictSerializer, StringField, document_of
-from runs.external import live_sessions, session_items
+from runs.external import ingest_counts, live_sessions, session_items
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent
 from runs.external.import_runs import NotImported
 
@@ -99,6 +99,8 @@ class Sessions(IngestView):
             events = Counter(item.run_ref for item in items if isinstance(item, IncomingEvent))
             count_events(request, project, events)
             report = live_sessions.store(project, items, by=self.principal.actor)
+        counts = {ingest_counts.ACCEPTED: report.events, ingest_counts.DUPLICATE: report.known_events}
+        ingest_counts.count(project.pk, self.principal.actor, {name: count for name, count in counts.items() if count})
         return Response({"stored": report.events, "known": report.known_events})
 
 

@@ -54,10 +54,6 @@ class ServerConfig(uvicorn.Config):
         application = super().load_app()
         if self.secrets is not None:
             environment.hide_secrets()
-        # Imported here, because a new process has no settings before it loads the application.
-        from runs.external import ingest_counts
-
-        ingest_counts.start_flushing()
         return application
 
 

@@ -94,7 +94,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {"json": json_text, "event": event
 def _check_refusal(error: NotJson | RejectedEvent | ImportRefused, *, begin: str = "") -> None:
     assert str(error).startswith(begin)
     assert len(str(error)) < MAX_ERROR
-    assert getattr(error, "status", 422) in (400, 404, 409, 413, 422)
+    assert getattr(error, "status", 422) in (400, 403, 404, 409, 413, 422)
 
 
 def _is_json(data: bytes) -> bool:
