@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import IO, Any
 
 from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
@@ -15,17 +15,28 @@ MEMORY_BYTES = 64 * 1024
 class NamelessFileHandler(FileUploadHandler):
     """Write a file to the disk without a name, so that it is gone with its process, even if that is killed."""
 
+    #: The file that is being received.
+    _content: IO[bytes] | None = None
+
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)
-        self._content = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - Django closes it with the request
+        self.upload_interrupted()
+        self._content = SpooledTemporaryFile(max_size=MEMORY_BYTES)  # noqa: SIM115 - closed below
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
+        assert self._content is not None
         self._content.write(raw_data)
 
     def file_complete(self, file_size: int) -> UploadedFile[bytes]:
-        self._content.seek(0)
-        return UploadedFile(self._content, self.file_name, self.content_type, file_size, self.charset)
+        content, self._content = self._content, None  # Django closes it with the request
+        assert content is not None
+        content.seek(0)
+        return UploadedFile(content, self.file_name, self.content_type, file_size, self.charset)
 
     def upload_interrupted(self) -> None:
-        if hasattr(self, "_content"):
+        if self._content is not None:
             self._content.close()
+
+    def __del__(self) -> None:
+        # Django does not tell of a form that breaks off within a file.
+        self.upload_interrupted()
