@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from django.db import Error, connection
 
@@ -25,19 +26,26 @@ SETTLE_S = 1.0
 INDEX_S, STAND_BACK_S = 1.0, 10.0
 
 
+@contextmanager
+def going_on(what: str) -> Iterator[None]:
+    """Log an error instead of raising it, so that a thread of the worker goes on, and close its connection."""
+    try:
+        yield
+    except Error as error:
+        log.warning("%s cannot use the database: %s", what, type(error).__name__)
+    except Exception:
+        log.exception("%s failed", what)
+    finally:
+        connection.close()
+
+
 def tidy(shutdown: Shutdown) -> None:
     """Apply the retention every hour if it is due, until the process ends. Errors do not end the worker."""
     wait = FIRST_S
     while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = EVERY_S
-        try:
+        with going_on("the retention"):
             _apply_retention(shutdown)
-        except Error as error:
-            log.warning("the retention cannot use the database: %s", type(error).__name__)
-        except Exception:
-            log.exception("the retention failed")
-        finally:
-            connection.close()
 
 
 def _apply_retention(shutdown: Shutdown) -> None:
@@ -55,28 +63,16 @@ def settle(shutdown: Shutdown) -> None:
     wait = SETTLE_S
     while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = SETTLE_S
-        try:
+        with going_on("the filing of traces"):
             # A full batch: there is more.
             wait = 0 if settling.settle_due() >= settling.BATCH else SETTLE_S
-        except Error as error:
-            log.warning("traces cannot use the database: %s", type(error).__name__)
-        except Exception:
-            log.exception("traces could not be filed")
-        finally:
-            connection.close()
 
 
 def mail(shutdown: Shutdown) -> None:
     """Send notifications until the process ends. Runs in its own thread, because a mail server may be slow."""
     while not shutdown.requested.wait(MAIL_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
-        try:
+        with going_on("the mailing of notifications"):
             mailing.send_due(shutdown.requested.is_set)
-        except Error as error:
-            log.warning("notifications cannot use the database: %s", type(error).__name__)
-        except Exception:
-            log.exception("notifications could not be mailed")
-        finally:
-            connection.close()
 
 
 def index_texts(shutdown: Shutdown) -> None:
@@ -84,15 +80,9 @@ def index_texts(shutdown: Shutdown) -> None:
     wait = INDEX_S
     while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = INDEX_S
-        try:
+        with going_on("the search index"):
             # While one process works on a backlog, the others need not do the same work.
             wait = INDEX_S if _index(shutdown) else STAND_BACK_S
-        except Error as error:
-            log.warning("the search index cannot use the database: %s", type(error).__name__)
-        except Exception:
-            log.exception("texts could not be indexed")
-        finally:
-            connection.close()
 
 
 def _index(shutdown: Shutdown) -> bool:

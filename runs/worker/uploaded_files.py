@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 
 from django.conf import settings
-from django.db import Error, connection
 
 from runs.engine.shutdown import Shutdown
 from runs.external.uploads import execution
-
-log = logging.getLogger(__name__)
+from runs.worker.housekeeping import going_on
 
 
 class UploadWatch:
@@ -37,13 +34,7 @@ class UploadWatch:
 def import_uploaded_files(watch: UploadWatch) -> None:
     """Import uploaded files until the process ends. Errors do not end the worker."""
     while not watch.is_stopping():
-        try:
+        with going_on("the import of uploaded files"):
             while execution.import_next(watch.is_stopping) and not watch.is_stopping():
                 pass
-        except Error as error:
-            log.warning("imports cannot use the database: %s", type(error).__name__)
-        except Exception:
-            log.exception("uploaded files could not be imported")
-        finally:
-            connection.close()
         watch.wait()

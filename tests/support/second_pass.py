@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 Case = TypeVar("Case")
 #: The tests of what people and programs meet: pages, API, admin, commands, projects and their members.
 DOORS = ("admin", "deployment", "processes/commands", "processes/deployment", "projects", "runs/api", "runs/commands",
-         "runs/external/importers", "runs/pages")  # fmt: skip
+         "runs/external/importers", "runs/external/otlp", "runs/external/watching", "runs/pages")  # fmt: skip
 
 
 def runs_after_sqlite() -> bool:

@@ -107,7 +107,8 @@ def test_the_messages_of_two_libraries_that_traced_the_same_calls_are_the_same(e
     assert (one.step_count, one.prompt, one.session_id) == (7, "parallel", "conv-1")
     thinking = one.messages.get(position=6).content["parts"]
     assert [part["part_kind"] for part in thinking] == ["thinking", "text"]
-    assert list(one.tool_calls.values_list("input", flat=True)[:2]) == [{"city": "Zürich"}, {"tz": "Europe/Zurich"}]
+    inputs = one.tool_calls.order_by("step_number", "pk").values_list("input", flat=True)
+    assert list(inputs[:2]) == [{"city": "Zürich"}, {"tz": "Europe/Zurich"}]
 
 
 def test_what_the_sdk_of_langfuse_has_sent(exporter: Exporter) -> None:
