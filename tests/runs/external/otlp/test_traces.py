@@ -223,7 +223,7 @@ def test_a_failed_trace(exporter: Exporter) -> None:
 
     [run] = exporter.runs()
     assert (run.status, run.error_type, run.error_message) == ("failed", "error", "gave up")
-    assert list(run.errors.values_list("error_type", "message")) == [
+    assert list(run.errors.order_by("pk").values_list("error_type", "message")) == [
         ("openai.RateLimitError", "429"), ("error", "gave up")
     ]  # fmt: skip
     assert (run.prompt, run.step_count) == ("Find the bug", 1)
