@@ -37,7 +37,7 @@ def wake(run_id: UUID) -> None:
 
 
 def wake_importer() -> None:
-    """Tell a worker that there is an uploaded file, after the current transaction has committed. Never raises."""
+    """Wake a worker to import uploaded files, once the current transaction is committed. Never raises."""
     transaction.on_commit(_send_import, robust=True)
 
 

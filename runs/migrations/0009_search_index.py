@@ -34,7 +34,7 @@ NOT_PARALLEL = "ALTER TABLE agent_run_search_entries SET (parallel_workers = 0)"
 POSTGRES_UNDO = ["DROP INDEX search_entry_texts", "ALTER TABLE agent_run_search_entries RESET (parallel_workers)"]
 NEW, OLD = ("{0}.id, COALESCE({0}.folded, LOWER({0}.text))".format(row) for row in ("new", "old"))
 ADD = f"INSERT INTO agent_run_search_grams (rowid, folded) VALUES ({NEW})"
-# A table without contents is told what to delete.
+# The full-text table stores no texts, so that a deletion has to name the deleted text.
 REMOVE = f"INSERT INTO agent_run_search_grams (agent_run_search_grams, rowid, folded) VALUES ('delete', {OLD})"
 SQLITE = [
     """CREATE VIRTUAL TABLE agent_run_search_grams

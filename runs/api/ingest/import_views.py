@@ -163,7 +163,7 @@ def _check_type(request: Request) -> None:
         text = f"the body must not be encoded as {echo(coding)}"
         raise Problem(text, code="unsupported_encoding", status=415, headers={"Accept-Encoding": "identity"})
     if request._request.content_type == URL_FORM:
-        # What programs such as curl claim of a body unless they are told otherwise.
+        # curl sends this type with any body, unless it is given another one.
         text = f"send the file as application/octet-stream, or files as {FORM}, not {URL_FORM}"
         headers = {"Accept-Post": f"{FORM}, application/octet-stream"}
         raise Problem(text, code="unsupported_media_type", status=415, headers=headers)

@@ -55,7 +55,7 @@ def output_of(attributes: Attributes, events: Events) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """Return the value of a JSON text, or what is no JSON text as it is."""
+    """Parse a JSON text. Anything else is returned unchanged."""
     if not isinstance(value, str) or value[:1] not in ("{", "[", '"'):
         return value
     try:

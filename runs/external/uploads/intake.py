@@ -1,4 +1,4 @@
-"""Stores uploaded files for import. Workers are told after the commit."""
+"""Stores uploaded files, and wakes a worker, which imports them, after the commit."""
 
 from __future__ import annotations
 

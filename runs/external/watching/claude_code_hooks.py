@@ -83,7 +83,7 @@ def added_settings(command: str) -> dict[str, Any]:
 def install(settings: Path, command: str, *, now: datetime) -> Path | None:
     """Add the hooks to a settings file, and return the backup of what it was; None if there is none.
 
-    A file that has them is left as it is. Raises `BadSettings` or `OSError`.
+    If it has them already, it is not written. Raises `BadSettings` or `OSError`.
     """
     settings = settings.resolve()
     text = settings.read_text() if settings.exists() else None

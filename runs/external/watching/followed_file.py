@@ -67,7 +67,7 @@ class FollowedFile:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something has to be done when the file stays as it is."""
+        """Whether the last answer or a status still has to be stored once the file stops growing."""
         return self.is_recognised and (not self._is_complete or bool(self._at_work))
 
     def look(self) -> None:

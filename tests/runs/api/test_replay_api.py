@@ -71,7 +71,7 @@ def test_pages_follow_each_other(run: AgentRun, ask) -> None:
 
 
 def test_a_page_after_the_first_reads_its_own_events_alone(run: AgentRun, ask) -> None:
-    """So that all pages together take time in proportion to the log, whatever its length."""
+    """Reading a log of any length page by page takes time in proportion to its length."""
     first = ask("/replay", limit=7)
     with CaptureQueriesContext(connection) as queries:
         assert [event["seq"] for event in followed(ask, first)] == list(range(1, first["last_seq"] + 1))
