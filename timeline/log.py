@@ -18,9 +18,9 @@ from pydantic_core import to_json
 
 from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
 from timeline import events, notify
+from timeline.bulk.fast_rows import insert, locked
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
-from timeline.fast_rows import insert, locked
 from timeline.models import Event, Log, Phase, RunKind, Source
 from timeline.redaction import project_scope
 from timeline.redaction.batch import clean_all

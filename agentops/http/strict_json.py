@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
+import orjson
+
 MIB = 1024 * 1024
 BOM = "\ufeff"
 #: Digits that Python converts to a number (sys.int_info.default_max_str_digits).
@@ -22,6 +24,9 @@ NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
+#: A number that parsers read differently: a negative zero, with an exponent, or with more digits than 64 bits hold.
+_RARE_NUMBER = re.compile(rb"-0|[0-9][eE]|[0-9]{19}")
+_CONTAINERS = (dict, list)
 #: The keys and indexes from the top to a value.
 Path = tuple[str | int, ...]
 
@@ -66,18 +71,10 @@ def parse(data: bytes | str, limits: Limits = BODY) -> Any:
     text = _decode(raw) if isinstance(data, bytes) else data
     if text.startswith(BOM):
         raise NotJson("invalid_json", 400, "begins with a byte order mark", line=1, column=1)
-    has_long_strings = _check_raw(raw, limits)
-    try:
-        value = json.loads(
-            text,
-            parse_float=_float,
-            parse_int=partial(_int, limits),
-            parse_constant=_constant,
-            object_pairs_hook=partial(_object, limits),
-        )
-    except json.JSONDecodeError as error:
-        position = f"line {error.lineno}, column {error.colno}"
-        raise NotJson("invalid_json", 400, f"{error.msg}: {position}", line=error.lineno, column=error.colno) from None
+    skeleton, has_long_strings = _check_raw(raw, limits)
+    value = _parse_quickly(raw, skeleton, limits)
+    if value is None:
+        value = _parse_closely(text, limits)
     if has_long_strings:
         _check_strings(value, limits)
     return value
@@ -88,6 +85,46 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
+def _parse_quickly(raw: bytes, skeleton: bytes, limits: Limits) -> Any:
+    """Return the value, or None if it must be looked at more closely: for a rare number, or because it is invalid."""
+    if _RARE_NUMBER.search(skeleton):
+        return None
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    # Of duplicate keys, one is lost.
+    return value if _number_of_keys(value, limits) == skeleton.count(b'":') else None
+
+
+def _number_of_keys(value: Any, limits: Limits) -> int:
+    """Return how many keys the objects in a value have; -1 if one has too many, or too long ones."""
+    number, todo = 0, [value]
+    for item in todo:  # which grows meanwhile
+        if type(item) is dict:
+            number += len(item)
+            if item and (len(item) > limits.keys or max(map(len, item)) > limits.key):
+                return -1
+            todo.extend([member for member in item.values() if type(member) in _CONTAINERS])
+        elif type(item) is list:
+            todo.extend([member for member in item if type(member) in _CONTAINERS])
+    return number
+
+
+def _parse_closely(text: str, limits: Limits) -> Any:
+    try:
+        return json.loads(
+            text,
+            parse_float=_float,
+            parse_int=partial(_int, limits),
+            parse_constant=_constant,
+            object_pairs_hook=partial(_object, limits),
+        )
+    except json.JSONDecodeError as error:
+        position = f"line {error.lineno}, column {error.colno}"
+        raise NotJson("invalid_json", 400, f"{error.msg}: {position}", line=error.lineno, column=error.colno) from None
+
+
 def _decode(raw: bytes) -> str:
     try:
         return raw.decode()
@@ -95,8 +132,9 @@ def _decode(raw: bytes) -> str:
         _refuse_at(raw, error.start, "invalid_utf8", "no UTF-8")
 
 
-def _check_raw(raw: bytes, limits: Limits) -> bool:
-    """Check the limits before parsing, and return whether some string may be too long.
+def _check_raw(raw: bytes, limits: Limits) -> tuple[bytes, bool]:
+    """Check the limits before parsing. Return the text without spaces and with strings as a quote each, and whether
+    some string may be too long.
 
     Strings end at an unescaped quote. Up to the first error, the parser sees the same strings and brackets, so it
     never goes deeper than counted here.
@@ -114,7 +152,7 @@ def _check_raw(raw: bytes, limits: Limits) -> bool:
     lone = None if limits.lone_surrogates else LONE.search(plain)
     if lone:
         _refuse_at(raw, lone.start(), "invalid_json", "an unpaired surrogate")
-    return max(map(len, parts[1::2]), default=0) > limits.string
+    return skeleton, max(map(len, parts[1::2]), default=0) > limits.string
 
 
 def _check_depth(skeleton: bytes, limits: Limits) -> None:

@@ -21,8 +21,8 @@ from runs.conversation import ancestry
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import messages
+from timeline.bulk.fast_rows import insert
 from timeline.events.message import MessageAdded
-from timeline.fast_rows import insert
 from timeline.log import Entry
 from timeline.preview import preview
 from timeline.redaction.redact import BARE

@@ -23,8 +23,8 @@ from runs import chaos
 from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from timeline import log
+from timeline.bulk.fast_rows import insert
 from timeline.events.llm import LlmTurnAbandoned
-from timeline.fast_rows import insert
 from timeline.log import Entry
 from timeline.models import Source
 

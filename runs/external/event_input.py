@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 from pydantic_ai.messages import ModelMessage
 
 from runs.providers.messages import canonical, fits_a_column
 from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
 from timeline.models import Phase, RunKind
-from timeline.redaction.redact import BARE
+from timeline.redaction.redact import BARE, NOTHING
 
 #: Names of the envelope, by the names that are accepted.
 _FIELDS = {
@@ -102,9 +103,11 @@ def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> Incom
         raise RejectedEvent("reserved_event_type", text, "/type", status=403)
     event_id = _event_id(fields)
     _check_dropped(fields)
-    body = _body_text(fields)
+    body, is_storable = _body(fields)
     digest = _digest(body, max_bytes)
-    payload, replaced = _storable(type_, fields.get("payload"), body)
+    payload, replaced = fields.get("payload"), NOTHING
+    if not is_storable and type_ in EVENT_TYPES and isinstance(payload, Mapping):
+        payload, replaced = BARE.clean(dict(payload))  # since its texts become columns too
     return IncomingEvent(
         run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
         type=type_,
@@ -178,17 +181,6 @@ def _check_dropped(fields: Mapping[str, Any]) -> None:
         raise RejectedEvent("invalid_value", f"phase must be one of {', '.join(Phase.values)}", "/phase")
 
 
-def _storable(type_: str, payload: Any, body: str) -> tuple[Any, frozenset[str]]:
-    """Return a payload without NUL and lone surrogates, since its texts become columns too; and which it had.
-
-    `body` is the text of the event, which is looked at first: hardly any has one.
-    """
-    if type_ not in EVENT_TYPES or not isinstance(payload, Mapping) or fits_a_column(body):
-        return payload, frozenset()
-    cleaned, replaced = BARE.clean(dict(payload))
-    return cleaned, frozenset(replaced)
-
-
 def _payload(type_: str, payload: object) -> events.Payload:
     if not isinstance(payload, Mapping):
         raise RejectedEvent("invalid_payload", "payload must be a JSON object", "/payload")
@@ -222,19 +214,25 @@ def body_digest(fields: Mapping[str, Any], max_bytes: float = MAX_EVENT_BYTES) -
 
     Raises `RejectedEvent` if the body has more than `max_bytes` as canonical JSON in UTF-8.
     """
-    return _digest(_body_text(fields), max_bytes)
+    return _digest(_body(fields)[0], max_bytes)
 
 
-def _body_text(fields: Mapping[str, Any]) -> str:
-    return canonical({name: value for name, value in fields.items() if name not in _DROPPED and value is not None})
+def _body(fields: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Return an event as canonical JSON, and whether a database can store its texts: no NUL or unpaired surrogate."""
+    body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
+    try:
+        encoded = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # an unpaired surrogate, or a number beyond 64 bits
+        text = canonical(body)
+        return text.encode(errors="surrogatepass"), fits_a_column(text)
+    return encoded, b"\\u0000" not in encoded
 
 
-def _digest(body: str, max_bytes: float) -> bytes:
-    encoded = body.encode(errors="surrogatepass")
-    if len(encoded) > max_bytes:
+def _digest(body: bytes, max_bytes: float) -> bytes:
+    if len(body) > max_bytes:
         detail = f"the event has more than {max_bytes // 1024} KiB: split it, or shorten its payload"
         raise RejectedEvent("event_too_large", detail, status=413)
-    return hashlib.sha256(encoded).digest()
+    return hashlib.sha256(body).digest()
 
 
 def _echo(value: object) -> str:

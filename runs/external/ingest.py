@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -27,9 +27,9 @@ from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun
 from timeline import log
+from timeline.bulk.fast_rows import locked, select_joined
 from timeline.events.run import RunStarted
-from timeline.fast_rows import locked, select
-from timeline.models import RunKind, Source
+from timeline.models import Log, RunKind, Source
 
 #: Events of one request.
 MAX_EVENTS = 500
@@ -37,6 +37,8 @@ MAX_EVENTS = 500
 MAX_SKEW = timedelta(hours=24)
 #: What a runner may add to a run that a worker of this site executes: none of it changes a row of the run.
 _FOR_NATIVE_RUNS = ("x.", "file.", "git.", "deploy.")
+#: A run and its log.
+_TABLES = "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,10 @@ class Sender:
     project: Project
     #: As the audit log names it.
     actor: str
+
+
+class _Repeated(Exception):
+    """Events of a batch may be stored already: their IDs have to be looked up."""
 
 
 def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
@@ -114,6 +120,9 @@ def record_all(sender: Sender, documents: Sequence[object]) -> list[EventResult]
 def _record_run(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[EventResult]:
     store = partial(_store, sender, reference, events)
     try:
+        # Hardly any event is a repeat: looking for all of them costs PostgreSQL as much as to store them.
+        return store(may_repeat=any(event.type.startswith("run.") for event in events))
+    except _Repeated:
         return store()
     except IntegrityError:
         # Two requests have opened the run at once: it exists now, unless retention is deleting it.
@@ -126,29 +135,34 @@ def _record_run(sender: Sender, reference: str, events: list[IncomingEvent]) -> 
 
 
 @transaction.atomic
-def _store(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[EventResult]:
-    run = _lock(sender.project, reference)
+def _store(
+    sender: Sender, reference: str, events: list[IncomingEvent], *, may_repeat: bool = True
+) -> list[EventResult]:
+    """Store the events of a run. Unless `may_repeat`, raise `_Repeated` if an event may be stored already."""
+    projection = _lock(sender.project, reference)
     start = 0
     rejected: list[EventResult] = []
-    if run is None:
+    if projection is None:
         # What comes before the first run.started speaks of a run that does not exist.
         start = next((i for i, event in enumerate(events) if isinstance(event.payload, RunStarted)), len(events))
         error = RejectedEvent("run_not_found", "no such run: run.started opens one", "/runId", status=404)
         rejected = [EventResult(event_id=event.event_id, error=error) for event in events[:start]]
         if start == len(events):
             return rejected
-        run = _open(sender, events[start])
-    return [*rejected, *_append(sender, run, events[start:])]
+        projection = Projection.load(_open(sender, events[start]), Source.INGEST)
+    return [*rejected, *_append(sender, projection, events[start:], may_repeat=may_repeat)]
 
 
-def _lock(project: Project, reference: str) -> AgentRun | None:
-    """Return the run with its row locked; None if the project has none with this reference."""
+def _lock(project: Project, reference: str) -> Projection | None:
+    """Return the run with its row and its log locked, in one statement; None if the project has none so called."""
     condition, values = sql_references(reference)
-    where = locked(f"project_id = %s AND removed_at IS NULL AND {condition} ORDER BY id LIMIT 1", key=False)
-    runs = select(AgentRun, where, [project.pk, *values])
-    for run in runs:
-        run.project = project
-    return runs[0] if runs else None
+    where = f"agent_runs.project_id = %s AND removed_at IS NULL AND {condition} ORDER BY agent_runs.id LIMIT 1"
+    found = select_joined((AgentRun, Log), f"{_TABLES} WHERE {locked(where, key=False)}", [project.pk, *values])
+    if not found:
+        return None
+    run, run_log = cast("tuple[AgentRun, Log]", found[0])
+    run.project = project
+    return Projection.load(run, Source.INGEST, run_log.last_seq)
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
@@ -166,23 +180,33 @@ def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
     return reported_runs.open_run(sender.project, reported)
 
 
-def _append(sender: Sender, run: AgentRun, events: list[IncomingEvent]) -> list[EventResult]:
-    projection = Projection.load(run, Source.INGEST)
-    stored = log.stored_event_ids(run.pk, [event.event_id for event in events if event.event_id])
+def _append(
+    sender: Sender, projection: Projection, events: list[IncomingEvent], *, may_repeat: bool
+) -> list[EventResult]:
+    run, now = projection.run, timezone.now()
+    event_ids = [event.event_id for event in events if event.event_id]
+    stored = log.stored_event_ids(run.pk, event_ids) if may_repeat else {}
     results = []
     for event in events:
-        result = _repeat(run, event, stored) if event.event_id in stored else _apply(projection, event)
+        result = _repeat(run, event, stored) if event.event_id in stored else _apply(projection, event, now)
         if event.event_id and result.error is None and not result.duplicate:
             stored[event.event_id] = (result.seq or 0, event.body_sha256)
+        elif result.error is not None and event.event_id and not may_repeat:
+            raise _Repeated  # such as the second end of a call: rejected, or stored before
         results.append(result)
-    projection.flush()
+    try:
+        projection.flush()
+    except IntegrityError:
+        if may_repeat:
+            raise
+        raise _Repeated from None
     projection.state.sender, projection.state.silent_since = sender.actor[:200], None
     projection.save_state()
     chaos.point("ingest.in_transaction")
     return results
 
 
-def _apply(projection: Projection, event: IncomingEvent) -> EventResult:
+def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> EventResult:
     run = projection.run
     try:
         if run.source == AgentRun.Source.NATIVE and not event.type.startswith(_FOR_NATIVE_RUNS):
@@ -194,7 +218,7 @@ def _apply(projection: Projection, event: IncomingEvent) -> EventResult:
             handlers.apply(projection, following)
     except RejectedEvent as error:
         return EventResult(run_id=run.pk, event_id=event.event_id, error=error)
-    is_skewed = event.ts is not None and abs(timezone.now() - event.ts) > MAX_SKEW
+    is_skewed = event.ts is not None and abs(now - event.ts) > MAX_SKEW
     return EventResult(run_id=run.pk, event_id=event.event_id, seq=seq, late=late, clock_skew=is_skewed)
 
 

@@ -23,9 +23,10 @@ from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
 from runs.statuses import Effect
 from timeline import log
+from timeline.bulk.fast_rows import insert, select
+from timeline.bulk.numbered import append_numbered
 from timeline.events import EventType, Payload
 from timeline.events.llm import LlmTurnEnd
-from timeline.fast_rows import insert, select
 from timeline.log import Entry
 from timeline.models import RunKind, Source
 
@@ -65,9 +66,10 @@ class Projection:
     _run_columns: set[str] = field(default_factory=set)
 
     @classmethod
-    def load(cls, run: AgentRun, source: Source) -> Projection:
-        """Load the state of a run whose row is locked. Locks its log."""
-        last_seq = log.lock(run.pk)
+    def load(cls, run: AgentRun, source: Source, last_seq: int | None = None) -> Projection:
+        """Load the state of a run whose row is locked. Locks its log, unless `last_seq` says that it is."""
+        last_seq = log.lock(run.pk) if last_seq is None else last_seq
+        # After the locks, and by itself: a joined row without a lock would be as it was before waiting for them.
         states = select(ExternalRun, "run_id = %s", [run.pk])
         state = states[0] if states else ExternalRun.objects.create(run=run)
         return cls(run, state, source, last_seq, _state_columns=_columns_of(state))
@@ -251,7 +253,10 @@ class Projection:
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what was collected, in the caller's transaction."""
+        """Write what was collected, in the caller's transaction.
+
+        Raises `IntegrityError` if the run has an event with one of the event IDs.
+        """
         with connection.cursor() as cursor:
             insert(cursor, self._messages)
             insert(cursor, self._calls)
@@ -261,7 +266,8 @@ class Projection:
             call.save(update_fields=_CALL_COLUMNS)
         if self._run_columns:
             self.run.save(update_fields=sorted(self._run_columns))
-        log.append(self.run.pk, self._entries, source=self.source, run_kind=RunKind(self.run.run_kind))
+        first_seq = self.last_seq - len(self._entries) + 1
+        append_numbered(self.run.pk, first_seq, self._entries, source=self.source, run_kind=RunKind(self.run.run_kind))
         self._stored_calls |= self._new_calls
         for collected in (self._entries, self._messages, self._new_calls, self._calls, self._usages, self._errors):
             collected.clear()

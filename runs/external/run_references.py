@@ -17,7 +17,7 @@ def references(reference: str) -> Q:
 
 
 def sql_references(reference: str) -> tuple[str, list[object]]:
-    """Return the same condition in SQL, with its values, for `timeline.fast_rows`."""
+    """Return the same condition in SQL, on agent_runs, with its values."""
     if re.match(UUID_PATTERN, reference):
-        return "(external_id = %s OR id = %s)", [reference, UUID(reference)]
+        return "(external_id = %s OR agent_runs.id = %s)", [reference, UUID(reference)]
     return "external_id = %s", [reference]

@@ -56,6 +56,21 @@ def test_minus_zero_is_zero() -> None:
     assert str(parse(b"[-0.0, -0, -1E-999]")) == "[0.0, 0, 0.0]"
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a" :1,"a":2}',
+        b'{"a"\n\t: 1, "a" : 2}',
+        rb'{"a": ["\":", "\u0022:", {"\u0061": 1, "a": 2}]}',
+        rb'[{"a\":": 1, "a\u0022:": 2}]',
+        rb'{"\\": 1, "\\": 2, "\":": 3}',
+    ],
+)
+def test_a_key_may_not_be_hidden(data: bytes) -> None:
+    """Nor written differently the second time."""
+    assert refusal(data).code == "duplicate_key"
+
+
 def test_halves_of_surrogate_pairs_are_left_to_the_redactor_but_not_in_files() -> None:
     """Including what a file could not be written with again."""
     for text in (rb'"\ud800"', rb'"\udc00\ud800"', rb'{"\udfff": 1}', rb'"\ud800\\\udc00"'):

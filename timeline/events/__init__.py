@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import ConfigDict, JsonValue, ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError
+from pydantic_core import ErrorDetails
 
 from timeline.events import child, command, flow, hook, llm, message, notice, retry, run, tool, work
 from timeline.events.base import REGISTRY, Payload
@@ -48,7 +48,8 @@ class Custom(Payload):
     """The payload of a custom event: any object, optionally with `message`."""
 
     model_config = ConfigDict(extra="allow", alias_generator=None)
-    __pydantic_extra__: dict[str, JsonValue]
+    # JSON was parsed before; to validate its values again would take longer than to store them.
+    __pydantic_extra__: dict[str, Any]
 
     def describe(self) -> str:
         return "Custom event"
@@ -140,7 +141,7 @@ def parse(type_: str, payload: Mapping[str, object]) -> Payload:
 def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
     try:
         lean: dict[str, JSON] = payload.__pydantic_serializer__.to_python(payload, mode="json", exclude_defaults=True)
-    except PydanticSerializationError:
+    except ValueError:  # PydanticSerializationError, or one without a class of its own
         raise InvalidPayload(type_, [PayloadFault("", "json_too_deep", "nested too deeply")]) from None
     return lean
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from timeline.redaction import secret_shapes
 from timeline.redaction.redact import BUILT_IN, JSON, NOTHING, Redactor
@@ -23,19 +23,28 @@ _OTHER_SIGNS = ("\\u0000", "[REDACTED:")
 
 def clean_all(values: Sequence[JSON], redactor: Redactor) -> list[tuple[JSON, frozenset[str]]]:
     """Redact JSON values. The result is that of `redactor.clean` for each of them."""
-    if redactor is not BUILT_IN:
-        # The rules of a project have other signs.
-        return [redactor.clean(value) for value in values]
-    suspects = _suspects(values)
+    try:
+        suspects = suspects_among([to_json(value).decode() for value in values], redactor)
+    except PydanticSerializationError:  # an unpaired surrogate, or too deep
+        suspects = range(len(values))
     return [redactor.clean(value) if index in suspects else (value, NOTHING) for index, value in enumerate(values)]
 
 
-def _suspects(values: Sequence[JSON]) -> set[int]:
-    """Return the indexes of the values that may contain something to replace."""
-    try:
-        texts = [to_json(value).decode() for value in values]
-    except PydanticSerializationError:  # an unpaired surrogate, or too deep
-        return set(range(len(values)))
+def clean_texts(texts: Sequence[str], redactor: Redactor) -> list[tuple[str, frozenset[str]]]:
+    """Redact JSON values that are given, and returned, as JSON texts without spaces."""
+    suspects = suspects_among(texts, redactor)
+    return [_clean_text(text, redactor) if index in suspects else (text, NOTHING) for index, text in enumerate(texts)]
+
+
+def _clean_text(text: str, redactor: Redactor) -> tuple[str, frozenset[str]]:
+    value, changes = redactor.clean(from_json(text))
+    return to_json(value).decode() if changes else text, changes
+
+
+def suspects_among(texts: Sequence[str], redactor: Redactor) -> set[int] | range:
+    """Return the indexes of the JSON texts that may contain something to replace."""
+    if redactor is not BUILT_IN:
+        return range(len(texts))  # the rules of a project have other signs
     starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
     # The signs are in ASCII. In JSON, the characters of a sign stay together, and what follows is at most escaped.
     text = "\n".join(texts)

@@ -36,10 +36,15 @@ def json_text(data: bytes) -> None:
             is_wrong = error.code == "invalid_json" and limits is strict_json.BODY and _is_json(data)
             assert not is_wrong, "valid JSON was refused"
             continue
-        assert value == json.loads(data.decode())
+        assert value == json.loads(data.decode(), object_pairs_hook=_without_duplicates)
         assert strict_json.parse(json.dumps(value), limits) == value
         if not limits.lone_surrogates:
             json.dumps(value, ensure_ascii=False).encode()
+
+
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    assert len(dict(pairs)) == len(pairs), "a duplicate key was accepted"
+    return dict(pairs)
 
 
 def event(data: bytes) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, connections, models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 M = TypeVar("M", bound=models.Model)
-#: The place of a column, its expression, and the functions that convert its value.
-_Converters = list[tuple[int, Any, list[Callable[[Any, Any, Any], Any]]]]
 #: From so many rows on, COPY is faster than INSERT on PostgreSQL: twice as fast with ten rows or more.
-_COPY_FROM = 4
+COPY_FROM = 4
 
 
 def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
@@ -29,7 +28,7 @@ def insert(cursor: CursorWrapper, rows: Sequence[models.Model]) -> None:
         [value if (value := getattr(row, f.attname)) is None else f.get_db_prep_save(value, database) for f in fields]
         for row in rows
     ]
-    if len(rows) < _COPY_FROM or database.vendor != "postgresql":
+    if len(rows) < COPY_FROM or database.vendor != "postgresql":
         cursor.execute(f"INSERT INTO {table} VALUES {','.join([group] * len(rows))}", list(chain(*values)))  # noqa: S608
         return
     with database.wrap_database_errors, cursor.cursor.copy(f"COPY {table} FROM STDIN") as copy:
@@ -51,16 +50,20 @@ def select(model: type[M], condition: str, parameters: Sequence[object]) -> list
 
     Column names stand alone in it. Filters of the model's manager do not apply.
     """
-    sql, names, converters = _select_statement(model)
+    found = select_joined((model,), f"{model._meta.db_table} WHERE {condition}", parameters)
+    return [cast("M", instance) for (instance,) in found]
+
+
+def select_joined(
+    kinds: tuple[type[models.Model], ...], tables: str, parameters: Sequence[object]
+) -> list[tuple[models.Model, ...]]:
+    """Return an instance of each model per row of an inner join. `tables`: SQL after FROM, without aliases."""
+    columns, shapes = _select_statement(kinds)
     database = connections[DEFAULT_DB_ALIAS]
     with connection.cursor() as cursor:
-        cursor.execute(sql + condition, [_column_value(value) for value in parameters])
-        rows = [list(row) for row in cursor.fetchall()]
-    for row in rows:
-        for place, expression, functions in converters:
-            for convert in functions:
-                row[place] = convert(row[place], expression, database)
-    return [model.from_db(DEFAULT_DB_ALIAS, names, row) for row in rows]
+        cursor.execute(f"SELECT {columns} FROM {tables}", [_column_value(value) for value in parameters])  # noqa: S608
+        rows = cursor.fetchall()
+    return [tuple(shape.instance(row, database) for shape in shapes) for row in rows]
 
 
 def locked(condition: str, *, key: bool = True) -> str:
@@ -77,16 +80,37 @@ def _column_value(value: object) -> Any:
     return value.hex if isinstance(value, UUID) and not connection.features.has_native_uuid_field else value
 
 
+class _Shape:
+    """Where the columns of a model are in a row, and how they are converted."""
+
+    def __init__(self, model: type[models.Model], begin: int) -> None:
+        fields = model._meta.concrete_fields
+        self._model, self._names = model, [field.attname for field in fields]
+        self._span = slice(begin, begin + len(fields))
+        #: The place of a column, its expression, and the functions that convert its value.
+        self._converters: list[tuple[int, Any, list[Callable[[Any, Any, Any], Any]]]] = []
+        for place, field in enumerate(fields):
+            expression = field.get_col(model._meta.db_table)
+            functions = [*connection.ops.get_db_converters(expression), *expression.get_db_converters(connection)]
+            if functions:
+                self._converters.append((place, expression, functions))
+        self.end = begin + len(fields)
+
+    def instance(self, row: Sequence[Any], database: BaseDatabaseWrapper) -> models.Model:
+        values = list(row[self._span])
+        for place, expression, functions in self._converters:
+            for convert in functions:
+                values[place] = convert(values[place], expression, database)
+        return self._model.from_db(DEFAULT_DB_ALIAS, self._names, values)
+
+
 @cache
-def _select_statement(model: type[models.Model]) -> tuple[str, list[str], _Converters]:
-    fields = model._meta.concrete_fields
+def _select_statement(kinds: tuple[type[models.Model], ...]) -> tuple[str, list[_Shape]]:
     quote = connection.ops.quote_name
-    columns = ", ".join(quote(str(field.column)) for field in fields)
-    sql = f"SELECT {columns} FROM {quote(model._meta.db_table)} WHERE "  # noqa: S608 - names of our models
-    converters: _Converters = []
-    for place, field in enumerate(fields):
-        expression = field.get_col(model._meta.db_table)
-        functions = [*connection.ops.get_db_converters(expression), *expression.get_db_converters(connection)]
-        if functions:
-            converters.append((place, expression, functions))
-    return sql, [field.attname for field in fields], converters
+    columns: list[str] = []
+    shapes: list[_Shape] = []
+    for model in kinds:
+        table = quote(model._meta.db_table)
+        columns += [f"{table}.{quote(str(field.column))}" for field in model._meta.concrete_fields]
+        shapes.append(_Shape(model, shapes[-1].end if shapes else 0))
+    return ", ".join(columns), shapes

@@ -1,0 +1,1 @@
+"""Rows written and read many at a time, without the ORM."""
