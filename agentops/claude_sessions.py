@@ -2,7 +2,7 @@
 
 Needs nothing of Django: it speaks to the site over its HTTP API.
 
-    store = AgentopsSessionStore("https://agentops.example.org", project="web", key=os.environ["AGENTOPS_KEY"])
+    store = AgentopsSessionStore("https://agentops.example.org", project="web", key=os.environ["SESSIONS_KEY"])
     options = ClaudeAgentOptions(session_store=store, resume=session_id)
 """
 

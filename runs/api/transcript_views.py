@@ -12,13 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agentops.projects.access import Action
+from runs.actions import claude_transcripts
+from runs.actions.claude_transcripts import TranscriptName
 from runs.actions.reveal import reveal
 from runs.api.base_views import ApiView, ListView
 from runs.api.problems import JSON
 from runs.api.requests.bodies import LongTextParser, StrictSerializer, StringField, document_of
 from runs.api.requests.queries import MAX_INTEGER, PageQuery, QuerySerializer, Text, WholeParameter
-from runs.external import claude_transcripts
-from runs.external.claude_transcripts import TranscriptName
 from runs.models import ClaudeTranscript
 from runs.models.claude_transcript import MAX_NAME
 from timeline.redaction.redact import BARE

@@ -33,7 +33,7 @@ class ClaudeTranscript(models.Model):
             ),
         ]
         indexes = [
-            # runs.external.claude_transcripts.delete_old: oldest first.
+            # old_records.delete_transcripts: oldest first.
             models.Index(fields=["project", "modified_at"], name="claude_transcript_old"),
         ]
 
