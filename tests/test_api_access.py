@@ -23,8 +23,9 @@ from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
-REPORT, UPLOAD, VIEW_IMPORTS = "report", "upload", "view imports"
+REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
+_CLAUDE = "api/projects/<str:project>/claude-sessions"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
@@ -49,6 +50,9 @@ API: dict[str, dict[str, str]] = {
     _SESSION: {"GET": READ, "PATCH": REPORT},
     f"{_SESSION}/events": {"GET": READ},
     f"{_SESSION}/events/stream": {"GET": READ},
+    _CLAUDE: {"GET": READ, "POST": OPERATE},
+    f"{_CLAUDE}/entries": {"GET": REVEAL, "DELETE": OPERATE},
+    f"{_CLAUDE}/subpaths": {"GET": READ},
     "api/projects/<str:project>/imports": {"GET": VIEW_IMPORTS, "POST": UPLOAD},
     "api/projects/<str:project>/imports/<uuid:import_id>": {"GET": VIEW_IMPORTS},
     "api/projects/<str:project>/search": {"GET": READ},
@@ -77,7 +81,11 @@ API: dict[str, dict[str, str]] = {
 #: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
 PAGES = {"api/docs"}
 #: The parameters that an address requires.
-QUERIES = {"api/projects/<str:project>/search": "?q=go"}
+QUERIES = {
+    "api/projects/<str:project>/search": "?q=go",
+    f"{_CLAUDE}/entries": "?project_key=work&session_id=theirs",
+    f"{_CLAUDE}/subpaths": "?project_key=work&session_id=theirs",
+}
 BODIES = {
     "api/internal/agent-events": {"runId": "theirs", "type": "run.started"},
     "api/internal/agent-hooks/claude-code": {"session_id": "theirs"},
@@ -87,6 +95,7 @@ BODIES = {
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
+    _CLAUDE: {"project_key": "work", "session_id": "theirs", "entries": [{"type": "x"}]},
     f"{_RUN}/commands": {"type": "stop"},
     f"{_RUN}/fork": {"step": 1},
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},
@@ -101,6 +110,7 @@ ALLOWED = {
     "person": PEOPLE,
     "report": {"key:ingest", "key:write"},
     "upload": {"operator", *ADMINS, "key:ingest"},
+    "reveal": ADMINS,
     "view imports": {*READERS, "key:ingest"},
 }
 RUNNERS = {"key:ingest", "outsider's key"}

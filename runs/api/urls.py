@@ -17,6 +17,7 @@ from runs.api import (
     run_views,
     stream_views,
     tool_call_views,
+    transcript_views,
 )
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.schema import docs
@@ -58,6 +59,9 @@ of_project = [
         session_aliases.SessionEventStream.as_view(),
         name="session-events-stream",
     ),
+    path("claude-sessions", transcript_views.ClaudeSessions.as_view(), name="claude-sessions"),
+    path("claude-sessions/entries", transcript_views.ClaudeTranscriptView.as_view(), name="claude-transcript"),
+    path("claude-sessions/subpaths", transcript_views.ClaudeSubpaths.as_view(), name="claude-subpaths"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
     path("search", search_views.SearchView.as_view(), name="search"),

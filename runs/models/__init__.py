@@ -3,6 +3,7 @@
 from runs.models.agent import Agent
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
+from runs.models.claude_transcript import ClaudeTranscript, ClaudeTranscriptEntry
 from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
 from runs.models.file_import import FileImport, FileImportPiece, ImportState
@@ -21,6 +22,8 @@ __all__ = [
     "Attempt",
     "Checkpoint",
     "Chore",
+    "ClaudeTranscript",
+    "ClaudeTranscriptEntry",
     "ExternalRun",
     "FileImport",
     "FileImportPiece",

@@ -1,4 +1,4 @@
-"""Deletes what is kept for a fixed time: imports of uploaded files, and counts of ingest."""
+"""Deletes old records beside the runs: imports of uploaded files, counts of ingest, transcripts of sessions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from runs.models import FileImport, ImportState, IngestCount
+from agentops.projects.models import Project
+from runs.models import ClaudeTranscript, FileImport, ImportState, IngestCount
 from timeline.database_clock import Now
 
 #: How long the content of a file is kept if no worker imports it.
@@ -16,8 +17,8 @@ UPLOAD_KEPT = timedelta(days=7)
 #: How long the record of an import is kept. Its runs are kept as all others.
 IMPORT_KEPT = timedelta(days=90)
 COUNTS_KEPT = timedelta(days=7)
-#: Rows that are deleted with one statement.
-BATCH = 1000
+#: Rows that are deleted with one statement. A transcript has thousands of entries, which are deleted with it.
+BATCH, TRANSCRIPTS = 1000, 20
 
 
 def end_abandoned_imports() -> int:
@@ -44,8 +45,22 @@ def delete_batch() -> int:
     return _delete(old_imports) + _delete(old_counts)
 
 
-def _delete(rows: QuerySet[Any]) -> int:
-    ids = list(rows.values_list("pk", flat=True)[:BATCH])
+def delete_transcripts() -> int:
+    """Delete some transcripts to which nothing was appended within the retention period of their project.
+
+    Returns how many. 0: none are left.
+    """
+    deleted = 0
+    for project in Project.objects.filter(retention_days__isnull=False):
+        assert project.retention_days is not None  # filtered
+        cutoff = Now() - timedelta(days=project.retention_days)
+        old = ClaudeTranscript.objects.filter(project=project, modified_at__lt=cutoff).order_by("modified_at")
+        deleted += _delete(old, TRANSCRIPTS)
+    return deleted
+
+
+def _delete(rows: QuerySet[Any], number: int = BATCH) -> int:
+    ids = list(rows.values_list("pk", flat=True)[:number])
     if ids:
         rows.model._base_manager.filter(pk__in=ids).delete()
     return len(ids)

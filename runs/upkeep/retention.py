@@ -146,10 +146,12 @@ def daily() -> Removal:
 
 
 def delete_expired() -> None:
-    """Delete expired sessions, idempotency keys, and old notifications, imports and counts."""
+    """Delete expired sessions, idempotency keys, and old notifications, imports, counts and transcripts."""
     import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()
     old_records.end_abandoned_imports()
     while delete_expired_keys() or notifications.forget_old() or old_records.delete_batch():
+        pass
+    while old_records.delete_transcripts():
         pass
 
 

@@ -1,0 +1,113 @@
+"""Session transcripts of claude-agent-sdk: append, read, delete.
+
+The SDK's transcripts are kept as they are, because it resumes a session from them. They may contain secrets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+
+from runs.models import ClaudeTranscript, ClaudeTranscriptEntry
+from runs.models.claude_transcript import MAX_NAME
+from timeline.database_clock import Now
+
+#: Entries and characters of a page; a page has one entry at least.
+PAGE_ENTRIES, PAGE_SIZE = 500, 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class TranscriptName:
+    """What a transcript is called within a project. `subpath` is empty for the session itself."""
+
+    project_key: str
+    session_id: str
+    subpath: str = ""
+
+
+@dataclass(frozen=True)
+class EntryPage:
+    """Consecutive entries as JSON texts. `next` is the position to continue after; None: there are no more."""
+
+    entries: Sequence[str]
+    next: int | None
+
+
+def named(project_id: UUID, name: TranscriptName) -> QuerySet[ClaudeTranscript]:
+    """Return the query of the transcript with this name."""
+    return of_session(project_id, name.project_key, name.session_id).filter(subpath=name.subpath)
+
+
+def of_session(project_id: UUID, project_key: str, session_id: str) -> QuerySet[ClaudeTranscript]:
+    """Return the query of the transcripts of a session and of its sub-agents."""
+    return ClaudeTranscript.objects.filter(project=project_id, project_key=project_key, session_id=session_id)
+
+
+def append(project_id: UUID, name: TranscriptName, entries: Sequence[Mapping[str, Any]]) -> int:
+    """Append entries, and return how many were new. An entry whose `uuid` the transcript has is not stored again."""
+    if not entries:
+        return 0
+    with transaction.atomic():
+        transcript = _locked(project_id, name)
+        rows = _new_rows(transcript, entries)
+        ClaudeTranscriptEntry.objects.bulk_create(rows)
+        ClaudeTranscript.objects.filter(pk=transcript.pk).update(last_position=F("last_position") + len(rows))
+    return len(rows)
+
+
+def _locked(project_id: UUID, name: TranscriptName) -> ClaudeTranscript:
+    """Return the transcript. No other transaction appends to it until the end of this one."""
+    identity = {"project_id": project_id, **asdict(name)}
+    transcripts = ClaudeTranscript.objects.filter(**identity)
+    # The update takes the lock. It finds nothing if there is no transcript, or if it was deleted just now.
+    while not transcripts.update(modified_at=Now()):
+        transcripts.get_or_create(defaults={"modified_at": Now()}, **identity)
+    return transcripts.get()
+
+
+def _new_rows(transcript: ClaudeTranscript, entries: Sequence[Mapping[str, Any]]) -> list[ClaudeTranscriptEntry]:
+    uuids = {uuid for entry in entries if (uuid := _uuid_of(entry))}
+    known = set(transcript.entries.filter(uuid__in=uuids).values_list("uuid", flat=True))
+    rows: list[ClaudeTranscriptEntry] = []
+    for entry in entries:
+        uuid = _uuid_of(entry)
+        if uuid in known:
+            continue
+        if uuid:
+            known.add(uuid)
+        position = transcript.last_position + len(rows) + 1
+        content = json.dumps(entry, separators=(",", ":"))
+        rows.append(ClaudeTranscriptEntry(transcript=transcript, position=position, uuid=uuid, content=content))
+    return rows
+
+
+def _uuid_of(entry: Mapping[str, Any]) -> str:
+    """Return the ID of an entry, or an empty text if it has none that can be stored."""
+    uuid = entry.get("uuid")
+    return uuid if isinstance(uuid, str) and uuid.isprintable() and len(uuid) <= MAX_NAME else ""
+
+
+def page(transcript: ClaudeTranscript, *, after: int) -> EntryPage:
+    """Return the entries after a position, as many as an answer may have."""
+    rows = transcript.entries.filter(position__gt=after).order_by("position").values_list("position", "content")
+    texts: list[str] = []
+    size, last = 0, after
+    for position, content in rows[: PAGE_ENTRIES + 1].iterator(chunk_size=50):
+        size += len(content)
+        if texts and (size > PAGE_SIZE or len(texts) == PAGE_ENTRIES):
+            return EntryPage(texts, last)
+        texts.append(content)
+        last = position
+    return EntryPage(texts, None)
+
+
+def delete(project_id: UUID, name: TranscriptName) -> int:
+    """Delete a transcript, and with a session those of its sub-agents. Return how many transcripts were deleted."""
+    found = named(project_id, name) if name.subpath else of_session(project_id, name.project_key, name.session_id)
+    return found.delete()[1].get(ClaudeTranscript._meta.label, 0)

@@ -1,0 +1,178 @@
+"""`…/claude-sessions`: transcripts that claude-agent-sdk keeps here, to resume its sessions on another machine."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agentops.projects.access import Action
+from runs.actions import claude_transcripts
+from runs.actions.claude_transcripts import TranscriptName
+from runs.actions.reveal import reveal
+from runs.api.base_views import ApiView, ListView
+from runs.api.problems import JSON
+from runs.api.requests.bodies import LongTextParser, StrictSerializer, StringField, document_of
+from runs.api.requests.queries import MAX_INTEGER, PageQuery, QuerySerializer, Text, WholeParameter
+from runs.models import ClaudeTranscript
+from runs.models.claude_transcript import MAX_NAME
+from timeline.redaction.redact import BARE
+
+#: Entries of a request.
+MAX_ENTRIES = 1_000
+_PROJECT_KEY = "What the SDK calls `project_key`: by default the working directory, with dashes."
+_SUBPATH = "Of a sub-agent, such as `subagents/agent-1`. Left out for the session itself."
+_STORED = {
+    "type": "object",
+    "properties": {
+        "stored": {"type": "integer", "description": "Number of entries that were new."},
+        "known": {"type": "integer", "description": "Number of entries whose `uuid` had been stored before."},
+    },
+    "required": ["stored", "known"],
+}
+_PAGE = {
+    "type": "object",
+    "properties": {
+        "entries": {
+            "type": ["array", "null"],
+            "items": {"type": "object", "additionalProperties": True},
+            "description": "Null if there is no such transcript.",
+        },
+        "next": {"type": ["integer", "null"], "description": "`after` of the next page; null after the last entry."},
+    },
+    "required": ["entries", "next"],
+}
+_DELETED = {
+    "type": "object",
+    "properties": {"deleted": {"type": "integer", "description": "Number of transcripts that were deleted."}},
+    "required": ["deleted"],
+}
+_SUBPATHS = {
+    "type": "object",
+    "properties": {"subpaths": {"type": "array", "items": {"type": "string"}}},
+    "required": ["subpaths"],
+}
+
+
+class NameField(StringField):
+    """A part of the name of a transcript, in a body."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_blank": False, "min_length": 1, "max_length": MAX_NAME} | options)
+
+    def to_internal_value(self, data: Any) -> str:
+        return BARE.clean_text(super().to_internal_value(data))[0]
+
+
+class NewEntries(StrictSerializer):
+    """Entries of one transcript."""
+
+    project_key = NameField(help_text=_PROJECT_KEY)
+    session_id = NameField()
+    subpath = NameField(required=False, default="", help_text=_SUBPATH)
+    entries = serializers.ListField(
+        child=serializers.DictField(), max_length=MAX_ENTRIES, help_text="Lines of the transcript, in order."
+    )
+
+
+class SessionRow(serializers.ModelSerializer):  # type: ignore[misc]
+    """A session."""
+
+    mtime = serializers.SerializerMethodField(
+        help_text="When entries were last appended, in milliseconds since 1970.",
+    )
+
+    class Meta:
+        model = ClaudeTranscript
+        fields = ("project_key", "session_id", "mtime")
+
+    def get_mtime(self, row: ClaudeTranscript) -> int:
+        return int(row.modified_at.timestamp() * 1000)
+
+
+class SessionsQuery(PageQuery):
+    project_key = Text(MAX_NAME, help_text=_PROJECT_KEY)
+
+
+class SessionQuery(QuerySerializer):
+    project_key = NameField(help_text=_PROJECT_KEY)
+    session_id = NameField()
+
+
+class TranscriptQuery(SessionQuery):
+    subpath = NameField(required=False, default="", help_text=_SUBPATH)
+
+
+class EntriesQuery(TranscriptQuery):
+    after = WholeParameter(0, MAX_INTEGER, default=0, help_text="`next` of the previous page.")
+
+
+class ClaudeSessions(ListView):
+    """List the sessions of claude-agent-sdk that are kept in a project."""
+
+    serializer_class = SessionRow
+    query_class: ClassVar = SessionsQuery
+    parser_classes = [LongTextParser]
+    #: Entries have IDs of their own for that.
+    takes_idempotency_key = False
+
+    def get_queryset(self) -> QuerySet[Any]:
+        sessions = ClaudeTranscript.objects.filter(project=self.get_project(), subpath="").order_by("-pk")
+        key = self.query.get("project_key")
+        return sessions if key is None else sessions.filter(project_key=key)
+
+    @extend_schema(request=NewEntries, responses={200: OpenApiResponse(_STORED, "Everything is stored.")})
+    def post(self, request: Request, **_: Any) -> Response:
+        """Append entries to the transcript of a session, all or nothing.
+
+        An entry whose `uuid` the transcript has is not stored again. Entries are kept as they are, with their secrets.
+        """
+        project = self.get_project(Action.OPERATE)
+        body = NewEntries(data=document_of(request))
+        body.is_valid(raise_exception=True)
+        entries = body.validated_data.pop("entries")
+        stored = claude_transcripts.append(project.pk, TranscriptName(**body.validated_data), entries)
+        return Response({"stored": stored, "known": len(entries) - stored})
+
+
+class ClaudeTranscriptView(ApiView):
+    """Read a transcript, page by page, with its secrets. For admins and keys with the scope `secrets`; audited."""
+
+    query_class: ClassVar = EntriesQuery
+    write_query_class: ClassVar = TranscriptQuery
+
+    @extend_schema(responses={200: OpenApiResponse(_PAGE, "Entries of the transcript, oldest first.")})
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        project = self.get_project(Action.REVEAL)
+        after = self.query.pop("after")
+        transcript = claude_transcripts.named(project.pk, TranscriptName(**self.query)).first()
+        headers = {"Cache-Control": "no-store"}
+        if transcript is None:
+            return HttpResponse('{"entries":null,"next":null}', content_type=JSON, headers=headers)
+        reveal(self.principal, project.pk, transcript)
+        page = claude_transcripts.page(transcript, after=after)
+        following = "null" if page.next is None else page.next
+        text = f'{{"entries":[{",".join(page.entries)}],"next":{following}}}'
+        return HttpResponse(text, content_type=JSON, headers=headers)
+
+    @extend_schema(parameters=[TranscriptQuery], responses={200: OpenApiResponse(_DELETED, "It does not exist now.")})
+    def delete(self, request: Request, **_: Any) -> Response:
+        """Delete a transcript, and with a session those of its sub-agents."""
+        project = self.get_project(Action.OPERATE)
+        return Response({"deleted": claude_transcripts.delete(project.pk, TranscriptName(**self.query))})
+
+
+@extend_schema(responses={200: OpenApiResponse(_SUBPATHS, "Names of the transcripts of its sub-agents.")})
+class ClaudeSubpaths(ApiView):
+    """List the sub-agents of a session that have a transcript."""
+
+    query_class: ClassVar = SessionQuery
+
+    def get(self, request: Request, **_: Any) -> Response:
+        found = claude_transcripts.of_session(self.get_project().pk, **self.query).exclude(subpath="")
+        return Response({"subpaths": list(found.order_by("subpath").values_list("subpath", flat=True))})

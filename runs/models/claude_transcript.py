@@ -1,0 +1,65 @@
+"""The models of session transcripts that users of claude-agent-sdk keep here to resume them on another machine."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from agentops.projects.models import Project
+
+#: Characters of each part of a transcript's name, and of an entry's UUID.
+MAX_NAME = 300
+
+
+class ClaudeTranscript(models.Model):
+    """The transcript of a session, or of one of its sub-agents."""
+
+    project = models.ForeignKey(Project, models.CASCADE, related_name="claude_transcripts", db_index=False)
+    #: What the SDK calls the scope of a session. By default its working directory, with dashes.
+    project_key = models.CharField(max_length=MAX_NAME)
+    session_id = models.CharField(max_length=MAX_NAME)
+    #: Of a sub-agent, such as `subagents/agent-1`. Empty for the session itself.
+    subpath = models.CharField(max_length=MAX_NAME, blank=True, default="")
+    #: The position of the newest entry.
+    last_position = models.PositiveIntegerField(default=0)
+    #: When entries were last appended, by the database's clock.
+    modified_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "claude_transcripts"
+        constraints = [
+            # Also serves the list of sessions and that of sub-agents.
+            models.UniqueConstraint(
+                fields=["project", "project_key", "session_id", "subpath"], name="claude_transcript_once"
+            ),
+        ]
+        indexes = [
+            # old_records.delete_transcripts: oldest first.
+            models.Index(fields=["project", "modified_at"], name="claude_transcript_old"),
+        ]
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, [self.project_key, self.session_id, self.subpath]))
+
+
+class ClaudeTranscriptEntry(models.Model):
+    """One line of a transcript."""
+
+    transcript = models.ForeignKey(ClaudeTranscript, models.CASCADE, related_name="entries", db_index=False)
+    #: From 1, in the order of storage.
+    position = models.PositiveIntegerField()
+    #: The entry's own ID. Empty for entries without one, such as titles.
+    uuid = models.CharField(max_length=MAX_NAME, blank=True, default="")
+    #: The entry as JSON in ASCII. Not a JSON column: PostgreSQL's cannot hold NUL and lone surrogates.
+    content = models.TextField()
+
+    class Meta:
+        db_table = "claude_transcript_entries"
+        constraints = [
+            models.UniqueConstraint(fields=["transcript", "position"], name="claude_entry_position_once"),
+            models.UniqueConstraint(
+                fields=["transcript", "uuid"], condition=~models.Q(uuid=""), name="claude_entry_uuid_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.transcript_id} entry {self.position}"
