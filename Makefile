@@ -114,8 +114,10 @@ $(RUN_STAMP): requirements.lock pyproject.toml | $(TOOL_STAMP)
 	@$(UV) pip install --quiet --no-deps --build-constraint requirements-dev.lock --editable .
 	@touch $@
 
+# The wheel of claude-agent-sdk brings a program of 370 MB that no test runs; its source does not.
 $(ENV_STAMP): requirements-dev.lock pyproject.toml | $(TOOL_STAMP)
-	$(UV) pip sync --quiet --require-hashes requirements-dev.lock
+	$(UV) pip sync --quiet --require-hashes --no-binary claude-agent-sdk --build-constraint requirements-dev.lock \
+		requirements-dev.lock
 	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

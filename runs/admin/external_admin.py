@@ -1,4 +1,4 @@
-"""Administration of what programs elsewhere send: states of external runs, imports, counts of ingest. Read-only."""
+"""Administration of what programs elsewhere send: external runs, imports, counts, session transcripts. Read-only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, choice_filter, yes_filter
 from agentops.admin_base.pages import RecordAdmin
 from runs.admin.of_run import OF_RUN, RowsOfRunsAdmin, run_cell
-from runs.models import ExternalRun, FileImport, ImportState, IngestCount
+from runs.models import ClaudeTranscript, ExternalRun, FileImport, ImportState, IngestCount
 
 
 @admin.register(ExternalRun)
@@ -113,3 +113,28 @@ class IngestCountAdmin(RecordAdmin):
 
     def name_of(self, obj: IngestCount) -> str:
         return cells.line(f"{obj.sender}, {obj.minute:%Y-%m-%d %H:%M}, {obj.outcome}")
+
+
+@admin.register(ClaudeTranscript)
+class ClaudeTranscriptAdmin(RecordAdmin):
+    """Transcripts that claude-agent-sdk keeps here. Their entries, which contain secrets, are not shown."""
+
+    names = ("session transcript", "session transcripts")
+    text_fields = ("project_key", "session_id", "subpath")
+    search_help_text = "Search by ID, or by part of the project key, the session ID or the sub-agent."
+    list_display = (
+        cells.words("session_id", "session"),
+        cells.words("subpath", "sub-agent"),
+        cells.words("project_key", "project key"),
+        cells.plain("last_position", "entries"),
+        cells.moment("modified_at", "last entry"),
+        cells.link("project_id", "projects_project", "project", text="project__slug"),
+    )
+    list_filter = (ProjectFilter,)
+    facts = ((None, list_display),)
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return rows.select_related("project").defer("project__settings")
+
+    def name_of(self, obj: ClaudeTranscript) -> str:
+        return cells.line(str(obj))

@@ -17,6 +17,7 @@ from runs.models import (
     AgentRun,
     AgentRunMessage,
     Chore,
+    ClaudeTranscriptEntry,
     FileImportPiece,
     OtlpGroup,
     OtlpItem,
@@ -38,9 +39,9 @@ every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: m
 def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
-    # The content of uploaded files, what waits to be filed under a run, and the search index are not for people.
+    # Content of files and sessions, what waits to be filed under a run, and the search index are not for people.
     assert ours - set(registered()) == {
-        *(MaintenanceDoor, FileImportPiece, OtlpGroup, OtlpItem, SearchEntry, SearchPosition),
+        *(ClaudeTranscriptEntry, MaintenanceDoor, FileImportPiece, OtlpGroup, OtlpItem, SearchEntry, SearchPosition),
     }
 
 

@@ -89,7 +89,7 @@ def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(describe
         if verb != "post":
             continue
         keys = {parameter["name"] for parameter in operation.get("parameters", ())} & {"Idempotency-Key"}
-        # The events of runners have an ID each, and what is imported or mirrored again adds nothing.
+        # The events of runners and the lines of sessions have IDs, and what is imported again adds nothing.
         assert bool(keys) is ("/internal/" not in path and not path.endswith(("/imports", "/claude-sessions"))), path
         schema = next(iter(operation["requestBody"]["content"].values()))["schema"]
         if "$ref" in schema:

@@ -35,6 +35,7 @@ from runs.models import (
     Attempt,
     Checkpoint,
     Chore,
+    ClaudeTranscript,
     ExternalRun,
     FileImport,
     IngestCount,
@@ -83,6 +84,9 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
         )
         IngestCount.objects.create(
             project=project, sender=f"key:{number}", minute=now, outcome=text[:64], count=1, last_at=now
+        )
+        ClaudeTranscript.objects.create(
+            project=project, project_key=text[:300], session_id=f"session-{number}", modified_at=now
         )
         IdempotencyKey.objects.create(
             project=project, caller="user:1", key=f"key-{number}", asked=b"", status=201, body="{}", created_at=now
