@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +17,24 @@ from tests.support.processes.redis_server import OwnRedis
 assert deterministic_model.ChaosProvider is not None
 
 
+@pytest.fixture(scope="session")
+def player_environment(
+    fork_server: ForkServer, databases: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> PlayerEnvironment:
+    """It remembers what schedules come to when nothing happens, which is the same for all tests of this process."""
+    directory = tmp_path_factory.mktemp("schedules")
+    return PlayerEnvironment(databases.engine, directory, fork_server, databases, OwnRedis(directory))
+
+
 @pytest.fixture
 def environment(
     *,
     engine: str,
-    fork_server: ForkServer,
-    databases: Databases,
-    tmp_path: Path,
+    player_environment: PlayerEnvironment,
     django_db_blocker: Any,
     no_hints: None,
     settings: Settings,
 ) -> Iterator[PlayerEnvironment]:
     settings.REDIS_URL = ""  # a schedule puts its own broker there; this puts back what was
     with django_db_blocker.unblock():
-        yield PlayerEnvironment(engine, tmp_path, fork_server, databases, OwnRedis(tmp_path))
+        yield player_environment

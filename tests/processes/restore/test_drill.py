@@ -28,6 +28,8 @@ from timeline.log import Entry
 from timeline.models import Log, Source
 
 SLOW = {"chunks": 30, "pause_s": 0.1, "on_unknown_tool": "tell_model"}
+#: The workers of before keep their runs, however busy the machine is: who restores ends their leases.
+LONG_LEASE = {"AGENTOPS_LEASE_S": "60"}
 
 
 def suspend(stage: Stage, worker: ChildProcess) -> None:
@@ -50,7 +52,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     reader = signed_in(make_person(busy[0].project, Role.VIEWER))
     web = web_process()
     url = f"{web.url}/api/projects/crash/agent-runs/{busy[0].pk}/events/stream"
-    worker = stage.worker(AGENTOPS_CONCURRENCY="2")
+    worker = stage.worker(AGENTOPS_CONCURRENCY="2", **LONG_LEASE)
     for run in busy:
         stage.reaches(run, RunStatus.RUNNING)
     # Nobody has a slot for it yet: the backup knows it as a run that was never claimed.
@@ -62,7 +64,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     seen_then = follower.ids[-1]
 
     # What happens now will be lost: events, a whole run, and the epoch that a second worker is given.
-    zombie = stage.worker(AGENTOPS_CONCURRENCY="1")
+    zombie = stage.worker(AGENTOPS_CONCURRENCY="1", **LONG_LEASE)
     stage.reaches(waiting, RunStatus.RUNNING)
     lost = stage.run()
     eventually(lambda: follower.ids[-1] > seen_then + 8, within_s=20, why="the work goes on after the backup")

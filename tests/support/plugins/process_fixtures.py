@@ -5,6 +5,7 @@ A plugin of the suite (tests/conftest.py names it).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,7 +34,10 @@ def fork_server() -> Iterator[ForkServer]:
 
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
-    databases = Databases(engine_under_test(), tmp_path_factory.mktemp("stage-databases"))
+    own = tmp_path_factory.mktemp("stage-databases")
+    # With pytest-xdist, the parent of a worker's directory is that of all workers.
+    shared = tmp_path_factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    databases = Databases(engine_under_test(), own, shared=shared)
     yield databases
     databases.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -50,18 +51,37 @@ def reconnect() -> None:
 
 
 class Databases:
-    """Makes databases for tests from one that was migrated once."""
+    """Makes databases for tests from one that was migrated once, by whichever process of a run was first."""
 
-    def __init__(self, engine: str, directory: Path) -> None:
+    def __init__(self, engine: str, directory: Path, *, shared: Path | None = None) -> None:
+        """`directory` is of this process alone; `shared` of all processes that may share the migrated database."""
         self.engine = engine
         self._directory = directory
+        self._shared = shared or directory
         self._count = 0
         self._prefix = f"crash_{os.getpid()}_{os.urandom(3).hex()}"
-        self._template = self._name()
-        if engine == "postgres":
-            self._server(f'CREATE DATABASE "{self._template}"')
-        manage = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
-        subprocess.run(manage, cwd=ROOT, env=self.env(self._template, directory), check=True, timeout=120)
+        with self._users() as users:
+            if not users.exists():
+                users.write_text(f"{self._migrated()}\n")
+            with users.open("a") as file:
+                file.write(f"{self._prefix}\n")
+            self._template = users.read_text().splitlines()[0]
+
+    @contextmanager
+    def _users(self) -> Iterator[Path]:
+        """The file that names the migrated database and then its users, while nobody else looks at it."""
+        with (self._shared / f"{self.engine}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield self._shared / f"{self.engine}.users"
+
+    def _migrated(self) -> str:
+        name = self._name(self._shared)
+        if self.engine == "postgres":
+            self._server(f'CREATE DATABASE "{name}"')
+        # The checks load every page, which is half of the time. `make check` runs them.
+        manage = [sys.executable, "manage.py", "migrate", "--verbosity", "0", "--skip-checks"]
+        subprocess.run(manage, cwd=ROOT, env=self.env(name, self._directory), check=True, timeout=240)
+        return name
 
     def env(self, name: str, home: Path) -> dict[str, str]:
         """The environment of a process on the database `name`, without what a developer's shell may hold."""
@@ -95,12 +115,19 @@ class Databases:
                 each.unlink()
 
     def close(self) -> None:
-        self.drop(self._template)
+        """The last user drops the migrated database."""
+        with self._users() as users:
+            left = [line for line in users.read_text().splitlines() if line != self._prefix]
+            if len(left) > 1:
+                users.write_text("".join(f"{line}\n" for line in left))
+            else:
+                self.drop(self._template)
+                users.unlink()
 
-    def _name(self) -> str:
+    def _name(self, directory: Path | None = None) -> str:
         self._count += 1
         name = f"{self._prefix}_{self._count}"
-        return name if self.engine == "postgres" else str(self._directory / f"{name}.sqlite3")
+        return name if self.engine == "postgres" else str((directory or self._directory) / f"{name}.sqlite3")
 
     def _url(self, name: str) -> str:
         if self.engine == "sqlite":
