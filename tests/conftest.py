@@ -88,9 +88,6 @@ def prepare(home: Path) -> None:
         "DJANGO_SETTINGS_MODULE": "agentops.settings",
         "SECRET_KEY": "for-the-test-suite-and-nothing-else-0123456789-abcdef",
     }
-    if memory_directory() and not WORKER:
-        # The root of `tmp_path`, where whole sites have their SQLite files. Workers get theirs below it.
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(home))
     if os.environ.get("REDIS_URL"):
         os.environ["REDIS_URL"] = own_redis_database(os.environ["REDIS_URL"])
     database = django_settings.DATABASES["default"]
