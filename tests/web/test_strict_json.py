@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from runs.fixtures import text_files
 from runs.fixtures.text_files import FixtureError
 from runs.management.agent.input_files import read_definition
 from tests.support.api.bad_json import MIB, REFUSED
+from tests.support.growth import TRIES, cpu_s
 
 
 def refusal(data: bytes | str, limits: Limits = strict_json.BODY) -> NotJson:
@@ -120,17 +120,25 @@ def hostile() -> Iterator[tuple[str, bytes]]:
 
 
 def test_nothing_makes_it_slow() -> None:
-    """Less than 200 ms of CPU for five hostile MiB; measured were 41 at most."""
+    """Five hostile MiB cost no more than three times what the standard parser takes for five usual ones.
+
+    Measured were 0.02 to 1.1 times. The best of several tries counts: another process can only make one slower.
+    """
+    usual = json.dumps([{"name": f"item {number}", "value": number, "tags": ["a", "b"]} for number in range(90_000)])
     for name, data in hostile():
-        # The best of three: a collection of the whole suite's garbage, and a cache that others fill, are none of ours.
-        assert min(cpu_s(data) for _ in range(3)) < 0.2, name
+        ours = standard = float("inf")
+        for _ in range(TRIES):
+            standard = min(standard, cpu_s(lambda: json.loads(usual)))
+            ours = min(ours, cpu_s(lambda: parse_or_refuse(data)))  # noqa: B023
+            if ours <= 3 * standard:
+                break
+        else:
+            pytest.fail(f"{name}: {ours:.3f} s, and {standard:.3f} s for usual JSON")
 
 
-def cpu_s(data: bytes) -> float:
-    began = time.process_time()
+def parse_or_refuse(data: bytes) -> None:
     with contextlib.suppress(NotJson):
         parse(data)
-    return time.process_time() - began
 
 
 def test_the_command_line_and_recordings_are_read_by_it(tmp_path: Path) -> None:
