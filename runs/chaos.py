@@ -19,6 +19,8 @@ POINTS = {
     "recovery.done": "recovery done",
     "model.before_start": "before llm.turn.start",
     "model.before_call": "before the model is called",
+    "session.stored": "ID of a session stored, before its program is started",
+    "session.started": "program of a session started, before its first message",
     "model.streaming": "in the middle of the stream",
     "model.answered": "stream done, before the turn's transaction",
     "turn.in_transaction": "in the turn's transaction",

@@ -77,7 +77,11 @@ class Provider(Protocol):
 
 
 #: The modules that register providers. They are imported on first use.
-MODULES = {"fixture": "runs.fixtures.provider", "llm": "runs.providers.llm"}
+MODULES = {
+    "claude_cli": "runs.providers.claude_cli.provider",
+    "fixture": "runs.fixtures.provider",
+    "llm": "runs.providers.llm",
+}
 _factories: dict[str, Callable[[], Provider]] = {}
 
 

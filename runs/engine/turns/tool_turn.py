@@ -181,6 +181,8 @@ def _unknown_result(call: AgentRunToolCall, *, attempts: int = 1) -> CallResult:
 
 
 def _tells_model(drive: Drive) -> bool:
+    if drive.session is not None:
+        return True  # the program knows more of the call than we do, and goes on with its own transcript
     policy = drive.settings.get("on_unknown_tool") or (drive.config.get("policies") or {}).get("on_unknown_tool")
     return policy == "tell_model"
 
