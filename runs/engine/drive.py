@@ -184,7 +184,8 @@ def open_drive(
     provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
     retry_limits(tool_settings)  # raises on invalid settings before anything is written
-    session = HeldSession(run, lease, loop) if config["provider"] == SESSIONS else None
+    conversation = transcript.load(run)
+    session = HeldSession(run, lease, loop, conversation) if config["provider"] == SESSIONS else None
     drive = Drive(
         run=run,
         lease=lease,
@@ -198,7 +199,7 @@ def open_drive(
         spending=spending.load(run),
         context=Context(window_of(tool_settings) or provider.context_window(config["model"])),
         on_progress=on_progress,
-        conversation=transcript.load(run),
+        conversation=conversation,
         open_calls=list(open_calls(run)),
         checkpointed_step=checkpoints.last_checkpoint(run),
         failed_attempts=_failed_attempts(run),

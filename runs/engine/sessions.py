@@ -24,6 +24,7 @@ from pydantic_ai.tools import ToolDefinition
 from runs import chaos
 from runs.conversation import ancestry
 from runs.conversation.message_text import CONTINUE
+from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
@@ -31,7 +32,7 @@ from runs.models import AgentRun
 from runs.models import CliSession as SessionRow
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.claude_cli import blocks, command, transcripts
-from runs.providers.claude_cli.answers import CliAnswer
+from runs.providers.claude_cli.answers import TURN_ENDED, CliAnswer
 from runs.providers.claude_cli.failures import SessionFailed, SessionMissing
 from runs.providers.claude_cli.process import kill_leftovers
 from runs.providers.claude_cli.session import CliSession, ProgramCommand
@@ -62,8 +63,8 @@ class _Launch:
 class HeldSession:
     """The provider and the toolset of a run that is a session of a program."""
 
-    def __init__(self, run: AgentRun, lease: Lease, loop: LoopThread) -> None:
-        self._run, self._lease, self._loop = run, lease, loop
+    def __init__(self, run: AgentRun, lease: Lease, loop: LoopThread, conversation: Conversation) -> None:
+        self._run, self._lease, self._loop, self._conversation = run, lease, loop, conversation
         self._session: CliSession | None = None
         #: The user messages of the conversation that the program knows.
         self._heard = 0
@@ -77,8 +78,10 @@ class HeldSession:
         return None
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
-        """Return whether the program goes on by itself after its last answer."""
-        return FollowUp(more=self._session is not None and self._session.is_alive and not self._session.is_idle)
+        """Return whether the program goes on after its last answer: its turn has no result yet."""
+        last = self._conversation.history[-1] if self._conversation.history else None
+        is_open = isinstance(last, ModelResponse) and not (last.provider_details or {}).get(TURN_ENDED)
+        return FollowUp(more=is_open)
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
         alive = self._session is not None and self._session.is_alive
@@ -105,6 +108,19 @@ class HeldSession:
         if result is None:
             raise OutcomeUnknown
         return ToolResult(blocks.output_of(result.content), is_error=result.is_error, retryable=False)
+
+    def knows(self, call_id: str) -> bool:
+        """Whether the program that runs now has requested the call."""
+        return self._session is not None and self._session.knows(call_id)
+
+    def is_asking(self, call_id: str) -> bool:
+        """Whether the program waits for the permission to run a call."""
+        return self._session is not None and call_id in self._session.asking
+
+    def permit(self, call_id: str) -> None:
+        """Let the program run a call that is stored as running."""
+        if self._session is not None:
+            self._loop.submit(self._session.permit(call_id)).result(END_S)
 
     # --- The end ------------------------------------------------------------------------------------------------
 

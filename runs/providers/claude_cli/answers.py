@@ -24,6 +24,8 @@ from pydantic_ai.usage import RequestUsage
 from runs.providers.claude_cli import blocks
 from runs.providers.claude_cli.session import CliSession, Message
 
+#: In the details of an answer: the program has reported the result of the turn, which waits for a message now.
+TURN_ENDED = "turn_ended"
 _NO_PARAMETERS = ModelRequestParameters()
 #: The types of deltas that are shown while they arrive.
 _DELTAS = {
@@ -136,9 +138,8 @@ class CliAnswer(StreamedResponse):
 
     def _end_turn(self, result: Message) -> None:
         self._session.raise_failure(result)
-        self._reported = {
-            name: result[name] for name in ("total_cost_usd", "num_turns", "structured_output") if result.get(name)
-        }
+        reported = {name: result[name] for name in ("total_cost_usd", "structured_output") if result.get(name)}
+        self._reported = {TURN_ENDED: True, **reported}
         if not self._parts and isinstance(result.get("result"), str):
             self._parts.append(TextPart(result["result"]))
 

@@ -123,10 +123,9 @@ class CliSession:
 
     async def result_of(self, call_id: str) -> CliResult | None:
         """Let the program run a call, and return its result; None if the program goes on or ends without one."""
-        if call_id not in self._calls:
-            return None  # of an earlier process
-        for request in self._asking.pop(call_id, []):
-            await self._permit(request)
+        if not self.knows(call_id):
+            return None
+        await self.permit(call_id)
         while call_id not in self._results:
             try:
                 message = await self.next_message()
@@ -139,9 +138,17 @@ class CliSession:
                 return None
             if message["type"] == "user":
                 self.take_results(message)
-            for request in self._asking.pop(call_id, []):
-                await self._permit(request)
+            await self.permit(call_id)
         return self._results.pop(call_id)
+
+    def knows(self, call_id: str) -> bool:
+        """Whether this process has requested the call. An earlier one may have."""
+        return call_id in self._calls
+
+    async def permit(self, call_id: str) -> None:
+        """Let a call run, if the program waits for that."""
+        for request in self._asking.pop(call_id, []):
+            await self._permit(request)
 
     async def refuse(self, call_id: str, reason: str) -> None:
         """Deny a call that waits for an answer."""

@@ -11,8 +11,8 @@ A turn without a result gets one of success. Acts that answer:
 - {"tools": [two or more of these]}: one answer; the results come in reverse order.
 
 Others: {"result": subtype, …further fields}, {"exit": status}, {"signal": number}, {"line": what to print},
-{"sleep": seconds}, {"stderr": text}, {"spawn": a command that goes on}. An answer may have one of them as `then`, and a
-plan comes to it once.
+{"sleep": seconds}, {"stderr": text}, {"spawn": a command that goes on}. An answer may have one of them as `first`
+or as `then`, and a plan comes to it once.
 
 Transcripts are written below CLAUDE_CONFIG_DIR, which must be set. A tool appends its name to the file `ledger`, and
 each start and user message is a line of JSON in `journal`, both beside the script.
@@ -88,15 +88,17 @@ class Stub:
     def play(self, acts: list[Act]) -> None:
         self.say("system", subtype="init", cwd=os.getcwd(), tools=[], model="stub", claude_code_version=VERSION)
         for act in acts:
-            if "result" in act:
-                self.end(act["result"], act)
-                return
+            self.do(act.get("first") or {})
             if "text" in act:
                 self.answer([{"type": "text", "text": act["text"]}], act)
             elif "tool" in act or "tools" in act:
                 self.use_tools(act.get("tools") or [act], act)
             else:
                 self.do(act)
+            result = act if "result" in act else act.get("then") or {}
+            if "result" in result:
+                self.end(result["result"], {name: value for name, value in result.items() if name != "result"})
+                return
         self.end("success", {})
 
     def do(self, act: Act) -> None:
