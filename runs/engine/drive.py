@@ -22,10 +22,10 @@ from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import spending
 from runs.engine.event_loop import LoopThread
+from runs.engine.held_session import PROVIDER as SESSIONS
+from runs.engine.held_session import HeldSession
 from runs.engine.leases import Lease
 from runs.engine.results import NoAnswer
-from runs.engine.sessions import PROVIDER as SESSIONS
-from runs.engine.sessions import HeldSession
 from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
 from runs.engine.spending import Spending
 from runs.lifecycle import inbox

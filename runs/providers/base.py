@@ -78,7 +78,7 @@ class Provider(Protocol):
 
 #: The modules that register providers. They are imported on first use.
 MODULES = {
-    "claude_cli": "runs.providers.claude_cli.provider",
+    "claude_cli": "runs.providers.claude_cli.claude_provider",
     "fixture": "runs.fixtures.provider",
     "llm": "runs.providers.llm",
 }

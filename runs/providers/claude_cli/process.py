@@ -18,8 +18,8 @@ from typing import Any
 from agentops.http.strict_json import FILE, NotJson, parse
 from runs.providers.base import ProviderUnusable
 from runs.providers.claude_cli import failures
-from runs.providers.claude_cli.command import RUN_VARIABLE
 from runs.providers.claude_cli.failures import SessionFailed
+from runs.providers.claude_cli.program_command import RUN_VARIABLE
 
 #: Bytes of a line; a tool's output may be long.
 MAX_LINE = 64 * 1024 * 1024

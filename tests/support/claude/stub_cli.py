@@ -174,7 +174,9 @@ class Stub:
         self.note("assistant", message)
         # A line for each block, as the program writes them.
         for block in content:
-            self.say("assistant", message={**message, "content": [block]}, parent_tool_use_id=None, **act.get("more", {}))
+            self.say(
+                "assistant", message={**message, "content": [block]}, parent_tool_use_id=None, **act.get("more", {})
+            )
         self.do(act.get("then") or {})
 
     def end(self, subtype: str, more: Act) -> None:

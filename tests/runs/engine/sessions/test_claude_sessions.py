@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
-from runs.worker.worker import Worker
-from tests.runs.engine.sessions.conftest import Program
+from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
 from timeline.models import Event
 
@@ -24,7 +23,7 @@ def types(run: AgentRun) -> list[str]:
     return list(Event.objects.filter(log=run.pk).order_by("seq").values_list("type", flat=True))
 
 
-def test_a_session_becomes_a_run(session_run: MakeRun, program: Program) -> None:
+def test_a_session_becomes_a_run(session_run: MakeRun, program: StubProgram) -> None:
     run = drive(session_run({"text": "I look."}, BASH, {"text": "All done."}))
 
     assert (run.status, run.result) == ("completed", "All done.")
@@ -53,7 +52,7 @@ def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_
     ]
 
 
-def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: MakeRun, program: Program) -> None:
+def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: MakeRun, program: StubProgram) -> None:
     run = drive(session_run({"tools": [BASH, READ]}, {"text": "Both done."}))
 
     calls = AgentRunToolCall.objects.filter(run=run).order_by("id")
@@ -64,7 +63,7 @@ def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: 
     assert program.ledger == ["Bash", "Read"]
 
 
-def test_a_tool_that_is_not_allowed_does_not_run(session_run: MakeRun, program: Program) -> None:
+def test_a_tool_that_is_not_allowed_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
     run = drive(session_run({"tool": "Write", "input": {}, "output": "written"}, {"text": "I could not."}))
 
     call = AgentRunToolCall.objects.get(run=run)
@@ -73,19 +72,23 @@ def test_a_tool_that_is_not_allowed_does_not_run(session_run: MakeRun, program: 
     assert program.ledger == []
 
 
+API_ERROR = {"result": "success", "is_error": True, "api_error_status": 401, "errors": ["API Error: 401"]}
+MAX_TURNS = {"result": "error_max_turns", "is_error": True, "errors": ["9 turns", "no more"]}
+
+
 @pytest.mark.parametrize(
     ("acts", "error_type", "said"),
     [
-        ([{"result": "error_max_turns", "is_error": True, "errors": ["9 turns", "no more"]}], "error_max_turns", "9 turns; no more"),
-        ([{"result": "error_during_execution", "is_error": True}], "error_during_execution", "ended with error_during_execution"),
-        ([{"text": "x"}, {"result": "success", "is_error": True, "api_error_status": 401, "errors": ["API Error: 401"]}], "unauthorized", "API Error: 401"),
+        ([MAX_TURNS], "error_max_turns", "9 turns; no more"),
+        ([{"result": "error_during_execution", "is_error": True}], "error_during_execution", "ended with error_during"),
+        ([{"text": "x"}, API_ERROR], "unauthorized", "API Error: 401"),
         ([{"text": "x"}, {"exit": 0}], "session_ended", "ended without a result"),
         ([{"stderr": "Out of memory"}, {"exit": 3}], "session_ended", "status 3 without a result: Out of memory"),
         ([{"signal": 9}], "session_killed", "SIGKILL"),
         ([{"text": "x"}, {"line": '{"type": "resu'}, {"exit": 1}], "session_ended", "status 1"),
         ([{"line": '{"type": oops}\n'}], "session_broken", "not JSON"),
     ],
-)  # fmt: skip
+)
 def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_type: str, said: str) -> None:
     """A `success` that is an error, the end without a result and the end by a signal too."""
     run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
@@ -102,7 +105,7 @@ def test_lines_that_are_not_messages_are_ignored(session_run: MakeRun) -> None:
 
 
 def test_an_error_while_the_program_lives_is_answered_in_the_same_session(
-    session_run: MakeRun, program: Program, quick_retries: None
+    session_run: MakeRun, program: StubProgram, quick_retries: None
 ) -> None:
     """One that is gone is resumed. Both are told to continue."""
     overloaded = {"result": "success", "is_error": True, "api_error_status": 529}

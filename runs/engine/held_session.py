@@ -28,14 +28,13 @@ from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.models import AgentRun
-from runs.models import CliSession as SessionRow
+from runs.models import AgentRun, CliSession
 from runs.providers.base import FollowUp, ModelCall
-from runs.providers.claude_cli import blocks, command, transcripts
-from runs.providers.claude_cli.answers import TURN_ENDED, CliAnswer
+from runs.providers.claude_cli import blocks, program_command, transcripts
 from runs.providers.claude_cli.failures import SessionFailed, SessionMissing
 from runs.providers.claude_cli.process import kill_leftovers
-from runs.providers.claude_cli.session import CliSession, ProgramCommand
+from runs.providers.claude_cli.program_session import ProgramCommand, ProgramSession
+from runs.providers.claude_cli.session_answer import TURN_ENDED, CliAnswer
 from runs.tools import roots
 from runs.tools.base import Arguments, Effect, OutcomeUnknown, Tool, ToolContext, ToolResult
 from timeline import log
@@ -57,7 +56,7 @@ class _Launch:
     """A session to start, and whether it continues another."""
 
     command: ProgramCommand
-    row: SessionRow
+    row: CliSession
 
 
 class HeldSession:
@@ -65,14 +64,14 @@ class HeldSession:
 
     def __init__(self, run: AgentRun, lease: Lease, loop: LoopThread, conversation: Conversation) -> None:
         self._run, self._lease, self._loop, self._conversation = run, lease, loop, conversation
-        self._session: CliSession | None = None
+        self._session: ProgramSession | None = None
         #: The user messages of the conversation that the program knows.
         self._heard = 0
         #: Sessions that the program could not resume.
         self._missing: set[UUID] = set()
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        command.check(model, settings)
+        program_command.check(model, settings)
 
     def context_window(self, model: str) -> int | None:
         return None
@@ -141,21 +140,21 @@ class HeldSession:
         segments = [segment.run_id for segment in ancestry.segments_of(self._run) if segment.upto is None]
         config = self._config()
         earlier = (
-            SessionRow.objects.filter(run__in=segments).order_by("-created_at", "-id").values_list("id", flat=True)
+            CliSession.objects.filter(run__in=segments).order_by("-created_at", "-id").values_list("id", flat=True)
         )
         known = [session_id for session_id in earlier if session_id not in self._missing]
         resumed = next((session_id for session_id in known if transcripts.path_of(config, session_id)), None)
-        row = SessionRow(
+        row = CliSession(
             id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=timezone.now()
         )
         self._store(row, lost=resumed is None and bool(earlier))
         chaos.point("session.stored")
-        start = command.Start(str(row.pk), str(resumed) if resumed else None)
-        words = command.command(call.model, call.settings, _instructions(call.history), start)
-        environment = command.environment(str(self._run.pk), config)
+        start = program_command.Start(str(row.pk), str(resumed) if resumed else None)
+        words = program_command.command(call.model, call.settings, _instructions(call.history), start)
+        environment = program_command.environment(str(self._run.pk), config)
         return _Launch(ProgramCommand(words, environment, self._folder(call.settings)), row)
 
-    def _store(self, row: SessionRow, *, lost: bool) -> None:
+    def _store(self, row: CliSession, *, lost: bool) -> None:
         resumed = str(row.resumed_id) if row.resumed_id else None
         event = SessionEvent(session_id=str(row.pk), program=PROGRAM, resumed=resumed, lost=lost or None)
 
@@ -165,7 +164,7 @@ class HeldSession:
                 log.append(self._run.pk, [Entry(event)], source=Source.WORKER, epoch=row.epoch)
                 row.save(force_insert=True)
 
-        existing = SessionRow.objects.filter(pk=row.pk)
+        existing = CliSession.objects.filter(pk=row.pk)
         commit_safely(write, is_committed=existing.exists, read_result=do_nothing, lease=self._lease)
 
     def _config(self) -> Path:
@@ -186,7 +185,7 @@ class HeldSession:
         said = _user_parts(call.history)
         try:
             if launch is not None:
-                self._session = await CliSession.start(launch.command)
+                self._session = await ProgramSession.start(launch.command)
                 chaos.point("session.started")
             assert self._session is not None
             await self._say(self._session, said, call.history, launch)
@@ -201,7 +200,7 @@ class HeldSession:
             raise
 
     async def _say(
-        self, session: CliSession, said: list[UserPromptPart], history: list[ModelMessage], launch: _Launch | None
+        self, session: ProgramSession, said: list[UserPromptPart], history: list[ModelMessage], launch: _Launch | None
     ) -> None:
         """Send what the program has not heard. Where that is nothing and it waits for a message, "continue"."""
         new = said[self._heard :]
@@ -217,7 +216,7 @@ class HeldSession:
             await session.say(CONTINUE)
 
 
-def _is_reported(error: BaseException, session: CliSession) -> bool:
+def _is_reported(error: BaseException, session: ProgramSession) -> bool:
     """Whether the program itself has reported the failure, and lives: it gets a message, not a new process."""
     return isinstance(error, SessionFailed) and session.is_alive and session.is_idle
 

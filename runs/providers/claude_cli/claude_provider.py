@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_ai.models import StreamedResponse
 
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
-from runs.providers.claude_cli import command
+from runs.providers.claude_cli import program_command
 
 
 @register("claude_cli")
@@ -19,10 +19,10 @@ class ClaudeCliProvider:
     """Sessions of Claude Code. The program runs its own tools; the model is one of its own, or "default"."""
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        command.check(model, settings)
+        program_command.check(model, settings)
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
-        raise ProviderUnusable("a session of claude_cli belongs to a run: see runs.engine.sessions")
+        raise ProviderUnusable("a session of claude_cli belongs to a run: see runs.engine.held_session")
 
     def context_window(self, model: str) -> int | None:
         return None  # the program shortens its context itself

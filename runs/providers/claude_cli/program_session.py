@@ -39,7 +39,7 @@ class CliResult:
     is_error: bool
 
 
-class CliSession:
+class ProgramSession:
     """One process with one session."""
 
     def __init__(self, process: CliProcess) -> None:
@@ -57,7 +57,7 @@ class CliSession:
         self.named_error: str | None = None
 
     @classmethod
-    async def start(cls, command: ProgramCommand) -> CliSession:
+    async def start(cls, command: ProgramCommand) -> ProgramSession:
         """Start the program and register our hook. Raises `ProviderUnusable` or `SessionFailed`."""
         session = cls(await CliProcess.start(command.words, command.environment, command.folder))
         hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": [HOOK]}]}

@@ -22,7 +22,7 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
 from runs.providers.claude_cli import blocks
-from runs.providers.claude_cli.session import CliSession, Message
+from runs.providers.claude_cli.program_session import Message, ProgramSession
 
 #: In the details of an answer: the program has reported the result of the turn, which waits for a message now.
 TURN_ENDED = "turn_ended"
@@ -37,7 +37,7 @@ _DELTAS = {
 class CliAnswer(StreamedResponse):
     """The next answer of a session."""
 
-    def __init__(self, session: CliSession, model: str) -> None:
+    def __init__(self, session: ProgramSession, model: str) -> None:
         super().__init__(_NO_PARAMETERS)
         self._session = session
         self._model = model
