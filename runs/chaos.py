@@ -19,8 +19,6 @@ POINTS = {
     "recovery.done": "recovery done",
     "model.before_start": "before llm.turn.start",
     "model.before_call": "before the model is called",
-    "session.stored": "ID of a session stored, before its program is started",
-    "session.started": "program of a session started, before its first message",
     "model.streaming": "in the middle of the stream",
     "model.answered": "stream done, before the turn's transaction",
     "turn.in_transaction": "in the turn's transaction",
@@ -55,6 +53,11 @@ INGEST_POINTS = {
     "ingest.in_transaction": "in the transaction of a run's events",
     "ingest.committed": "events committed, before the answer",
 }
+#: Those of a worker whose run is a session of a program.
+SESSION_POINTS = {
+    "session.stored": "ID of a session stored, before its program is started",
+    "session.started": "program of a session started, before its first message",
+}
 
 
 class _ArmedPoint:
@@ -63,7 +66,7 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        if name not in POINTS and name not in INGEST_POINTS:
+        if name not in {*POINTS, *INGEST_POINTS, *SESSION_POINTS}:
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)
