@@ -82,6 +82,8 @@ MODULES = {
     "fixture": "runs.fixtures.provider",
     "llm": "runs.providers.llm",
 }
+#: The providers whose program works in the agent's root.
+WORKING_IN_ROOT = frozenset({"claude_cli"})
 _factories: dict[str, Callable[[], Provider]] = {}
 
 

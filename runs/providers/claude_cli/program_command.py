@@ -48,8 +48,6 @@ def check(model: str, agent_settings: Mapping[str, Any]) -> None:
     """Raise `ProviderUnusable` for settings that the program would not take."""
     if not settings.AGENTOPS_CLAUDE_CLI:
         raise ProviderUnusable("the provider claude_cli is off: AGENTOPS_CLAUDE_CLI must name the program")
-    if agent_settings.get("root") is None:
-        raise ProviderUnusable("settings.root must name the directory in which the program works")
     if model.startswith("-"):
         raise ProviderUnusable(f"invalid model {model[:64]!r}")
     for name, (_, kind) in FLAGS.items():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runs.errors import InvalidAgent
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
 from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
@@ -115,3 +116,35 @@ def test_an_error_while_the_program_lives_is_answered_in_the_same_session(
 
     assert len(program.starts) == 1
     assert program.heard == ["Begin.", "continue"]
+
+
+@pytest.mark.parametrize(
+    ("agent_settings", "said"),
+    [
+        ({"root": None}, "no file root"),
+        ({"root": "/etc"}, "not below a directory listed in AGENTOPS_TOOL_ROOTS"),
+        ({"permission_mode": "bypassPermissions"}, "permission_mode must be one of"),
+        ({"allowed_tools": ["--dangerously-skip-permissions"]}, "allowed_tools is invalid"),
+        ({"max_turns": 0}, "max_turns is invalid"),
+        ({"fallback_model": "--x"}, "fallback_model is invalid"),
+    ],
+)
+def test_an_agent_with_settings_that_would_do_harm_has_no_runs(
+    session_run: MakeRun, agent_settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidAgent, match=said):
+        session_run({"text": "x"}, settings=agent_settings)
+
+
+def test_the_program_gets_no_secret_of_the_site(
+    session_run: MakeRun, program: StubProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "AGENT_RUNNER_SECRET", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "for the program")
+    run = drive(session_run({"text": "x"}))
+
+    assert run.status == "completed"
+    got = set(program.journal[0]["environment"])
+    assert {"ANTHROPIC_API_KEY", "CLAUDE_CONFIG_DIR", "HOME", "AGENTOPS_RUN_ID"} <= got
+    assert not got & {"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "AGENT_RUNNER_SECRET", "AWS_SECRET_ACCESS_KEY"}
