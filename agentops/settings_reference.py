@@ -57,6 +57,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "pauses.",
     },
     "Agents, tools and policies": {
+        "AGENTOPS_CLAUDE_CLI": "The path of Claude Code's program, for agents of the provider `claude_cli`. Empty: the "
+        "provider is off. Set it for web processes and workers.",
         "AGENTOPS_TOOL_ROOTS": "Absolute paths of the directories below which agents may read files (`read_file`, "
         "`list_dir`). Without it these tools are off.",
         "AGENTOPS_GATE_COMMANDS": "Programs that gates of policies may start: names on `PATH`, or absolute paths. "

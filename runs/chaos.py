@@ -53,6 +53,11 @@ INGEST_POINTS = {
     "ingest.in_transaction": "in the transaction of a run's events",
     "ingest.committed": "events committed, before the answer",
 }
+#: Those of a worker whose run is a session of a program.
+SESSION_POINTS = {
+    "session.stored": "ID of a session stored, before its program is started",
+    "session.started": "program of a session started, before its first message",
+}
 
 
 class _ArmedPoint:
@@ -61,7 +66,7 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        if name not in POINTS and name not in INGEST_POINTS:
+        if name not in {*POINTS, *INGEST_POINTS, *SESSION_POINTS}:
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)

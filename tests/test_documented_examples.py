@@ -60,6 +60,7 @@ def parse(words: str) -> Namespace | None:
 def test_every_agent_can_be_applied(place: str, definition: dict[str, Any], settings: Any, tmp_path: Path) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     settings.AGENTOPS_GATE_COMMANDS = ["run-tests"]
+    settings.AGENTOPS_CLAUDE_CLI = "/usr/local/bin/claude"
     whole = {**REST, **definition}
     if "root" in whole.get("settings", {}):
         whole["settings"]["root"] = str(tmp_path)

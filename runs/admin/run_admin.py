@@ -19,7 +19,7 @@ from agentops.admin_base.pages import RecordAdmin, Table
 from agentops.admin_base.scope import scope_of
 from runs.admin import bulk_actions, invariant_check
 from runs.admin.of_run import RowsOfRunsAdmin
-from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
+from runs.models import AgentRun, Attempt, Checkpoint, CliSession, RunCommand, RunError, TurnUsage
 from runs.models.querysets import LISTED
 from runs.statuses import RunStatus
 from timeline.models import RunKind
@@ -27,7 +27,7 @@ from timeline.models import RunKind
 #: Maximum runs of an invariant check, which executes about 50 queries per run.
 MAX_CHECKED = 10
 #: Related tables on a run's page; messages, tool calls and events are only linked.
-HISTORY = (Attempt, Checkpoint, RunError, TurnUsage, RunCommand)
+HISTORY = (Attempt, CliSession, Checkpoint, RunError, TurnUsage, RunCommand)
 ROWS = (
     ("Messages", "runs_agentrunmessage"),
     ("Tool calls", "runs_agentruntoolcall"),

@@ -14,7 +14,7 @@ from django.utils import timezone
 from agentops.admin_base import cells
 from agentops.admin_base.filters import choice_filter, yes_filter
 from runs.admin.of_run import OF_RUN, RowsOfRunsAdmin, run_cell
-from runs.models import AgentRun, Attempt, Checkpoint, RunCommand, RunError, TurnUsage
+from runs.models import AgentRun, Attempt, Checkpoint, CliSession, RunCommand, RunError, TurnUsage
 from runs.statuses import LOST
 from timeline.reasons import reason_label
 
@@ -72,6 +72,28 @@ class AttemptAdmin(RowsOfRunsAdmin):
 
     def name_of(self, obj: Attempt) -> str:
         return f"Epoch {obj.epoch} of run {obj.run_id}"
+
+
+@admin.register(CliSession)
+class CliSessionAdmin(RowsOfRunsAdmin):
+    """Sessions of programs."""
+
+    names = ("program session", "program sessions")
+    key = ("run_id", "created_at", "id")
+    id_fields = ("id", "run_id")
+    search_help_text = "Search by session ID or run ID, or by a prefix of it."
+    list_display = (
+        cells.plain("id", "session"),
+        run_cell(),
+        cells.plain("resumed_id", "continues"),
+        cells.plain("epoch", "epoch"),
+        cells.moment("created_at", "begun"),
+    )
+    list_filter = OF_RUN
+    facts = ((None, list_display),)
+
+    def name_of(self, obj: CliSession) -> str:
+        return f"Session {obj.pk} of run {obj.run_id}"
 
 
 @admin.register(TurnUsage)

@@ -22,6 +22,8 @@ from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import spending
 from runs.engine.event_loop import LoopThread
+from runs.engine.held_session import PROVIDER as SESSIONS
+from runs.engine.held_session import HeldSession
 from runs.engine.leases import Lease
 from runs.engine.results import NoAnswer
 from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
@@ -76,6 +78,8 @@ class Drive:
     committed_steps: int = 0
     #: The call whose unknown outcome a person has to resolve before the run can continue.
     unknown_call: AgentRunToolCall | None = None
+    #: The program that executes the run; None for a run whose model is called from here.
+    session: HeldSession | None = None
     #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
     _next_stop_check: float = 0.0
@@ -158,7 +162,14 @@ class Drive:
 
     def is_release_due(self) -> bool:
         """Whether to release the run: the worker is ending, or the slice is over."""
+        if self.session is not None:  # a slice would end its program
+            return self.shutdown.requested.is_set()
         return self.shutdown.requested.is_set() or (self.committed_steps > 0 and time.monotonic() >= self.slice_end)
+
+    def close(self, *, gently: bool = True) -> None:
+        """End the program of the run, if it has one: in its own way, or at once."""
+        if self.session is not None:
+            self.session.close(gently=gently)
 
 
 def open_drive(
@@ -173,19 +184,22 @@ def open_drive(
     provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
     retry_limits(tool_settings)  # raises on invalid settings before anything is written
+    conversation = transcript.load(run)
+    session = HeldSession(run, lease, loop, conversation) if config["provider"] == SESSIONS else None
     drive = Drive(
         run=run,
         lease=lease,
         loop=loop,
         shutdown=shutdown,
-        provider=provider,
-        toolset=TOOLS.resolve(config.get("tools") or [], tool_settings),
+        provider=session or provider,
+        session=session,
+        toolset=session or TOOLS.resolve(config.get("tools") or [], tool_settings),
         policies=policies.parse(config.get("policies") or {}),
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),
         context=Context(window_of(tool_settings) or provider.context_window(config["model"])),
         on_progress=on_progress,
-        conversation=transcript.load(run),
+        conversation=conversation,
         open_calls=list(open_calls(run)),
         checkpointed_step=checkpoints.last_checkpoint(run),
         failed_attempts=_failed_attempts(run),

@@ -47,6 +47,7 @@ def run_until_released(drive: Drive) -> None:
         except (DecideAgain, StopPending):
             result = Progress.CONTINUE  # the next decision sees the command that arrived
         except ShutdownDue:
+            drive.close()
             result = ending.hand_back(drive, "worker_ending")
         if result is Progress.RELEASED:
             return
@@ -65,6 +66,9 @@ def _act(drive: Drive, action: Next) -> ActResult:
         case Next.RUN_CALL | Next.RUN_STARTED_CALL:
             return tool_turn.run_next(drive, started=action is Next.RUN_STARTED_CALL)
         case _:
+            if action in _RELEASES:
+                # Before another worker may have the run: the transcript of its program must be whole.
+                drive.close(gently=action is not Next.STOP)
             return _ACTS[action](drive)
 
 
@@ -170,3 +174,5 @@ _ACTS: dict[Next, Callable[[Drive], ActResult]] = {
     Next.PAUSE: ending.pause,
     Next.PAUSE_BUDGET: ending.pause_budget,
 }
+#: The actions that release the run. An idle run may get a message from its policy, and go on.
+_RELEASES = frozenset(_ACTS) - {Next.SAVE_CHECKPOINT, Next.TAKE_MESSAGES, Next.IDLE, Next.GIVE_UP}

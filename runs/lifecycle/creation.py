@@ -167,6 +167,8 @@ def check_agent(agent: Agent) -> None:
         providers.get(agent.provider).check(agent.model, agent.settings)
         TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
         roots.check([name for name in agent.tools if _reads_files(name)], agent.settings)
+        if agent.provider in providers.WORKING_IN_ROOT:
+            roots.locate(agent.settings.get("root"))
         budgets.run_limits(agent.settings)
         trimming.window_of(agent.settings)
         retry_limits(agent.settings)

@@ -4,6 +4,7 @@ from runs.models.agent import Agent
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
 from runs.models.claude_transcript import ClaudeTranscript, ClaudeTranscriptEntry
+from runs.models.cli_session import CliSession
 from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
 from runs.models.file_import import FileImport, FileImportPiece, ImportState
@@ -24,6 +25,7 @@ __all__ = [
     "Chore",
     "ClaudeTranscript",
     "ClaudeTranscriptEntry",
+    "CliSession",
     "ExternalRun",
     "FileImport",
     "FileImportPiece",

@@ -77,7 +77,13 @@ class Provider(Protocol):
 
 
 #: The modules that register providers. They are imported on first use.
-MODULES = {"fixture": "runs.fixtures.provider", "llm": "runs.providers.llm"}
+MODULES = {
+    "claude_cli": "runs.providers.claude_cli.claude_provider",
+    "fixture": "runs.fixtures.provider",
+    "llm": "runs.providers.llm",
+}
+#: The providers whose program works in the agent's root.
+WORKING_IN_ROOT = frozenset({"claude_cli"})
 _factories: dict[str, Callable[[], Provider]] = {}
 
 

@@ -30,6 +30,7 @@ from pydantic_ai.exceptions import (
 )
 
 from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
+from runs.providers.claude_cli.failures import FINAL, SessionFailed
 from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
 from runs.providers.retry_limits import RetryLimits
 
@@ -105,6 +106,8 @@ def classify(
         return Failure(error.code, str(error), retryable=False, resumable=False)
     if isinstance(error, ProviderUnusable):
         return Failure("unusable_model", str(error), retryable=False)
+    if isinstance(error, SessionFailed):
+        return _session_failure(error, clean)
     error_type, call = _error_type_of(error, model), _call_failure(error, model, clean)
     if isinstance(error, ModelHTTPError):
         retry_after_s = retry_after(error.headers or {}, now)
@@ -114,6 +117,16 @@ def classify(
     if error_type == "unauthorized" and call.status == 403:
         return Failure(error_type, describe("forbidden", call), retryable=False, details=details)
     return Failure(error_type, describe(error_type, call), error_type not in NOT_RETRYABLE, retry_after_s, details)
+
+
+def _session_failure(error: SessionFailed, clean: Callable[[Any], Any]) -> Failure:
+    """Return the classification of a failed session of a program, which has named the type of the error, or a status of
+    its API."""
+    error_type = error.error_type
+    if error.status is not None and error_type == "api_error":
+        error_type = BY_STATUS.get(error.status, "server_error" if error.status >= 500 else "invalid_request")
+    retryable = error_type not in NOT_RETRYABLE and error_type not in FINAL
+    return Failure(error_type, clean(str(error)), retryable, details=clean(error.details))
 
 
 def next_attempt(attempt: int, failure: Failure, limits: RetryLimits, jitter: float) -> RetryDelay | None:

@@ -25,6 +25,7 @@ TYPES = [
     "run.resumed",
     "run.recovered",
     "run.rolled_back",
+    "run.session",
     "run.completed",
     "run.failed",
     "run.stopped",
@@ -75,6 +76,7 @@ REQUIRED: dict[str, dict[str, object]] = {
     "run.paused": {"reason": "operator"},
     "run.resumed": {"run_id": "r2"},
     "run.recovered": {"cause": "worker_dead"},
+    "run.session": {"session_id": "s1", "program": "Claude Code"},
     "run.failed": {"error_type": "ProviderError"},
     "message.added": {"role": "user"},
     "llm.text.delta": {"text": "Hel"},
@@ -293,6 +295,7 @@ def test_the_special_sets_are_types() -> None:
     assert {
         "run.recovered",
         "run.rolled_back",
+        "run.session",
         "run.resumed",
         "policy.applied",
         "hook.decided",

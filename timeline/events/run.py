@@ -155,6 +155,22 @@ class RunRolledBack(Payload):
         return sentence("Rolled back", count, because(self.reason))
 
 
+@register(EventType.RUN_SESSION)
+class RunSession(Payload):
+    """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
+    `lost`: earlier sessions of the run exist, but this machine has the transcript of none, so that it begins anew."""
+
+    session_id: str
+    program: Name
+    resumed: str | None = None
+    lost: bool | None = None
+
+    def describe(self) -> str:
+        how = self.resumed and f"continues {self.resumed}"
+        anew = "begins anew, because no earlier transcript is on this machine" if self.lost else None
+        return sentence(f"Session {self.session_id} of {self.program}", how or anew or "begins")
+
+
 @register(EventType.RUN_COMPLETED)
 class RunCompleted(Payload):
     """The run completed. Only external runners send `result` and the fields after it."""

@@ -17,6 +17,7 @@ class EventType(StrEnum):
     RUN_RESUMED = "run.resumed"
     RUN_RECOVERED = "run.recovered"
     RUN_ROLLED_BACK = "run.rolled_back"
+    RUN_SESSION = "run.session"
     RUN_COMPLETED = "run.completed"
     RUN_FAILED = "run.failed"
     RUN_STOPPED = "run.stopped"
@@ -73,6 +74,7 @@ RESERVED_TYPES: frozenset[str] = frozenset(
     {
         EventType.RUN_RECOVERED,
         EventType.RUN_ROLLED_BACK,
+        EventType.RUN_SESSION,
         EventType.RUN_RESUMED,
         EventType.POLICY_APPLIED,
         EventType.HOOK_DECIDED,

@@ -23,12 +23,13 @@ from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
+from runs.engine import held_session
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer
 from runs.engine.safe_commit import commit_safely
 from runs.engine.shutdown import ShutdownDue, StopPending
-from runs.engine.turns.model_stream import Deltas, ModelCallState, TextChunk, read
+from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers import retries
@@ -118,7 +119,8 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
         settings=drive.settings,
     )
     chunks: SimpleQueue[TextChunk | None] = SimpleQueue()
-    future = drive.loop.submit(read(drive.provider.open(call), chunks.put, state=state))
+    idle_s = held_session.IDLE_S if drive.session is not None else IDLE_S
+    future = drive.loop.submit(read(drive.provider.open(call), chunks.put, idle_s, state))
     future.add_done_callback(lambda _: chunks.put(None))
     deltas = Deltas(step=call.number)
     try:

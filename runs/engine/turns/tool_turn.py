@@ -79,6 +79,7 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
         return _unknown_result(call)  # without that time it is to run again: see runs.actions.unknown_calls
+    started = started or _runs_in_session(drive, call)
     is_lost = call.status == ToolStatus.RUNNING and not started
     if is_lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
         # Started by a worker that died, so it may have taken effect.
@@ -121,7 +122,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
         chaos.point("tool.running")
         context, arguments = open_call.context(drive, call, attempt=attempt), open_call.arguments(drive, call)
         late = partial(late_results.keep_and_close, call)
-        result = run_with_deadline(tool, context, arguments, drive.check_for_stop, late)
+        result = run_with_deadline(tool, context, arguments, partial(_watch, drive), late)
     except OutcomeUnknown:
         return _unknown_result(call, attempts=attempt + 1), None
     except ToolDenied as error:
@@ -142,6 +143,20 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
         return outcome, None
     text = result.output if isinstance(result.output, str) else ""
     return outcome, _FailedCall(SOFT_ERROR, text, result.retryable)
+
+
+def _watch(drive: Drive) -> None:
+    """Look after the run while a tool runs. A program may ask for the next call before it tells the result of this."""
+    drive.check_for_stop()
+    for call in drive.open_calls[1:] if drive.session is not None else ():
+        assert drive.session is not None
+        if call.status == ToolStatus.PLANNED and drive.session.is_asking(call.call_id):
+            _commit_start(drive, call, 0)
+            drive.session.permit(call.call_id)
+
+
+def _runs_in_session(drive: Drive, call: AgentRunToolCall) -> bool:
+    return call.status == ToolStatus.RUNNING and drive.session is not None and drive.session.knows(call.call_id)
 
 
 def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int) -> float | None:
@@ -181,6 +196,8 @@ def _unknown_result(call: AgentRunToolCall, *, attempts: int = 1) -> CallResult:
 
 
 def _tells_model(drive: Drive) -> bool:
+    if drive.session is not None:
+        return True  # the program knows more of the call than we do, and goes on with its own transcript
     policy = drive.settings.get("on_unknown_tool") or (drive.config.get("policies") or {}).get("on_unknown_tool")
     return policy == "tell_model"
 

@@ -12,7 +12,7 @@ from runs.management.agent import argument_types
 from runs.management.agent.input_files import STDIN, clean_argument
 from runs.statuses import RunStatus
 
-RUN_HELP = "run ID, or a unique prefix of 4 characters or more"
+RUN_HELP = "run ID, a unique prefix of it of 4 characters or more, or the ID of a session of Claude Code"
 CALL_HELP = "ID of the call, or the call ID of the model"
 POLICIES = (
     "A definition's policies decide what happens to a run without a person. on_idle (it answers without calling done): "

@@ -11,7 +11,7 @@ from uuid import UUID
 from agentops.projects.access import SYSTEM, visible_rows
 from runs.access import expired_error
 from runs.errors import RunNotFound, RunRefusal
-from runs.models import AgentRun
+from runs.models import AgentRun, CliSession
 from timeline.models import Tombstone
 from timeline.redaction import project_scope
 
@@ -28,9 +28,14 @@ class AmbiguousRun(RunRefusal):
 
 
 def find_run(reference: str) -> AgentRun:
-    """Return the run with this ID or unique prefix. Raises `AmbiguousRun` or `RunNotFound`."""
+    """Return the run with this ID or unique prefix, or the one whose program has a session with this ID.
+
+    Raises `AmbiguousRun` or `RunNotFound`.
+    """
     bounds = _bounds(reference)
     runs = AgentRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else AgentRun.objects.none()
+    if bounds and bounds[0] == bounds[1] and (session := CliSession.objects.filter(pk=bounds[0]).first()):
+        runs = AgentRun.objects.filter(pk=session.run_id)
     candidates = list(visible_rows(runs, SYSTEM).select_related("project").order_by("-pk")[: MAX_CANDIDATES + 1])
     if not candidates:
         raise _missing(reference, bounds)

@@ -281,5 +281,5 @@ def test_every_point_in_the_code_is_met_here() -> None:
         "run.taken_over",
     }
     assert set(chaos.POINTS) == {*MET, *elsewhere, *OF_DOORS}
-    # tests/processes/ingest kills web processes.
-    assert placed == {*chaos.POINTS, *chaos.INGEST_POINTS}
+    # tests/processes/ingest kills web processes, and test_killed_sessions.py workers with a session.
+    assert placed == {*chaos.POINTS, *chaos.INGEST_POINTS, *chaos.SESSION_POINTS}

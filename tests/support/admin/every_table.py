@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
+from uuid_utils.compat import uuid7
 
 from agentops.projects.audit import record
 from agentops.projects.keys import create_key
@@ -36,6 +37,7 @@ from runs.models import (
     Checkpoint,
     Chore,
     ClaudeTranscript,
+    CliSession,
     ExternalRun,
     FileImport,
     IngestCount,
@@ -119,6 +121,7 @@ def fill_run(run: AgentRun, rows: int, text: str) -> None:
     step = Checkpoint.objects.filter(run=run).count()
     for n in range(step, step + rows):
         Checkpoint.objects.create(run=run, step_number=n, last_message_position=n, created_at=now)
+        CliSession.objects.create(id=uuid7(), run=run, epoch=n, created_at=now)
         Attempt.objects.create(run=run, epoch=n, owner=text[:128], step_number=n, claimed_at=now, end_reason="died")
         TurnUsage.objects.create(run=run, step_number=n, model=text[:200], created_at=now)
         RunError.objects.create(
@@ -165,7 +168,8 @@ def rows_of(model: type[Model], project: Project) -> list[Any]:
 
 
 OF_RUNS: tuple[type[Model], ...] = (
-    *(AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, ExternalRun, RunCommand, RunError, TurnUsage),
+    *(AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, CliSession, ExternalRun),
+    *(RunCommand, RunError, TurnUsage),
 )
 assert {Agent, Membership} <= set(registered())
 

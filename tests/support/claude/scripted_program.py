@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.claude import stub_cli
 
 
-def scripted_program(folder: Path, turns: list[list[dict[str, Any]]]) -> Path:
+def scripted_program(folder: Path, turns: list[list[dict[str, Any]]] | dict[str, Any]) -> Path:
     """The path of an executable file in `folder` that plays the turns; see stub_cli."""
     script, program = folder / "turns.json", folder / "claude"
     script.write_text(json.dumps(turns))

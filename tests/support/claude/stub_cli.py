@@ -2,9 +2,20 @@
 
     python stub_cli.py SCRIPT [the arguments of the program]
 
-The script is a JSON list of turns; each is a list of acts: {"text": …}, {"tool": name, "input": …, "output": …},
-{"result": subtype, …further fields}, {"exit": status}, {"signal": number}. Each user message plays the next turn; a
-turn without a result gets one of success. Transcripts are written below CLAUDE_CONFIG_DIR, which must be set.
+The script is a JSON list of turns, each a list of acts; each user message plays the next turn. Or it is {"plan": acts},
+of which each user message plays those after the answers that the transcript has, so that a resumed session goes on.
+A turn without a result gets one of success. Acts that answer:
+
+- {"text": …}
+- {"tool": name, "input": …, "output": …}
+- {"tools": [two or more of these]}: one answer; the results come in reverse order.
+
+Others: {"result": subtype, …further fields}, {"exit": status}, {"signal": number}, {"line": what to print},
+{"sleep": seconds}, {"stderr": text}, {"spawn": a command that goes on}. An answer may have one of them as `first`
+or as `then`, and a plan comes to it once.
+
+Transcripts are written below CLAUDE_CONFIG_DIR, which must be set. A tool appends its name to the file `ledger`, and
+each start and user message is a line of JSON in `journal`, both beside the script.
 
 Imports the standard library only.
 """
@@ -15,7 +26,9 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -27,12 +40,17 @@ Act = dict[str, Any]
 class Stub:
     """One process of the program."""
 
-    def __init__(self, turns: list[list[Act]], options: argparse.Namespace) -> None:
-        self.turns, self.options = turns, options
+    def __init__(self, script: Path, options: argparse.Namespace) -> None:
+        document = json.loads(script.read_text())
+        self.plan: list[Act] = document["plan"] if isinstance(document, dict) else []
+        self.turns: list[list[Act]] = [] if self.plan else document
+        self.options, self.beside = options, script.parent
         self.folder = Path(os.environ["CLAUDE_CONFIG_DIR"]) / "projects" / re.sub(r"[^A-Za-z0-9]", "-", os.getcwd())
         self.session_id = self._session()
         self.path = self.folder / f"{self.session_id}.jsonl"
         self.asked = 0
+        self.hooks: list[str] = []
+        self.write("journal", json.dumps({"arguments": sys.argv[2:], "environment": sorted(os.environ)}))
 
     def _session(self) -> str:
         resumed, wanted = self.options.resume, self.options.session_id
@@ -54,67 +72,112 @@ class Stub:
         for line in sys.stdin:
             message = json.loads(line)
             if message["type"] == "control_request":
+                hooks = (message["request"].get("hooks") or {}).get("PreToolUse") or []
+                self.hooks = [name for hook in hooks for name in hook["hookCallbackIds"]]
                 answer = {"subtype": "success", "request_id": message["request_id"], "response": {"commands": []}}
                 say({"type": "control_response", "response": answer})
             elif message["type"] == "user":
                 self.note("user", message["message"])
-                self.play(self.turns.pop(0))
+                self.write("journal", json.dumps({"user": message["message"]["content"]}))
+                self.play(self.plan[self.answers() :] if self.plan else self.turns.pop(0))
+
+    def answers(self) -> int:
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return sum(json.loads(line)["type"] == "assistant" for line in lines)
 
     def play(self, acts: list[Act]) -> None:
         self.say("system", subtype="init", cwd=os.getcwd(), tools=[], model="stub", claude_code_version=VERSION)
         for act in acts:
+            self.do(act.get("first") or {})
             if "text" in act:
-                self.answer([{"type": "text", "text": act["text"]}])
-            elif "tool" in act:
-                self.use_tool(act)
-            elif "exit" in act:
-                sys.exit(act["exit"])
-            elif "signal" in act:
-                os.kill(os.getpid(), act["signal"])
+                self.answer([{"type": "text", "text": act["text"]}], act)
+            elif "tool" in act or "tools" in act:
+                self.use_tools(act.get("tools") or [act], act)
             else:
-                self.end(act["result"], act)
+                self.do(act)
+            result = act if "result" in act else act.get("then") or {}
+            if "result" in result:
+                self.end(result["result"], {name: value for name, value in result.items() if name != "result"})
                 return
         self.end("success", {})
 
-    def use_tool(self, act: Act) -> None:
-        call = {"type": "tool_use", "id": f"toolu_{uuid4().hex}", "name": act["tool"], "input": act["input"]}
-        self.answer([call])
+    def do(self, act: Act) -> None:
+        """An act that is no answer."""
+        match act:
+            case {"exit": status}:
+                sys.exit(status)
+            case {"signal": number}:
+                os.kill(os.getpid(), number)
+            case {"line": line}:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+            case {"sleep": seconds}:
+                time.sleep(seconds)
+            case {"stderr": text}:
+                print(text, file=sys.stderr, flush=True)
+            case {"spawn": command}:
+                subprocess.Popen(command)
+
+    def use_tools(self, tools: list[Act], act: Act) -> None:
+        calls = [
+            {"type": "tool_use", "id": f"toolu_{uuid4().hex}", "name": tool["tool"], "input": tool["input"]}
+            for tool in tools
+        ]
+        self.answer(calls, act)
+        results = [self.use_tool(call, tool) for call, tool in zip(calls, tools, strict=True)]
+        for result in reversed(results):
+            content = {"role": "user", "content": [result]}
+            self.say("user", message=content, parent_tool_use_id=None)
+            self.note("user", content)
+
+    def use_tool(self, call: Act, tool: Act) -> Act:
         verdict = self.permission(call)
         denied = verdict["behavior"] == "deny"
-        output = verdict["message"] if denied else act["output"].format(**verdict.get("updatedInput", call["input"]))
-        result = {"type": "tool_result", "tool_use_id": call["id"], "content": output, "is_error": denied}
-        content = {"role": "user", "content": [result]}
-        self.say("user", message=content, parent_tool_use_id=None)
-        self.note("user", content)
+        if not denied:
+            self.write("ledger", tool["tool"])
+            self.do(tool.get("meanwhile") or {})
+        output = verdict["message"] if denied else tool["output"].format(**verdict.get("updatedInput", call["input"]))
+        return {"type": "tool_result", "tool_use_id": call["id"], "content": output, "is_error": denied}
 
     def permission(self, call: Act) -> Act:
-        """Ask who drives the program, where it was told to, unless the tool is allowed."""
+        """Ask the hooks, and then who drives the program, where it was told to, unless the tool is allowed."""
+        for hook in self.hooks:
+            facts = {"hook_event_name": "PreToolUse", "tool_name": call["name"], "tool_input": call["input"]}
+            verdict = self.ask({"subtype": "hook_callback", "callback_id": hook, "input": facts}, call)
+            decision = verdict.get("hookSpecificOutput") or {}
+            if decision.get("permissionDecision") == "deny":
+                return {"behavior": "deny", "message": decision["permissionDecisionReason"]}
+            if decision.get("permissionDecision") == "allow":
+                return {"behavior": "allow"}
         if call["name"] in self.options.allowed or self.options.permission_prompt_tool != "stdio":
             return {"behavior": "allow"}
+        return self.ask({"subtype": "can_use_tool", "tool_name": call["name"], "input": call["input"]}, call)
+
+    def ask(self, request: Act, call: Act) -> Act:
         self.asked += 1
-        asked = {
-            "subtype": "can_use_tool",
-            "tool_name": call["name"],
-            "input": call["input"],
-            "tool_use_id": call["id"],
-        }
-        say({"type": "control_request", "request_id": f"ask_{self.asked}", "request": asked})
+        request |= {"tool_use_id": call["id"]}
+        say({"type": "control_request", "request_id": f"ask_{self.asked}", "request": request})
         for line in sys.stdin:
             message = json.loads(line)
             if message["type"] == "control_response" and message["response"]["request_id"] == f"ask_{self.asked}":
                 return dict(message["response"]["response"])
         sys.exit(1)
 
-    def answer(self, content: list[Act]) -> None:
-        if self.options.include_partial_messages:
+    def answer(self, content: list[Act], act: Act) -> None:
+        if self.options.include_partial_messages and not act.get("whole"):
             for text in (block["text"] for block in content if block["type"] == "text"):
                 delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
                 self.say("stream_event", event=delta, parent_tool_use_id=None)
         usage = {"input_tokens": 3, "output_tokens": 5}
         message = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant", "model": "stub"}
         message |= {"content": content, "usage": usage, "stop_reason": None}
-        self.say("assistant", message=message, parent_tool_use_id=None)
         self.note("assistant", message)
+        # A line for each block, as the program writes them.
+        for block in content:
+            self.say(
+                "assistant", message={**message, "content": [block]}, parent_tool_use_id=None, **act.get("more", {})
+            )
+        self.do(act.get("then") or {})
 
     def end(self, subtype: str, more: Act) -> None:
         facts = {"subtype": subtype, "is_error": subtype != "success", "duration_ms": 7, "duration_api_ms": 5}
@@ -125,6 +188,10 @@ class Stub:
 
     def say(self, kind: str, **fields: Any) -> None:
         say({"type": kind, "session_id": self.session_id, "uuid": str(uuid4()), **fields})
+
+    def write(self, name: str, line: str) -> None:
+        with (self.beside / name).open("a") as file:
+            file.write(f"{line}\n")
 
     def note(self, kind: str, message: Act) -> None:
         """Write a line of the transcript, and mirror it where that was asked for."""
@@ -156,7 +223,7 @@ def main(script: str, arguments: list[str]) -> None:
         parser.add_argument(name, action="store_true")
     options, _ = parser.parse_known_args(arguments)
     options.allowed = options.allowedTools.split(",")
-    Stub(json.loads(Path(script).read_text()), options).run()
+    Stub(Path(script), options).run()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""The provider as agents name it. A worker binds it to a run, and gets a provider that keeps the run's session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import cache
+from typing import Any
+
+from pydantic_ai.models import StreamedResponse
+
+from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
+from runs.providers.claude_cli import program_command
+
+
+@register("claude_cli")
+@cache
+class ClaudeCliProvider:
+    """Sessions of Claude Code. The program runs its own tools; the model is one of its own, or "default"."""
+
+    def check(self, model: str, settings: Mapping[str, Any]) -> None:
+        program_command.check(model, settings)
+
+    def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
+        raise ProviderUnusable("a session of claude_cli belongs to a run: see runs.engine.held_session")
+
+    def context_window(self, model: str) -> int | None:
+        return None  # the program shortens its context itself
+
+    def follow_up(self, model: str, node: str, number: int) -> FollowUp:
+        return FollowUp()

@@ -1,0 +1,149 @@
+"""One process of the program: lines of JSON in both directions, and its end with everything that it has started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentops.http.strict_json import FILE, NotJson, parse
+from runs.providers.base import ProviderUnusable
+from runs.providers.claude_cli import failures
+from runs.providers.claude_cli.failures import SessionFailed
+from runs.providers.claude_cli.program_command import RUN_VARIABLE
+
+#: Bytes of a line; a tool's output may be long.
+MAX_LINE = 64 * 1024 * 1024
+#: Half a character does not end a session: the redactor replaces it.
+LIMITS = replace(FILE, lone_surrogates=True)
+#: Seconds for the program to write its files once its input has ended, and to end after SIGTERM.
+CLOSE_S = 5.0
+STDERR_LINES = 40
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class CliProcess:
+    """A running program. All methods belong to the event loop that started it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._errors = asyncio.ensure_future(self._read_stderr())
+
+    @classmethod
+    async def start(cls, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> CliProcess:
+        """Start the program in a process group of its own. Raises `ProviderUnusable` if it cannot be started."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=-1, stdout=-1, stderr=-1, env=dict(environment), cwd=folder, limit=MAX_LINE,
+                start_new_session=True, preexec_fn=_end_with_worker,
+            )  # fmt: skip
+        except OSError as error:
+            raise ProviderUnusable(f"the program {command[0]!r} cannot be started: {error.strerror}") from error
+        return cls(process)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.returncode is None
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Write a message. Without effect if the program has ended: its end is read next."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            await self._process.stdin.drain()
+
+    async def read(self) -> dict[str, Any]:
+        """Return the next message. Raises `SessionFailed` at the end of the output, and for a broken line."""
+        assert self._process.stdout is not None
+        while True:
+            try:
+                line = await self._process.stdout.readline()
+            except ValueError:
+                raise SessionFailed("session_broken", f"the program wrote a line of over {MAX_LINE} bytes") from None
+            if not line.endswith(b"\n"):  # the end of the output, and perhaps of a torn line before it
+                status = await self._process.wait()
+                await self._errors
+                raise failures.of_exit(status, "\n".join(self._stderr))
+            if line.startswith(b"{"):
+                return _message(line)
+
+    async def close(self) -> None:
+        """End the program, which writes its files at the end of its input, and what it has started."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if not await self._ends():
+            self._signal(signal.SIGTERM)
+            await self._ends()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the process group at once."""
+        self._signal(signal.SIGKILL)
+        await self._process.wait()
+        self._errors.cancel()
+
+    async def _ends(self) -> bool:
+        """Whether the program ends within a few seconds. Its output is read on, or it could not write the rest."""
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                while await self._process.stdout.read(65_536):
+                    pass
+                await self._process.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    async def _read_stderr(self) -> None:
+        assert self._process.stderr is not None
+        with contextlib.suppress(ValueError):  # a line that is too long
+            async for line in self._process.stderr:
+                self._stderr.append(line.decode(errors="replace").rstrip())
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    try:
+        message = parse(line, LIMITS)
+    except NotJson as error:
+        raise SessionFailed("session_broken", f"the program wrote a line that is not JSON: {error}") from None
+    assert isinstance(message, dict)
+    return message
+
+
+def _end_with_worker() -> None:
+    """Called in the child: the kernel kills it if the worker dies, so that it does not go on unseen."""
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def kill_leftovers(run_id: str) -> int:
+    """Kill what an earlier worker of this machine has left running for the run. Return the number of processes.
+
+    The kernel kills the program with its worker, but not what the program has started.
+    """
+    if sys.platform != "linux":
+        return 0
+    marker, killed = f"{RUN_VARIABLE}={run_id}".encode(), 0
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if marker in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+    return killed

@@ -1,0 +1,97 @@
+"""The command line and the environment of the program, from an agent's settings.
+
+What the agent says reaches the program over its standard input, never as an argument.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from runs.providers.base import ProviderUnusable
+
+#: In this mode the program asks nobody, so that no rule of agentops would count.
+FORBIDDEN_MODE = "bypassPermissions"
+PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk")
+#: The settings that are passed on, with the flag and the type of each.
+FLAGS: dict[str, tuple[str, type]] = {
+    "max_turns": ("--max-turns", int),
+    "max_budget_usd": ("--max-budget-usd", float),
+    "fallback_model": ("--fallback-model", str),
+    "permission_mode": ("--permission-mode", str),
+    "allowed_tools": ("--allowedTools", list),
+    "disallowed_tools": ("--disallowedTools", list),
+}
+#: The model whose choice is left to the program.
+DEFAULT_MODEL = "default"
+#: What of the worker's environment the program gets: no secret of the site is among it.
+PASSED = ("PATH", "LANG", "TZ", "TERM", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+PASSED_PREFIXES = ("LC_", "ANTHROPIC_", "CLAUDE_CODE_", "NODE_EXTRA_CA_")
+#: By which the processes of a run are found after their worker died.
+RUN_VARIABLE = "AGENTOPS_RUN_ID"
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a session begins: new, or as a continuation of `resumed`, which stays as it is."""
+
+    session_id: str
+    resumed: str | None = None
+
+
+def check(model: str, agent_settings: Mapping[str, Any]) -> None:
+    """Raise `ProviderUnusable` for settings that the program would not take."""
+    if not settings.AGENTOPS_CLAUDE_CLI:
+        raise ProviderUnusable("the provider claude_cli is off: AGENTOPS_CLAUDE_CLI must name the program")
+    if model.startswith("-"):
+        raise ProviderUnusable(f"invalid model {model[:64]!r}")
+    for name, (_, kind) in FLAGS.items():
+        value = agent_settings.get(name)
+        if value is not None and not _fits(value, kind):
+            raise ProviderUnusable(f"settings.{name} is invalid: {str(value)[:64]!r}")
+    mode = agent_settings.get("permission_mode", "default")
+    if mode not in PERMISSION_MODES:
+        raise ProviderUnusable(f"settings.permission_mode must be one of {', '.join(PERMISSION_MODES)}")
+
+
+def _fits(value: object, kind: type) -> bool:
+    if kind is list:
+        return isinstance(value, list) and all(_fits(item, str) and "," not in item for item in value)
+    if kind is str:
+        return isinstance(value, str) and 0 < len(value) <= 200 and not value.startswith("-") and value.isprintable()
+    return isinstance(value, int | float) and type(value) in (int, kind) and value > 0
+
+
+def command(model: str, agent_settings: Mapping[str, Any], instructions: str, start: Start) -> list[str]:
+    """Return the command line. Values that anybody may choose stand behind an equals sign, and are never a flag."""
+    fixed = (
+        "--output-format stream-json --verbose --input-format stream-json --include-partial-messages "
+        "--permission-prompt-tool stdio"
+    )
+    words = [settings.AGENTOPS_CLAUDE_CLI, *fixed.split(), f"--session-id={start.session_id}"]
+    if start.resumed:
+        words += [f"--resume={start.resumed}", "--fork-session"]
+    if model != DEFAULT_MODEL:
+        words.append(f"--model={model}")
+    if instructions:
+        words.append(f"--append-system-prompt={instructions}")
+    return [*words, *_flags(agent_settings)]
+
+
+def _flags(agent_settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, (flag, _) in FLAGS.items():
+        value = agent_settings.get(name)
+        if value:
+            yield f"{flag}={','.join(value) if isinstance(value, list) else value}"
+
+
+def environment(run_id: str, config: Path) -> dict[str, str]:
+    """Return the environment: what the program needs to find its API, and nothing of the site's."""
+    passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
+    passed.pop("CLAUDE_CODE_ENTRYPOINT", None)
+    return passed | {"HOME": str(config), "CLAUDE_CONFIG_DIR": str(config), RUN_VARIABLE: run_id}

@@ -1,0 +1,90 @@
+"""A worker with a session of Claude Code is killed; another one goes on with the session, and no tool runs twice."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from agentops.projects.models import Project
+from runs.lifecycle import creation
+from runs.models import Agent, AgentRun, CliSession
+from runs.statuses import RunStatus
+from tests.support.claude.stub_program import StubProgram
+from tests.support.processes.databases import reconnect
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check
+from tests.support.waiting import eventually
+
+BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
+PLAN = [{"text": "I look.", "then": {"sleep": 0.4}}, BASH, {"text": "All done.", "first": {"sleep": 0.4}}]
+LATE_S = 4
+
+
+@pytest.fixture
+def program(stage: Stage) -> StubProgram:
+    folder = stage.home / "program"
+    folder.mkdir()
+    (stage.home / "work").mkdir()
+    return StubProgram(folder)
+
+
+@pytest.fixture(autouse=True)
+def allowed(stage: Stage, program: StubProgram, settings: Any) -> None:
+    """What the workers allow, this process allows too: it creates the runs."""
+    settings.AGENTOPS_CLAUDE_CLI = str(program.folder / "claude")
+    settings.AGENTOPS_TOOL_ROOTS = [str(stage.home / "work")]
+
+
+def session_run(stage: Stage, program: StubProgram, *plan: dict[str, Any]) -> AgentRun:
+    program.script(list(plan))
+    reconnect()
+    agent = Agent.objects.create(
+        project=Project.objects.create(slug="crash", name="Crash"), slug="coder", provider="claude_cli",
+        model="default", tools=[], settings={"root": str(stage.home / "work"), "allowed_tools": ["Bash"]},
+    )  # fmt: skip
+    return creation.create(agent.project, agent, "Begin.", by="test")
+
+
+def worker(stage: Stage, program: StubProgram, chaos: str = "") -> None:
+    environment = {
+        "AGENTOPS_CLAUDE_CLI": str(program.folder / "claude"),
+        "AGENTOPS_TOOL_ROOTS": str(stage.home / "work"),
+        # Beside the directory of the agents' files, as the settings demand.
+        "AGENTOPS_HOME": str(stage.home / "home"),
+    }
+    stage.worker(chaos=chaos, **environment)
+
+
+@pytest.mark.parametrize("point", ["session.stored", "session.started", "model.streaming", "tool.running"])
+def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProgram, point: str) -> None:
+    run = session_run(stage, program, *PLAN)
+    worker(stage, program, chaos=f"{point}:1")
+    stage.workers[0].killed()
+    worker(stage, program)
+
+    stage.reaches(run, RunStatus.COMPLETED)
+
+    assert run.result == "All done."
+    # Killed before its effect, or after it: the program does not know either, and does not repeat it.
+    assert len(program.ledger) <= 1
+    assert CliSession.objects.filter(run=run).count() == 2
+    assert program.heard[0] == "Begin."
+    assert program.heard.count("Begin.") <= 2
+    check(run)
+
+
+def test_what_a_killed_session_has_started_is_killed_too(stage: Stage, program: StubProgram) -> None:
+    """Or its tool would still have its effect while the run goes on without it."""
+    late = stage.home / "late"
+    slow = {"spawn": ["sh", "-c", f"sleep {LATE_S}; echo late > {late}"]}
+    run = session_run(stage, program, {**BASH, "meanwhile": slow}, {"text": "All done."})
+    worker(stage, program, chaos="tool.returned:1")
+    stage.workers[0].killed()
+    ended = time.monotonic()
+    worker(stage, program)
+
+    stage.reaches(run, RunStatus.COMPLETED)
+    eventually(lambda: time.monotonic() > ended + LATE_S + 1, why="its time is over")
+    assert not late.exists()

@@ -1,0 +1,150 @@
+"""A run that is a session of Claude Code: what the program says becomes the run's record while it says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runs.errors import InvalidAgent
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
+from tests.support.claude.stub_program import StubProgram
+from tests.support.factories import drive
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MakeRun = Callable[..., AgentRun]
+BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
+FAIL = {"on_error": [{"action": "fail", "match": ["max_turns"]}, {"action": "fail"}]}
+READ = {"tool": "Read", "input": {"path": "a.txt"}, "output": "read {path}"}
+
+
+def types(run: AgentRun) -> list[str]:
+    return list(Event.objects.filter(log=run.pk).order_by("seq").values_list("type", flat=True))
+
+
+def test_a_session_becomes_a_run(session_run: MakeRun, program: StubProgram) -> None:
+    run = drive(session_run({"text": "I look."}, BASH, {"text": "All done."}))
+
+    assert (run.status, run.result) == ("completed", "All done.")
+    roles = AgentRunMessage.objects.filter(run=run).order_by("position").values_list("role", flat=True)
+    assert list(roles) == ["user", "assistant", "assistant", "tool_result", "assistant"]
+    call = AgentRunToolCall.objects.get(run=run)
+    assert (call.tool_name, call.input, call.status, call.output) == ("Bash", {"command": "ls"}, "completed", "ran ls")
+    assert (run.input_tokens, run.output_tokens, run.step_count) == (9, 15, 3)
+    [session] = CliSession.objects.filter(run=run)
+    assert run.session_id == str(session.pk)
+    [arguments] = program.starts
+    assert f"--session-id={session.pk}" in arguments
+    assert program.heard == ["Begin."]
+    assert types(run).index("run.session") < types(run).index("llm.text")
+    assert types(run).count("llm.text") == 2
+
+
+def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_run: MakeRun) -> None:
+    """Decided for each block: with partial messages, a text arrives in deltas and again whole."""
+    run = drive(session_run({"text": "Streamed.", "then": {"sleep": 0.4}}, {"text": "Whole.", "whole": True}))
+
+    shown = Event.objects.filter(log=run.pk, type__startswith="llm.text").order_by("seq")
+    assert [(event.type, event.payload["text"]) for event in shown] == [
+        ("llm.text.delta", "Streamed."),
+        ("llm.text", "Whole."),
+    ]
+
+
+def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: MakeRun, program: StubProgram) -> None:
+    run = drive(session_run({"tools": [BASH, READ]}, {"text": "Both done."}))
+
+    calls = AgentRunToolCall.objects.filter(run=run).order_by("id")
+    assert [(call.tool_name, call.output, call.status) for call in calls] == [
+        ("Bash", "ran ls", "completed"),
+        ("Read", "read a.txt", "completed"),
+    ]
+    assert program.ledger == ["Bash", "Read"]
+
+
+def test_a_tool_that_is_not_allowed_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
+    run = drive(session_run({"tool": "Write", "input": {}, "output": "written"}, {"text": "I could not."}))
+
+    call = AgentRunToolCall.objects.get(run=run)
+    assert (call.status, run.result) == ("error", "I could not.")
+    assert "not allowed" in str(call.output)
+    assert program.ledger == []
+
+
+API_ERROR = {"result": "success", "is_error": True, "api_error_status": 401, "errors": ["API Error: 401"]}
+MAX_TURNS = {"result": "error_max_turns", "is_error": True, "errors": ["9 turns", "no more"]}
+
+
+@pytest.mark.parametrize(
+    ("acts", "error_type", "said"),
+    [
+        ([MAX_TURNS], "error_max_turns", "9 turns; no more"),
+        ([{"result": "error_during_execution", "is_error": True}], "error_during_execution", "ended with error_during"),
+        ([{"text": "x"}, API_ERROR], "unauthorized", "API Error: 401"),
+        ([{"text": "x"}, {"exit": 0}], "session_ended", "ended without a result"),
+        ([{"stderr": "Out of memory"}, {"exit": 3}], "session_ended", "status 3 without a result: Out of memory"),
+        ([{"signal": 9}], "session_killed", "SIGKILL"),
+        ([{"text": "x"}, {"line": '{"type": "resu'}, {"exit": 1}], "session_ended", "status 1"),
+        ([{"line": '{"type": oops}\n'}], "session_broken", "not JSON"),
+    ],
+)
+def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_type: str, said: str) -> None:
+    """A `success` that is an error, the end without a result and the end by a signal too."""
+    run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
+
+    assert (run.status, run.error_type) == ("failed", error_type)
+    assert said in run.error_message
+    assert Event.objects.filter(log=run.pk, type="error").count() == 1
+
+
+def test_lines_that_are_not_messages_are_ignored(session_run: MakeRun) -> None:
+    run = drive(session_run({"line": "a warning\n\n"}, {"line": '{"type": "rate_limit_event"}\n'}, {"text": "Fine."}))
+
+    assert (run.status, run.result) == ("completed", "Fine.")
+
+
+def test_an_error_while_the_program_lives_is_answered_in_the_same_session(
+    session_run: MakeRun, program: StubProgram, quick_retries: None
+) -> None:
+    """One that is gone is resumed. Both are told to continue."""
+    overloaded = {"result": "success", "is_error": True, "api_error_status": 529}
+    run = drive(session_run({"text": "Half.", "then": overloaded}, {"text": "Whole."}))
+
+    assert (run.status, run.result) == ("completed", "Whole.")
+
+    assert len(program.starts) == 1
+    assert program.heard == ["Begin.", "continue"]
+
+
+@pytest.mark.parametrize(
+    ("agent_settings", "said"),
+    [
+        ({"root": None}, "no file root"),
+        ({"root": "/etc"}, "not below a directory listed in AGENTOPS_TOOL_ROOTS"),
+        ({"permission_mode": "bypassPermissions"}, "permission_mode must be one of"),
+        ({"allowed_tools": ["--dangerously-skip-permissions"]}, "allowed_tools is invalid"),
+        ({"max_turns": 0}, "max_turns is invalid"),
+        ({"fallback_model": "--x"}, "fallback_model is invalid"),
+    ],
+)
+def test_an_agent_with_settings_that_would_do_harm_has_no_runs(
+    session_run: MakeRun, agent_settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidAgent, match=said):
+        session_run({"text": "x"}, settings=agent_settings)
+
+
+def test_the_program_gets_no_secret_of_the_site(
+    session_run: MakeRun, program: StubProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "AGENT_RUNNER_SECRET", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "canary")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "for the program")
+    run = drive(session_run({"text": "x"}))
+
+    assert run.status == "completed"
+    got = set(program.journal[0]["environment"])
+    assert {"ANTHROPIC_API_KEY", "CLAUDE_CONFIG_DIR", "HOME", "AGENTOPS_RUN_ID"} <= got
+    assert not got & {"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "AGENT_RUNNER_SECRET", "AWS_SECRET_ACCESS_KEY"}

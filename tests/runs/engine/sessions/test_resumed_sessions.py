@@ -1,0 +1,186 @@
+"""Sessions that go on: after a worker's death, a resume, a message, and where the transcript is gone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from runs.actions.resume import resume
+from runs.errors import RunNotFound
+from runs.lifecycle import inbox
+from runs.management.agent.references import find_run
+from runs.models import AgentRun, AgentRunToolCall, CliSession
+from runs.providers.claude_cli import transcripts
+from runs.worker.worker import Worker
+from tests.support.claude.stub_program import StubProgram
+from tests.support.engine.fixture_types import DieAt
+from tests.support.factories import drive
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
+from timeline.events import describe
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MakeRun = Callable[..., AgentRun]
+BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
+#: Slow enough that the record is not behind what the program has written.
+PLAN = ({"text": "I look."}, BASH, {"text": "All done.", "first": {"sleep": 0.3}})
+#: What a shell, a command line and a line of JSON would trip over.
+AWKWARD = '--resume=\'x\' `id` $(id) "q" \\ \n{"type": "result"}\n😀 ' + "x" * 100_000
+
+
+def sessions(run: AgentRun) -> list[CliSession]:
+    return list(CliSession.objects.filter(run__root_run=run.root_run).order_by("created_at"))
+
+
+@pytest.mark.parametrize(
+    ("point", "heard"),
+    [
+        ("session.stored", ["Begin."]),
+        ("session.started", ["Begin."]),
+        ("turn.committed", ["Begin.", "continue"]),
+        ("tool.marked_running", ["Begin.", "continue"]),
+        ("tool.returned", ["Begin.", "continue"]),
+        ("end.before", ["Begin."]),
+    ],
+)
+def test_a_session_goes_on_after_its_worker(
+    session_run: MakeRun, program: StubProgram, die_at: DieAt, point: str, heard: list[str]
+) -> None:
+    run = session_run(*PLAN)
+    assert die_at(run, point)
+
+    run = drive(run)
+
+    assert (run.status, run.result) == ("completed", "All done.")
+    assert program.heard == heard
+    assert program.ledger.count("Bash") <= 1
+    used = [str(session.pk) for session in sessions(run)]
+    resumed = [argument for argument in program.starts[-1] if argument.startswith("--resume=")]
+    # The session that had begun, as a fork with an ID of its own.
+    assert resumed == ([f"--resume={used[0]}"] if "continue" in heard else [])
+    assert run.session_id == used[-1]
+    check(run)
+
+
+def test_a_call_that_was_cut_off_is_told_as_unknown(session_run: MakeRun, worker: Worker, die_at: DieAt) -> None:
+    """The program knows more of it than the record: nobody is asked, and nothing is made up."""
+    run = session_run(*PLAN)
+    assert die_at(run, "tool.returned")
+
+    call = AgentRunToolCall.objects.get(run=drive(run, worker))
+    assert call.status == "unknown"
+    assert "ran ls" not in str(call.output)
+
+
+def test_the_newest_session_with_a_transcript_goes_on(
+    session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
+) -> None:
+    """Of three attempts, the newest has none."""
+    run = session_run({"text": "One."}, BASH, BASH, BASH, {"text": "All done."})
+    for _ in range(3):
+        assert die_at(run, "tool.marked_running")
+    transcript(settings, sessions(run)[2]).unlink()
+
+    run = drive(run, worker)
+
+    assert run.result == "All done."
+    assert f"--resume={sessions(run)[1].pk}" in program.starts[-1]
+
+
+def test_without_a_transcript_it_begins_anew_and_says_so(
+    session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
+) -> None:
+    run = session_run(*PLAN)
+    assert die_at(run, "turn.committed", hit=2)
+    transcript(settings, sessions(run)[0]).unlink()
+
+    run = drive(run, worker)
+
+    assert run.result == "All done."
+    assert program.heard == ["Begin.", "Begin."]
+    assert not any(argument.startswith("--resume=") for argument in program.starts[-1])
+    begun = [event for event in events(run) if event.type == "run.session"]
+    assert [event.payload.get("lost") for event in begun] == [None, True]
+    assert "begins anew, because no earlier transcript is on this machine" in describe(begun[1].type, begun[1].payload)
+
+
+def transcript(settings: Any, session: CliSession) -> Path:
+    path = transcripts.path_of(settings.AGENTOPS_HOME / "claude" / str(session.run.project_id), session.pk)
+    assert path is not None
+    return path
+
+
+def test_a_resumed_run_goes_on_in_its_session(session_run: MakeRun, program: StubProgram) -> None:
+    """The message reaches the program over its input, whatever it contains; without one it is told to continue."""
+    run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
+    assert (run.status, run.status_reason) == ("paused", "max_steps")
+
+    bare = drive(resume(run.pk, by="ann", max_steps=1).run)
+    last = drive(resume(bare.pk, by="ann", message=AWKWARD, max_steps=50).run)
+
+    assert last.status == "completed"
+    assert program.heard == ["Begin.", "continue", AWKWARD]
+    first, second, _ = sessions(run)
+    assert [f"--resume={session.pk}" for session in (first, second)] == [
+        next(argument for argument in arguments if argument.startswith("--resume=")) for arguments in program.starts[1:]
+    ]
+    assert all("--fork-session" in arguments for arguments in program.starts[1:])
+
+
+def test_a_fresh_start_is_a_new_session(session_run: MakeRun, program: StubProgram) -> None:
+    run = drive(session_run(*PLAN, max_steps=1))
+
+    drive(resume(run.pk, by="ann", message="Something else.", append=False, max_steps=50).run)
+
+    assert program.heard == ["Begin.", "Something else."]
+    assert not any(argument.startswith("--resume=") for argument in program.starts[1])
+
+
+def test_a_message_reaches_the_running_program_once(session_run: MakeRun, program: StubProgram, worker: Worker) -> None:
+    run = session_run({"text": "I wait.", "then": {"sleep": 0.5}}, {"text": "Heard."})
+    inbox.send(run.pk, "And hurry.", by="ann")
+
+    run = drive(run, worker)
+
+    assert run.status == "completed"
+    assert program.heard == ["Begin.\n\nAnd hurry."]
+    assert len(program.starts) == 1
+
+
+def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
+    """By the whole ID of any attempt's, and by no part of it."""
+    run = drive(session_run(*PLAN, max_steps=1))
+    [session] = sessions(run)
+
+    assert find_run(str(session.pk)) == run
+    with pytest.raises(RunNotFound):
+        find_run(str(session.pk)[:-1])
+
+
+def test_a_stop_ends_the_program_and_what_it_has_started(
+    session_run: MakeRun, program: StubProgram, worker: Worker, tmp_path: Path
+) -> None:
+    """At once, in the middle of a tool."""
+    left = tmp_path / "left"
+    forever = f"echo $$ > {left}; while true; do sleep 0.1; done"
+    slow = {"tool": "Bash", "input": {}, "output": "", "meanwhile": {"sleep": 60}}
+    run = session_run({"text": "Slow.", "then": {"spawn": ["sh", "-c", forever]}}, slow)
+    threading.Thread(target=stop_in_tool, args=(run, program), daemon=True).start()
+
+    run = drive(run, worker)
+
+    assert run.status == "stopped"
+    pid = left.read_text().strip()
+    assert not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    assert AgentRunToolCall.objects.get(run=run).status == "unknown"
+
+
+def stop_in_tool(run: AgentRun, program: StubProgram) -> None:
+    eventually(lambda: program.ledger, why="the tool runs")
+    inbox.stop(run.pk, by="ann")
+    connection.close()
