@@ -22,7 +22,7 @@ from runs.external import handlers, ingest_counts
 from runs.external.event_dialects import read_any
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
-from runs.external.run_references import sql_references
+from runs.external.run_references import references, sql_references
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun
@@ -141,16 +141,23 @@ def _store(
     """Store the events of a run. Unless `may_repeat`, raise `_Repeated` if an event may be stored already."""
     projection = _lock(sender.project, reference)
     start = 0
-    rejected: list[EventResult] = []
     if projection is None:
         # What comes before the first run.started speaks of a run that does not exist.
         start = next((i for i, event in enumerate(events) if isinstance(event.payload, RunStarted)), len(events))
-        error = RejectedEvent("run_not_found", "no such run: run.started opens one", "/runId", status=404)
-        rejected = [EventResult(event_id=event.event_id, error=error) for event in events[:start]]
         if start == len(events):
-            return rejected
-        projection = Projection.load(_open(sender, events[start]), Source.INGEST)
+            return _without_run(events)
+        try:
+            projection = Projection.load(_open(sender, events[start]), Source.INGEST)
+        except RejectedEvent as error:
+            refused = EventResult(event_id=events[start].event_id, error=error)
+            return [*_without_run(events[:start]), refused, *_without_run(events[start + 1 :])]
+    rejected = _without_run(events[:start])
     return [*rejected, *_append(sender, projection, events[start:], may_repeat=may_repeat)]
+
+
+def _without_run(events: Sequence[IncomingEvent]) -> list[EventResult]:
+    error = RejectedEvent("run_not_found", "no such run: run.started opens one", "/runId", status=404)
+    return [EventResult(event_id=event.event_id, error=error) for event in events]
 
 
 def _lock(project: Project, reference: str) -> Projection | None:
@@ -166,6 +173,7 @@ def _lock(project: Project, reference: str) -> Projection | None:
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
+    """Open the run that a `run.started` tells of. Raises `RejectedEvent` if its parent is unknown."""
     payload = event.payload
     assert isinstance(payload, RunStarted)
     reported = ReportedRun(
@@ -175,9 +183,20 @@ def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
         title=payload.title or "",
         session_id=payload.session_id or "",
         run_kind=event.run_kind or RunKind.SESSION,
+        parent=_parent(sender.project, payload.parent_run_id),
         by=sender.actor,
     )
     return reported_runs.open_run(sender.project, reported)
+
+
+def _parent(project: Project, reference: str | None) -> AgentRun | None:
+    """Return the parent of a reported run. No limit applies: its runner has started it already."""
+    if not reference:
+        return None
+    parent = AgentRun.objects.filter(references(reference), project=project).first()
+    if parent is None:
+        raise RejectedEvent("invalid_parent", "the project has no such run", "/payload/parent_run_id")
+    return parent
 
 
 def _append(
