@@ -32,15 +32,20 @@ class AsyncClient:
         timeout_s: float = 30.0,
         retries: int = 3,
         reconnect_s: float = 300.0,
+        http: httpx.AsyncClient | None = None,
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
         `project`: slug or ID; by default, the project of the key. `retries`: how often a request is repeated after an
         error that may pass; the site executes it once. `reconnect_s`: how long `follow` tries to reach a site again.
+        `http`: a client of yours, for proxies or certificates, which you close.
+
         Raises `ValueError` if `url` is not the URL of a site.
         """
         self._at = connection.Connection(url, key, project=project, retries=retries, reconnect_s=reconnect_s)
-        self._http = httpx.AsyncClient(headers=self._at.headers, timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._is_own = http is None
+        self._http = http or httpx.AsyncClient()
 
     async def __aenter__(self) -> Self:
         return self
@@ -52,7 +57,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        if self._is_own:
+            await self._http.aclose()
 
     # --- Runs ---
 
@@ -136,7 +142,8 @@ class AsyncClient:
         """Yield the events of one connection."""
         await self._find_project()
         url = self._at.url_of(calls.stream_path(run_id))
-        options: Any = {"params": position.params, "headers": position.headers, "timeout": connection.STREAM_TIMEOUT}
+        headers = self._at.headers | position.headers
+        options: Any = {"params": position.params, "headers": headers, "timeout": connection.STREAM_TIMEOUT}
         try:
             async with self._http.stream("GET", url, **options) as response:
                 if response.status_code == 204:
@@ -149,6 +156,8 @@ class AsyncClient:
                     async for chunk in response.aiter_bytes():
                         for event in position.events_in(parser.feed(chunk)):
                             yield event
+                        if position.is_over:
+                            return
         except httpx.HTTPError as error:
             raise connection.unreachable(error) from error
 
@@ -222,7 +231,9 @@ class AsyncClient:
         attempt = 0
         while True:
             try:
-                return await self._attempt(method, url, params=params, json=body, headers=headers)
+                return await self._attempt(
+                    method, url, params=params, json=body, headers={**self._at.headers, **headers}
+                )
             except AgentopsError as error:
                 pause = self._at.pause_before_retry(attempt, error)
                 if pause is None:
@@ -232,7 +243,7 @@ class AsyncClient:
 
     async def _attempt(self, method: str, url: str, **options: Any) -> dict[str, Any]:
         try:
-            response = await self._http.request(method, url, **options)
+            response = await self._http.request(method, url, timeout=self._timeout_s, **options)
         except httpx.HTTPError as error:
             raise connection.unreachable(error) from error
         return connection.document_of(response)

@@ -31,15 +31,20 @@ class Client:
         timeout_s: float = 30.0,
         retries: int = 3,
         reconnect_s: float = 300.0,
+        http: httpx.Client | None = None,
     ) -> None:
         """Prepare a client; nothing is sent yet.
 
         `project`: slug or ID; by default, the project of the key. `retries`: how often a request is repeated after an
         error that may pass; the site executes it once. `reconnect_s`: how long `follow` tries to reach a site again.
+        `http`: a client of yours, for proxies or certificates, which you close.
+
         Raises `ValueError` if `url` is not the URL of a site.
         """
         self._at = connection.Connection(url, key, project=project, retries=retries, reconnect_s=reconnect_s)
-        self._http = httpx.Client(headers=self._at.headers, timeout=timeout_s)
+        self._timeout_s = timeout_s
+        self._is_own = http is None
+        self._http = http or httpx.Client()
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +56,8 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        if self._is_own:
+            self._http.close()
 
     # --- Runs ---
 
@@ -133,7 +139,8 @@ class Client:
         """Yield the events of one connection."""
         self._find_project()
         url = self._at.url_of(calls.stream_path(run_id))
-        options: Any = {"params": position.params, "headers": position.headers, "timeout": connection.STREAM_TIMEOUT}
+        headers = self._at.headers | position.headers
+        options: Any = {"params": position.params, "headers": headers, "timeout": connection.STREAM_TIMEOUT}
         try:
             with self._http.stream("GET", url, **options) as response:
                 if response.status_code == 204:
@@ -145,6 +152,8 @@ class Client:
                     position.connected()
                     for chunk in response.iter_bytes():
                         yield from position.events_in(parser.feed(chunk))
+                        if position.is_over:
+                            return
         except httpx.HTTPError as error:
             raise connection.unreachable(error) from error
 
@@ -217,7 +226,7 @@ class Client:
         attempt = 0
         while True:
             try:
-                return self._attempt(method, url, params=params, json=body, headers=headers)
+                return self._attempt(method, url, params=params, json=body, headers={**self._at.headers, **headers})
             except AgentopsError as error:
                 pause = self._at.pause_before_retry(attempt, error)
                 if pause is None:
@@ -227,7 +236,7 @@ class Client:
 
     def _attempt(self, method: str, url: str, **options: Any) -> dict[str, Any]:
         try:
-            response = self._http.request(method, url, **options)
+            response = self._http.request(method, url, timeout=self._timeout_s, **options)
         except httpx.HTTPError as error:
             raise connection.unreachable(error) from error
         return connection.document_of(response)
