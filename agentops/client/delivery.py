@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -43,12 +42,14 @@ class EventDelivery:
         #: Events that found no place or could not be encoded, and those that the site has refused.
         self.dropped = self.rejected = 0
         self._begin()
+        # Here, because httpx imports modules with its first client: a fork while the thread did so would leave half
+        # of a module to the child, for good.
+        self._http: httpx.Client | None = self._new_http()
         _deliveries.add(self)
 
     def _begin(self) -> None:
         """Begin with an empty queue, in a new process too."""
         self._outbox = Outbox(*self._bounds)
-        self._http: httpx.Client | None = None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._sending = threading.Lock()
@@ -56,6 +57,14 @@ class EventDelivery:
         self._failures = 0
         self._reported: set[str] = set()
         self.dropped = self.rejected = 0
+
+    def begin_in_child(self) -> None:
+        """Begin anew in a process that was forked. The connections are those of its parent."""
+        self._begin()
+        self._http = None
+
+    def _new_http(self) -> httpx.Client:
+        return httpx.Client(headers=self._headers, timeout=TIMEOUT_S)
 
     @property
     def waiting(self) -> int:
@@ -84,7 +93,7 @@ class EventDelivery:
         return self._outbox.left_count >= count
 
     def close(self, timeout_s: float = EXIT_S) -> None:
-        """Flush, and end the thread. A later event starts another one."""
+        """Flush, end the thread and close the connections. A later event begins anew."""
         self.flush(timeout_s)
         with self._starting:
             thread, self._thread = self._thread, None
@@ -92,6 +101,9 @@ class EventDelivery:
             outbox.close()
         if thread is not None:
             thread.join(timeout_s)
+        http, self._http = self._http, None
+        if http is not None:
+            http.close()
 
     # --- The thread ---
 
@@ -108,7 +120,7 @@ class EventDelivery:
             except RuntimeError:
                 return False
             self._thread = thread
-            _at_exit(self.finish)
+            _finish_with_multiprocessing()
             return True
 
     def _run(self, outbox: Outbox) -> None:
@@ -141,7 +153,7 @@ class EventDelivery:
 
     def _post(self, batch: list[str]) -> list[dict[str, Any]]:
         """Send events, and return the result of each."""
-        self._http = self._http or httpx.Client(headers=self._headers, timeout=TIMEOUT_S)
+        self._http = self._http or self._new_http()
         try:
             answer = self._http.post(self.url, content=f'{{"events":[{",".join(batch)}]}}')
         except httpx.HTTPError as error:
@@ -180,6 +192,8 @@ class EventDelivery:
 
     def finish(self) -> None:
         """Deliver what can be delivered at the end of the process."""
+        if not self._outbox:
+            return
         if not self.flush(self._exit_s):
             log.warning("agentops: %d events were not delivered before the process ended", self.waiting)
 
@@ -198,22 +212,27 @@ def shared_delivery(url: str, key: str) -> EventDelivery:
         return _shared[place]
 
 
-def _at_exit(finish: Callable[[], None]) -> None:
-    """Call `finish` when this process ends, also if it is a child of multiprocessing, which calls no atexit."""
-    atexit.unregister(finish)
-    atexit.register(finish)
+def _finish_all() -> None:
+    for delivery in list(_deliveries):
+        delivery.finish()
+
+
+def _finish_with_multiprocessing() -> None:
+    """Deliver at the end of a child of multiprocessing too, which calls no atexit."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         from multiprocessing.util import Finalize
 
-        Finalize(None, finish, exitpriority=0)
+        Finalize(None, _finish_all, exitpriority=0)
 
 
 def _after_fork() -> None:
     global _sharing
     _sharing = threading.Lock()
     for delivery in list(_deliveries):
-        delivery._begin()
+        delivery.begin_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+# Now, so that what others register later, and record when they are called, is delivered too.
+atexit.register(_finish_all)

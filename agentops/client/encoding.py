@@ -14,8 +14,8 @@ MAX_EVENT_BYTES = 240 * 1024
 MAX_TEXT = 190_000
 #: How deep values may be nested. A site accepts a little more.
 MAX_DEPTH = 40
-#: Values of an event that are copied at all, and characters of a name.
-MAX_VALUES, MAX_NAME = 100_000, 200
+#: Values of an event that are copied at all.
+MAX_VALUES = 100_000
 #: Characters to which the texts of an event are cut that is too large, one after the other until it fits.
 _CUTS = (50_000, 10_000, 2_000, 400, 80)
 #: Items that a list or an object keeps, if cutting its texts is not enough.
@@ -74,7 +74,7 @@ class _Copy:
     def _container(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             pairs = islice(value.items(), self._items)
-            return {_shortened(_text(key), MAX_NAME): self.of(inner) for key, inner in pairs}
+            return {_shortened(_text(key), self._cut): self.of(inner) for key, inner in pairs}
         if isinstance(value, list | tuple | set | frozenset):
             return [self.of(inner) for inner in islice(value, self._items)]
         if callable(dump := getattr(type(value), "model_dump", None)):

@@ -28,6 +28,7 @@ from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun
 from timeline import log
 from timeline.bulk.fast_rows import locked, select_joined
+from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunStarted
 from timeline.models import Log, RunKind, Source
 
@@ -39,6 +40,9 @@ MAX_SKEW = timedelta(hours=24)
 _FOR_NATIVE_RUNS = ("x.", "file.", "git.", "deploy.")
 #: A run and its log.
 _TABLES = "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
+
+#: The events of each run that a request names, each with its number in the request.
+_ByRun = dict[str, list[tuple[int, IncomingEvent]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +90,28 @@ def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
 
 def _record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     results: dict[int, EventResult] = {}
-    by_run: dict[str, list[tuple[int, IncomingEvent]]] = {}
+    by_run: _ByRun = {}
     for index, document in enumerate(documents):
         try:
             event = read_any(document)
         except RejectedEvent as error:
             results[index] = EventResult(error=error)
             continue
+        if isinstance(event.payload, ChildRunStarted) and event.payload.run_id in by_run:
+            # The child may be opened by an event of this request: its parent is told of it afterwards.
+            results |= _record_runs(sender, by_run)
+            by_run = {}
         by_run.setdefault(event.run_ref, []).append((index, event))
+    results |= _record_runs(sender, by_run)
+    return [results[index] for index in range(len(documents))]
+
+
+def _record_runs(sender: Sender, by_run: _ByRun) -> dict[int, EventResult]:
+    results: dict[int, EventResult] = {}
     for reference, numbered in by_run.items():
         recorded = _record_run(sender, reference, [event for _, event in numbered])
         results |= {index: result for (index, _), result in zip(numbered, recorded, strict=True)}
-    return [results[index] for index in range(len(documents))]
+    return results
 
 
 def _count(sender: Sender, results: Sequence[EventResult]) -> None:
