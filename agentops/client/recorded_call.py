@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from datetime import UTC, datetime
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 class RecordedCall:
-    """A tool call: set `output` while it is open; an exception is its error. Works with `with` and `async with`."""
+    """A tool call: set `output` while it is open; an exception is its error. Works with `with` and `async with`.
+
+    Where calls begin and end in callbacks, `begin` and `end` do the same.
+    """
 
     def __init__(self, run: RecordedRun, name: str, arguments: Any, call_id: str | None) -> None:
         self.id = call_id or f"call_{uuid.uuid4().hex}"
@@ -32,21 +35,22 @@ class RecordedCall:
             "tool.start", {"call_id": self.id, "tool_name": self._name, "arguments": self._arguments}, at=at
         )
 
-    def end(self, output: Any, *, error: str | None, duration_ms: float | None) -> None:
-        """Record the end of the call."""
+    def end(self, output: Any = None, *, error: str | None = None, duration_ms: float | None = None) -> None:
+        """Record the end of the call. `duration_ms`: by default, the time since `begin`."""
+        if duration_ms is None:
+            duration_ms = (time.monotonic() - self._began) * 1000
         status = "completed" if error is None else "error"
         payload = {"output": output, "error": error, "status": status, "duration_ms": duration_ms}
         self._run.record("tool.end", {"call_id": self.id, "tool_name": self._name, **payload})
 
     def __enter__(self) -> Self:
-        self.begin(datetime.now(UTC))
+        self.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        text = self.error if error is None else repr(error)
-        self.end(self.output, error=text, duration_ms=(time.monotonic() - self._began) * 1000)
+        self.end(self.output, error=self.error if error is None else repr(error))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

@@ -109,7 +109,7 @@ class RecordedRun:
         """Record a tool call that has ended. `call_id`: that of `turn`, if the model has asked for the call."""
         call = RecordedCall(self, name, arguments, call_id)
         call.begin(datetime.now(UTC) - timedelta(milliseconds=duration_ms or 0))
-        call.end(output, error=error, duration_ms=duration_ms)
+        call.end(output, error=error, duration_ms=duration_ms or 0)
 
     def tool_call(self, name: str, arguments: Any = None, *, call_id: str | None = None) -> RecordedCall:
         """Return a context manager for a tool call: `with run.tool_call("read", {…}) as call: call.output = …`.
