@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,19 @@ from typing import Any
 
 import pytest
 
+from agentops.client.delivery import shared_delivery
+from agentops.projects.access import SYSTEM
+from runs.actions import run_actions
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.client.site import Site
+from tests.support.factories import make_agent, make_run
+from tests.support.live.growing_logs import finish
 from tests.support.paths import ROOT
 from timeline.models import Event
 
 EXAMPLES = ROOT / "docs/examples/client"
+GUIDE = ROOT / "docs/guides/client.md"
 #: What each says, the roles of its messages, its tool calls, and its tokens.
 EXPECTED: dict[str, tuple[Any, ...]] = {
     "plain_loop": (
@@ -64,6 +71,31 @@ def test_an_example_becomes_a_run(site: Site, name: str) -> None:
         assert (handoff["from_agent"], handoff["to_agent"]) == ("desk", "clerk")
     assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
     assert replay_check.differences(run.pk) == []
+
+
+def test_the_guide_is_true(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its examples in Python, one after the other, on a site with the agent that they name."""
+    agent = make_agent(site.project, slug="demo-replay")
+    finish(make_run(agent, labels=["ci"]))
+    paused = make_run(agent, labels=["ci"])
+    run_actions.pause(SYSTEM, paused)
+    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    follow, control, record = blocks
+    names: dict[str, Any] = {"url": site.url, "key": site.key("read", "write", "ingest")}
+    # Nobody works here: the run that is started is stopped as soon as it is followed.
+    names["stop"] = lambda run: finish(AgentRun.objects.get(pk=run.id))
+
+    exec(follow.replace("    for event in", "    stop(run)\n    for event in"), names)
+    exec(control, names)
+    exec(record, names)
+    shared_delivery(names["url"], names["key"]).close()
+
+    printed = capsys.readouterr().out
+    assert "run.stopped" in printed
+    assert f"{paused.pk} operator" in printed
+    paused.refresh_from_db()
+    assert (paused.status, paused.resumed_as.status) == ("resumed", "stopped")
+    assert AgentRun.objects.get(source="external").summary == "A test failed."
 
 
 def test_every_example_is_run() -> None:
