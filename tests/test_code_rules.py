@@ -29,6 +29,8 @@ SHARED_NAMES = {"__init__", "access", "apps", "base", "errors", "models", "urls"
 NAMED_BY_OTHERS = ("migrations", "commands", "templatetags", "events")
 #: The class that every management command has.
 SHARED_CLASSES = {"Command"}
+#: The client is a program of its own, which runs elsewhere: its names are those that its users expect.
+CLIENT = "agentops/client"
 #: Parts decide and adapt; they read no table (runs.providers and so on: see the contracts in pyproject.toml).
 PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
 #: The modules of tests that other tests may import, and who else may import the second.
@@ -75,6 +77,10 @@ def modules() -> list[Path]:
     return sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
+def program_of(path: Path) -> str:
+    return "client" if path.is_relative_to(CLIENT) else "site"
+
+
 def test_every_module_follows_the_rules() -> None:
     faults = [fault for path in modules() for fault in faults_of(path.as_posix(), (ROOT / path).read_text())]
 
@@ -85,7 +91,7 @@ def test_no_two_modules_share_a_name() -> None:
     paths_of = defaultdict(list)
     for path in modules():
         if path.stem not in SHARED_NAMES and path.parent.name not in NAMED_BY_OTHERS:
-            paths_of[path.stem].append(path.as_posix())
+            paths_of[program_of(path), path.stem].append(path.as_posix())
 
     assert {name: paths for name, paths in paths_of.items() if len(paths) > 1} == {}
 
@@ -95,7 +101,7 @@ def test_no_two_classes_share_a_name() -> None:
     for path in modules():
         for name in CLASS.findall((ROOT / path).read_text()):
             if name not in SHARED_CLASSES and "migrations" not in path.parts:
-                paths_of[name].append(path.as_posix())
+                paths_of[program_of(path), name].append(path.as_posix())
 
     assert {name: paths for name, paths in paths_of.items() if len(paths) > 1} == {}
 

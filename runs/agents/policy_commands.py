@@ -81,7 +81,7 @@ def resolve(run: str) -> ToolGate | CommandGate:
     tool = TOOLS.tool(name)
     if tool is None:
         return CommandGate(_argv(run))
-    if tool.asks or tool.ends or tool.needs_approval:
+    if tool.asks or tool.ends or tool.spawns or tool.needs_approval:
         raise GateRefused(f"the tool {name!r} waits for a person or ends the run, so it cannot be a gate")
     if tool.effect is Effect.AT_MOST_ONCE:
         raise GateRefused(f"the tool {name!r} has the effect at_most_once, and a gate may run again after a crash")

@@ -9,7 +9,7 @@ outcome. The end of a run closes the calls that are still open.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -26,9 +26,10 @@ from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
 from runs.tools.output import Output, shorten_for_model
 from timeline.database_clock import Now
+from timeline.events import EventType
 from timeline.events.tool import ToolEnd, args_summary
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import Event, Source
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
@@ -121,7 +122,7 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
     if not calls:
         return
     for position, call in enumerate(calls, start=transcript.last_position(run.pk) + 1):
-        result = denied_result(call) if call.status == ToolStatus.PLANNED else unknown_result(call)
+        result = denied_result(call) if call.status == ToolStatus.PLANNED else _interrupted_result(call)
         writes.write(close(call, result, position=position, epoch=epoch, source=source).commit)
 
 
@@ -133,6 +134,15 @@ def denied_result(call: AgentRunToolCall) -> CallResult:
 def unknown_result(call: AgentRunToolCall, *, attempts: int = 0) -> CallResult:
     """Return the result of a call that may or may not have taken effect."""
     return CallResult(ToolStatus.UNKNOWN, UNKNOWN_OUTCOME, max(attempts, call.attempts), call.duration_ms)
+
+
+def _interrupted_result(call: AgentRunToolCall) -> CallResult:
+    """Return the unknown result of a running call, with the child runs that it has spawned: they may be resumed."""
+    started = Event.objects.filter(log=call.run_id, type=EventType.CHILD_RUN_STARTED, step=call.step_number)
+    payloads = started.order_by("seq").values_list("payload", flat=True)
+    children = [f"{one['run_id']} ({one['agent']})" for one in payloads if one.get("call_id") == call.call_id]
+    result = unknown_result(call)
+    return replace(result, output=f"{result.output}; child runs: {', '.join(children)}") if children else result
 
 
 def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:

@@ -12,6 +12,7 @@ class Next(Enum):
     STOP = auto()  # a stop command is pending
     WAIT_FOR_OUTCOME = auto()  # a call's outcome is unknown, and the agent's policy is to ask
     WAIT_FOR_ANSWER = auto()  # the next call is a question to a person
+    WAIT_FOR_CHILDREN = auto()  # the next call is the work of child runs that have not ended
     STOP_REPEATED = auto()  # the model repeats the same call too often
     RUN_CALL = auto()  # the next call of the last answer has no result yet
     RUN_STARTED_CALL = auto()  # the same, already marked running by the last commit
@@ -52,6 +53,8 @@ class View:
     is_over_budget: bool = False
     #: The next open call is a question to a person.
     is_question: bool = False
+    #: The next open call spawns child runs, or waits for them.
+    has_unended_children: bool = False
     #: A call of the last turn ended the run, and all its calls have results.
     is_done: bool = False
     #: The run ends by a tool call, not by an answer: its agent has an `on_idle` policy and a tool such as `done`.
@@ -95,6 +98,8 @@ def _with_open_calls(view: View) -> Next:
         return Next.STOP_REPEATED
     if view.is_question:
         return _unless_paused(view, Next.WAIT_FOR_ANSWER)
+    if view.has_unended_children:
+        return _unless_paused(view, Next.WAIT_FOR_CHILDREN)
     return Next.HAND_BACK if view.is_release_due else Next.RUN_CALL
 
 

@@ -30,7 +30,7 @@ from runs.engine.results import (
     Progress,
 )
 from runs.engine.shutdown import ShutdownDue, StopPending
-from runs.engine.turns import model_turn, tool_turn
+from runs.engine.turns import model_turn, subagents, tool_turn
 from runs.lifecycle import inbox
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRunMessage
@@ -167,6 +167,7 @@ _ACTS: dict[Next, Callable[[Drive], ActResult]] = {
     Next.IDLE: occasions.on_idle,
     Next.PAUSE_MAX_STEPS: occasions.on_max_steps,
     Next.WAIT_FOR_ANSWER: occasions.on_prompt,
+    Next.WAIT_FOR_CHILDREN: subagents.wait,
     Next.WAIT_FOR_OUTCOME: ending.wait_for_outcome,
     Next.COMPLETE: ending.complete,
     Next.STOP: ending.stop,

@@ -9,7 +9,7 @@ from django.conf import settings
 from runs.conversation import repeats
 from runs.engine.decisions import View
 from runs.engine.drive import Drive
-from runs.engine.turns import open_call
+from runs.engine.turns import open_call, subagents
 from runs.models import AgentRunMessage
 
 
@@ -40,6 +40,7 @@ def _view(drive: Drive, pending: Set[str], *, is_answered: bool, has_calls: bool
         is_repeated=first is not None and drive.streak(first) >= repeats.STOP_AT,
         is_over_budget=bool(drive.spending.used_up()),
         is_question=first is not None and open_call.question(drive) is not None,
+        has_unended_children=first is not None and subagents.has_to_wait(drive),
         is_done=drive.ending_call() is not None,
         has_idle_policy=drive.has_idle_policy and drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT,
     )

@@ -22,12 +22,13 @@ from runs.external import handlers, ingest_counts
 from runs.external.event_dialects import read_any
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
-from runs.external.run_references import sql_references
+from runs.external.run_references import references, sql_references
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun
 from timeline import log
 from timeline.bulk.fast_rows import locked, select_joined
+from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunStarted
 from timeline.models import Log, RunKind, Source
 
@@ -39,6 +40,9 @@ MAX_SKEW = timedelta(hours=24)
 _FOR_NATIVE_RUNS = ("x.", "file.", "git.", "deploy.")
 #: A run and its log.
 _TABLES = "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
+
+#: The events of each run that a request names, each with its number in the request.
+_ByRun = dict[str, list[tuple[int, IncomingEvent]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +90,28 @@ def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
 
 def _record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     results: dict[int, EventResult] = {}
-    by_run: dict[str, list[tuple[int, IncomingEvent]]] = {}
+    by_run: _ByRun = {}
     for index, document in enumerate(documents):
         try:
             event = read_any(document)
         except RejectedEvent as error:
             results[index] = EventResult(error=error)
             continue
+        if isinstance(event.payload, ChildRunStarted) and event.payload.run_id in by_run:
+            # The child may be opened by an event of this request: its parent is told of it afterwards.
+            results |= _record_runs(sender, by_run)
+            by_run = {}
         by_run.setdefault(event.run_ref, []).append((index, event))
+    results |= _record_runs(sender, by_run)
+    return [results[index] for index in range(len(documents))]
+
+
+def _record_runs(sender: Sender, by_run: _ByRun) -> dict[int, EventResult]:
+    results: dict[int, EventResult] = {}
     for reference, numbered in by_run.items():
         recorded = _record_run(sender, reference, [event for _, event in numbered])
         results |= {index: result for (index, _), result in zip(numbered, recorded, strict=True)}
-    return [results[index] for index in range(len(documents))]
+    return results
 
 
 def _count(sender: Sender, results: Sequence[EventResult]) -> None:
@@ -141,16 +155,23 @@ def _store(
     """Store the events of a run. Unless `may_repeat`, raise `_Repeated` if an event may be stored already."""
     projection = _lock(sender.project, reference)
     start = 0
-    rejected: list[EventResult] = []
     if projection is None:
         # What comes before the first run.started speaks of a run that does not exist.
         start = next((i for i, event in enumerate(events) if isinstance(event.payload, RunStarted)), len(events))
-        error = RejectedEvent("run_not_found", "no such run: run.started opens one", "/runId", status=404)
-        rejected = [EventResult(event_id=event.event_id, error=error) for event in events[:start]]
         if start == len(events):
-            return rejected
-        projection = Projection.load(_open(sender, events[start]), Source.INGEST)
+            return _without_run(events)
+        try:
+            projection = Projection.load(_open(sender, events[start]), Source.INGEST)
+        except RejectedEvent as error:
+            refused = EventResult(event_id=events[start].event_id, error=error)
+            return [*_without_run(events[:start]), refused, *_without_run(events[start + 1 :])]
+    rejected = _without_run(events[:start])
     return [*rejected, *_append(sender, projection, events[start:], may_repeat=may_repeat)]
+
+
+def _without_run(events: Sequence[IncomingEvent]) -> list[EventResult]:
+    error = RejectedEvent("run_not_found", "no such run: run.started opens one", "/runId", status=404)
+    return [EventResult(event_id=event.event_id, error=error) for event in events]
 
 
 def _lock(project: Project, reference: str) -> Projection | None:
@@ -166,6 +187,7 @@ def _lock(project: Project, reference: str) -> Projection | None:
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
+    """Open the run that a `run.started` tells of. Raises `RejectedEvent` if its parent is unknown."""
     payload = event.payload
     assert isinstance(payload, RunStarted)
     reported = ReportedRun(
@@ -175,9 +197,20 @@ def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
         title=payload.title or "",
         session_id=payload.session_id or "",
         run_kind=event.run_kind or RunKind.SESSION,
+        parent=_parent(sender.project, payload.parent_run_id),
         by=sender.actor,
     )
     return reported_runs.open_run(sender.project, reported)
+
+
+def _parent(project: Project, reference: str | None) -> AgentRun | None:
+    """Return the parent of a reported run. No limit applies: its runner has started it already."""
+    if not reference:
+        return None
+    parent = AgentRun.objects.filter(references(reference), project=project).first()
+    if parent is None:
+        raise RejectedEvent("invalid_parent", "the project has no such run", "/payload/parent_run_id")
+    return parent
 
 
 def _append(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -114,9 +115,20 @@ def move(
             _end_attempt(run, reason or to.value)
         if to is RunStatus.QUEUED:
             wake(run.pk)
+        _tell_family(run, to, reason)
         if to.terminal:
             chaos.point("end.in_transaction")
     run.status, run.status_reason = to.value, reason
+
+
+def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
+    """Let a parent go on when its last child has ended, and children follow a parent that was stopped or paused."""
+    from runs.lifecycle import children  # which moves runs, and so comes after this module
+
+    if to in (RunStatus.STOPPED, RunStatus.FAILED) or (to is RunStatus.PAUSED and reason == PauseReason.OPERATOR):
+        children.take_along(run, to)
+    if to.terminal and run.parent_run_id is not None:
+        transaction.on_commit(partial(children.continue_parent, run.parent_run_id), robust=True)
 
 
 def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
@@ -244,7 +256,8 @@ def end_waits() -> int:
     for run in due[:100]:
         # A run that has to be tried alone still has to be, and keeps its place in the queue.
         is_alone = run.status_reason == WaitReason.RETRY_ALONE
-        reason: str = WaitReason.RETRY_ALONE if is_alone else "cooldown_over"
+        waited_for = "children_timed_out" if run.status_reason == WaitReason.CHILDREN else "cooldown_over"
+        reason: str = WaitReason.RETRY_ALONE if is_alone else waited_for
         queue_position: dict[str, Any] = {"queued_at": run.queued_at} if is_alone else {}
         try:
             payload = RunPhase(status=RunStatus.QUEUED, reason=reason)

@@ -129,6 +129,8 @@ class AgentRun(models.Model):
             models.Index("queued_at", name="run_order", condition=Q(status__in=["queued", "running"])),
             # RunQuerySet.due_waits, which the sweep queries.
             models.Index("not_before", name="run_wait_end", condition=Q(status="waiting", not_before__isnull=False)),
+            # runs.lifecycle.children.continue_parents, which the sweep queries.
+            models.Index("log", name="run_wait_for_children", condition=Q(status="waiting", status_reason="children")),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=[s.value for s in RunStatus]), name="run_status_known"),

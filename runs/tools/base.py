@@ -116,6 +116,8 @@ class Tool:
     inline: bool = False
     #: The result is a person's answer: no worker runs the tool, the run waits.
     asks: bool = False
+    #: The result is that of child runs: the run waits for them without a worker.
+    spawns: bool = False
     #: A successful call ends the run after the other calls of the turn. The output becomes the run's result.
     ends: bool = False
     #: Reads files below the agent's root, which AGENTOPS_TOOL_ROOTS has to allow: see runs.tools.roots.

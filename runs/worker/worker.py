@@ -31,7 +31,7 @@ from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
 from runs.external.silence import notice_silence
-from runs.lifecycle import suspects, transitions
+from runs.lifecycle import children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
 from runs.worker.housekeeping import index_texts, mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
@@ -135,6 +135,7 @@ class Worker:
     def sweep_once(self, pool: ThreadPoolExecutor | None = None) -> int:
         """End waits whose time has come, and drive ready runs. Returns how many runs were taken."""
         transitions.end_waits()
+        children.continue_parents()
         due_resumes.end_waits()
         notice_silence()
         first = suspects.candidates(BATCH)

@@ -6,20 +6,13 @@ import json
 
 import pytest
 
-from tests.support.live.growing_logs import grow
+from tests.support.live.growing_logs import grow, rewind
 from tests.support.live.streamed_run import StreamedRun
 from tests.support.waiting import eventually
 from tests.support.web.event_stream import Follower
 from tests.support.web.stream_clients import heard
 from timeline.maintenance import allow_changes
-from timeline.models import Event, Log
-
-
-def rewind(streamed: StreamedRun, to: int) -> None:
-    """As after a restore of a backup that was made at seq `to`."""
-    with allow_changes("test: a restored backup"):
-        Event.objects.filter(log=streamed.run.pk, seq__gt=to).delete()
-        Log.objects.filter(pk=streamed.run.pk).update(last_seq=to)
+from timeline.models import Event
 
 
 def resets(reader: Follower) -> list[int]:
@@ -30,7 +23,7 @@ def test_a_rewound_log_begins_again_for_who_listens(streamed: StreamedRun) -> No
     last = grow(streamed.run, 20)
     reader = streamed.open()
     heard(reader, [*range(1, last + 1)])
-    rewind(streamed, 5)
+    rewind(streamed.run, 5)
     eventually(lambda: resets(reader), why="the reader gets a reset")
     new = grow(streamed.run, 2)
     eventually(lambda: reader.ids[-1:] == [new], why="what is true comes again")
@@ -42,7 +35,7 @@ def test_a_rewound_log_begins_again_for_who_listens(streamed: StreamedRun) -> No
 
 def test_a_rewound_log_begins_again_for_who_comes_back(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
-    rewind(streamed, 5)
+    rewind(streamed.run, 5)
     reader = streamed.open(headers={"Last-Event-ID": str(last)})
     eventually(lambda: reader.ids[-1:] == [5], why="what is true comes")
 
@@ -54,7 +47,7 @@ def test_a_page_is_told_to_load_anew(streamed: StreamedRun) -> None:
     last = grow(streamed.run, 20)
     page = streamed.listeners.open(f"{streamed.page_url}?afterSeq={last}", streamed.cookie, pause_s=60)
     eventually(lambda: page.messages, why="the stream begins")
-    rewind(streamed, 5)
+    rewind(streamed.run, 5)
 
     eventually(lambda: resets(page), why="the page gets a reset")
 

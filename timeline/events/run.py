@@ -54,7 +54,10 @@ class RunCreated(Payload):
 
 @register(EventType.RUN_STARTED)
 class RunStarted(Payload):
-    """The run started. From an external runner, the first event, which creates the run."""
+    """The run started. From an external runner, the first event, which creates the run.
+
+    `parent_run_id` makes it a child of another run: our ID or the runner's own. It counts in the first event only.
+    """
 
     worker: str | None = None
     epoch: Count | None = None
@@ -63,6 +66,7 @@ class RunStarted(Payload):
     model: str | None = None
     prompt: str | None = None
     title: str | None = None
+    parent_run_id: str | None = None
 
     def describe(self) -> str:
         return sentence("Run started", self.worker and f"on {self.worker}")

@@ -20,7 +20,7 @@ from runs.engine.notes import note, note_failure
 from runs.engine.results import CallClosed, CallUnknown
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.shutdown import StopPending
-from runs.engine.turns import late_results, open_call
+from runs.engine.turns import late_results, open_call, subagents
 from runs.engine.turns.model_turn import turn_start
 from runs.models import AgentRunToolCall, Checkpoint, RunError
 from runs.providers.retries import HOLD_WORKER_S
@@ -80,6 +80,8 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
         return _unknown_result(call)  # without that time it is to run again: see runs.actions.unknown_calls
     started = started or _runs_in_session(drive, call)
+    if tool is not None and tool.spawns and not open_call.is_too_many(drive, call):
+        return subagents.result(drive, call, tool)
     is_lost = call.status == ToolStatus.RUNNING and not started
     if is_lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
         # Started by a worker that died, so it may have taken effect.

@@ -225,6 +225,27 @@ def test_errors_and_children_are_linked(sender: Sender) -> None:
     assert [(e.error_type, e.message, e.context) for e in run.errors.all()] == [("network_error", "no route", "llm")]
 
 
+def test_a_child_names_its_parent_which_must_be_known(sender: Sender) -> None:
+    results = send(
+        sender,
+        event("run.started", {"agent": "lead"}, runId="lead"),
+        event("x.a", runId="orphan"),
+        event("run.started", {"parentRunId": "nobody"}, runId="orphan"),
+        event("run.completed", runId="orphan"),
+        event("run.started", {"agent": "helper", "parent_run_id": "lead"}, runId="helper"),
+        event("tool.start", {"callId": "c1", "toolName": "delegate"}, runId="lead"),
+        # Of a run that the same request has opened.
+        event("child_run.started", {"runId": "helper", "callId": "c1"}, runId="lead"),
+    )
+
+    codes = [result.error and result.error.code for result in results]
+    assert codes == [None, "run_not_found", "invalid_parent", "run_not_found", None, None, None]
+    lead, helper = (AgentRun.objects.get(external_id=name) for name in ("lead", "helper"))
+    assert (helper.parent_run, lead.tool_calls.get().child_run) == (lead, helper)
+    for run in (lead, helper):
+        check(run)
+
+
 def test_repeated_and_long_call_ids_are_made_unique(sender: Sender) -> None:
     use = {"type": "tool_use", "name": "x", "input": {}}
     long = "c" * 300

@@ -13,12 +13,16 @@ from runs.statuses import RunStatus
 from timeline import log
 from timeline.events.run import RunStopped
 from timeline.log import Entry
-from timeline.models import Log, Source
+from timeline.maintenance import allow_changes
+from timeline.models import Event, Log, Source
 
 
-def grow(run: AgentRun, count: int = 1, *, size: int = 0) -> int:
-    """`count` more events in one transaction, each with a text of `size`; the last seq."""
-    entries = [Entry({"n": number, "text": "x" * size}, type="x.test", clean=True) for number in range(count)]
+def grow(run: AgentRun, count: int = 1, *, size: int = 0, text: str | None = None) -> int:
+    """`count` more events in one transaction, each with `text`, or with one of `size`; the last seq."""
+    entries = [
+        Entry({"n": number, "text": "x" * size if text is None else text}, type="x.test", clean=True)
+        for number in range(count)
+    ]
     with transaction.atomic():
         return log.append(run.pk, entries, source=Source.INGEST)[-1].seq
 
@@ -31,3 +35,10 @@ def finish(run: AgentRun) -> int:
 
 def last_seq(run: AgentRun) -> int:
     return Log.objects.get(pk=run.pk).last_seq
+
+
+def rewind(run: AgentRun, to: int) -> None:
+    """As after a restore of a backup that was made at seq `to`."""
+    with allow_changes("test: a restored backup"):
+        Event.objects.filter(log=run.pk, seq__gt=to).delete()
+        Log.objects.filter(pk=run.pk).update(last_seq=to)

@@ -1,0 +1,50 @@
+"""A client of agentops sites: controls and reads runs, and records those of your own agent loop.
+
+Needs httpx and pydantic, and nothing of the server: no Django, no settings. The guide is docs/guides/client.md.
+"""
+
+from agentops.client.async_client import AsyncClient
+from agentops.client.errors import (
+    AccessDenied,
+    AgentopsError,
+    ApiError,
+    ConnectionFailed,
+    Deleted,
+    InvalidRequest,
+    ServerUnavailable,
+    StateConflict,
+    StreamReset,
+    TooManyRequests,
+    Unauthorized,
+    UnknownObject,
+)
+from agentops.client.objects import Event, Message, Run, RunDetail, SentCommand, ToolCall
+from agentops.client.recorded_call import RecordedCall
+from agentops.client.recorder import RecordedRun, Recorder
+from agentops.client.sync_client import Client
+
+__all__ = [
+    "AccessDenied",
+    "AgentopsError",
+    "ApiError",
+    "AsyncClient",
+    "Client",
+    "ConnectionFailed",
+    "Deleted",
+    "Event",
+    "InvalidRequest",
+    "Message",
+    "RecordedCall",
+    "RecordedRun",
+    "Recorder",
+    "Run",
+    "RunDetail",
+    "SentCommand",
+    "ServerUnavailable",
+    "StateConflict",
+    "StreamReset",
+    "TooManyRequests",
+    "ToolCall",
+    "Unauthorized",
+    "UnknownObject",
+]

@@ -1,0 +1,249 @@
+"""The asynchronous client: the same methods as those of the synchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from agentops.client import calls, connection
+from agentops.client.calls import Call, Listing, RunId, T
+from agentops.client.errors import AgentopsError
+from agentops.client.event_stream import FrameParser, Position
+from agentops.client.objects import Event, Message, Run, RunDetail, SentCommand, ToolCall
+
+
+class AsyncClient:
+    """Controls and reads the runs of a project of an agentops site, in one event loop.
+
+    Methods raise `ApiError` if the site refuses the request, and `ConnectionFailed` if it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        project: str | None = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+        reconnect_s: float = 300.0,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        """Prepare a client; nothing is sent yet.
+
+        `project`: slug or ID; by default, the project of the key. `retries`: how often a request is repeated after an
+        error that may pass; the site executes it once. `reconnect_s`: how long `follow` tries to reach a site again.
+        `http`: a client of yours, for proxies or certificates, which you close.
+
+        Raises `ValueError` if `url` is not the URL of a site.
+        """
+        self._at = connection.Connection(url, key, project=project, retries=retries, reconnect_s=reconnect_s)
+        self._timeout_s = timeout_s
+        self._is_own = http is None
+        self._http = http or httpx.AsyncClient()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._is_own:
+            await self._http.aclose()
+
+    # --- Runs ---
+
+    async def start(
+        self,
+        agent: str,
+        prompt: str | None = None,
+        *,
+        title: str | None = None,
+        labels: Sequence[str] | None = None,
+        max_steps: int | None = None,
+        parent_run_id: RunId | None = None,
+        idempotency_key: str | None = None,
+    ) -> RunDetail:
+        """Start a run of an agent, and return it, queued."""
+        call = calls.start(
+            agent, prompt, title=title, labels=labels, max_steps=max_steps, parent_run_id=parent_run_id,
+            key=idempotency_key,
+        )  # fmt: skip
+        return await self._do(call)
+
+    async def run(self, run_id: RunId) -> RunDetail:
+        """Return a run."""
+        return await self._do(calls.run(run_id))
+
+    def runs(self, **filters: Any) -> AsyncIterator[Run]:
+        """Yield runs, newest first, and get further pages while they are read.
+
+        `filters` are the parameters of the API: `status` (also several, as a list), `agent_id`, `label`, `source`,
+        `parent_run_id`, `root_run_id`, `created_after`, `created_before` and `q`.
+        """
+        return self._rows(calls.runs(filters))
+
+    def children(self, run_id: RunId) -> AsyncIterator[Run]:
+        """Yield the child runs of a run, newest first."""
+        return self._rows(calls.children(run_id))
+
+    # --- What is in a run ---
+
+    def messages(self, run_id: RunId) -> AsyncIterator[Message]:
+        """Yield the messages of a run in order, without their content."""
+        return self._rows(calls.messages(run_id))
+
+    async def message(self, run_id: RunId, message_id: RunId) -> Message:
+        """Return a message with its content."""
+        return await self._do(calls.message(run_id, message_id))
+
+    def tool_calls(self, run_id: RunId) -> AsyncIterator[ToolCall]:
+        """Yield the tool calls of a run in order, without input and output."""
+        return self._rows(calls.tool_calls(run_id))
+
+    async def tool_call(self, run_id: RunId, call_id: RunId) -> ToolCall:
+        """Return a tool call with its input and output."""
+        return await self._do(calls.tool_call(run_id, call_id))
+
+    def events(self, run_id: RunId, *, after_seq: int = 0) -> AsyncIterator[Event]:
+        """Yield the events that a run has now, in order."""
+        return self._rows(calls.events(run_id, after_seq))
+
+    async def follow(
+        self, run_id: RunId, *, after_seq: int = 0, stop_on_pause: bool = False, restart: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of a run as they happen, each once and in order, until it ends.
+
+        Reconnects by itself. A paused run has not ended: with `stop_on_pause`, the last event is `run.paused`. If the
+        position is no longer valid, `StreamReset` is raised; with `restart`, all events come again, from `seq` 1.
+        """
+        position = Position(after_seq, restart=restart, stop_on_pause=stop_on_pause)
+        while not position.is_over:
+            parser = FrameParser()
+            try:
+                async with aclosing(self._connect(run_id, position, parser)) as events:
+                    async for event in events:
+                        yield event
+                pause = 0.0 if position.is_over else parser.retry_s
+            except AgentopsError as error:
+                pause = position.pause_after(error, self._at.reconnect_s)
+            await asyncio.sleep(pause)
+
+    async def _connect(self, run_id: RunId, position: Position, parser: FrameParser) -> AsyncGenerator[Event, None]:
+        """Yield the events of one connection."""
+        await self._find_project()
+        url = self._at.url_of(calls.stream_path(run_id))
+        headers = self._at.headers | position.headers
+        options: Any = {"params": position.params, "headers": headers, "timeout": connection.STREAM_TIMEOUT}
+        try:
+            async with self._http.stream("GET", url, **options) as response:
+                if response.status_code == 204:
+                    position.is_over = True
+                elif response.status_code != 200:
+                    await response.aread()
+                    connection.document_of(response)
+                else:
+                    position.connected()
+                    async for chunk in response.aiter_bytes():
+                        for event in position.events_in(parser.feed(chunk)):
+                            yield event
+                        if position.is_over:
+                            return
+        except httpx.HTTPError as error:
+            raise connection.unreachable(error) from error
+
+    # --- Control ---
+
+    async def send(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
+        """Send a message to a run. Its agent reads it before the next model call."""
+        return await self._do(calls.command(run_id, "send", text, idempotency_key))
+
+    async def reply(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
+        """Answer the question for which a run waits."""
+        return await self._do(calls.command(run_id, "reply", text, idempotency_key))
+
+    async def resume(
+        self,
+        run_id: RunId,
+        message: str | None = None,
+        *,
+        append: bool = True,
+        max_steps: int | None = None,
+        kill: bool = False,
+        idempotency_key: str | None = None,
+    ) -> RunDetail:
+        """Resume a paused run, and return the new run that continues it.
+
+        Without `append`, the new run starts over with the message as its prompt. With `kill`, the worker of a running
+        run is stopped first (admins only).
+        """
+        call = calls.resume(run_id, message, append=append, max_steps=max_steps, kill=kill, key=idempotency_key)
+        return await self._do(call)
+
+    async def fork(
+        self, run_id: RunId, step: int, message: str | None = None, *, idempotency_key: str | None = None
+    ) -> RunDetail:
+        """Return a new run that shares the messages of a run up to a step."""
+        return await self._do(calls.fork(run_id, step, message, idempotency_key))
+
+    async def pause(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
+        """Pause a run after its current step. It may still be running in the answer."""
+        return await self._do(calls.pause(run_id, idempotency_key))
+
+    async def stop(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
+        """Stop a run for good. It may still be running in the answer."""
+        return await self._do(calls.stop(run_id, idempotency_key))
+
+    # --- Requests ---
+
+    async def _do(self, call: Call[T]) -> T:
+        return connection.answer_of(call, await self._ask(call))
+
+    async def _rows(self, listing: Listing[T]) -> AsyncIterator[T]:
+        following: Listing[T] | None = listing
+        while following is not None:
+            page = await self._ask(following)
+            for row in following.rows(page):
+                yield row
+            following = following.after(page)
+
+    async def _ask(self, call: Call[Any]) -> dict[str, Any]:
+        await self._find_project()
+        return await self._request(call.method, self._at.url_of(call.path), call.params, call.body, call.headers)
+
+    async def _find_project(self) -> None:
+        if self._at.project is None:
+            url = f"{self._at.api}/projects"
+            self._at.project = connection.only_project(await self._request("GET", url, {}, None, {}))
+
+    async def _request(
+        self, method: str, url: str, params: Mapping[str, Any], body: object, headers: Mapping[str, str]
+    ) -> dict[str, Any]:
+        attempt = 0
+        while True:
+            try:
+                return await self._attempt(
+                    method, url, params=params, json=body, headers={**self._at.headers, **headers}
+                )
+            except AgentopsError as error:
+                pause = self._at.pause_before_retry(attempt, error)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    async def _attempt(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        try:
+            response = await self._http.request(method, url, timeout=self._timeout_s, **options)
+        except httpx.HTTPError as error:
+            raise connection.unreachable(error) from error
+        return connection.document_of(response)

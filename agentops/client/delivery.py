@@ -1,0 +1,238 @@
+"""The events of this process on their way to a site: one thread for each site and key sends what was recorded."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import httpx
+
+from agentops.client import connection
+from agentops.client.errors import AgentopsError, ApiError, InvalidRequest
+from agentops.client.outbox import BATCH_EVENTS, Outbox
+
+log = logging.getLogger("agentops.client")
+#: Events and bytes that wait for a site at most.
+MAX_EVENTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
+#: Seconds in which events gather to a batch, until an answer, and that the end of the process may be delayed.
+INTERVAL_S, TIMEOUT_S, EXIT_S = 0.25, 20.0, 5.0
+#: The longest pause between two attempts, in seconds.
+_LONGEST_PAUSE_S = 15.0
+
+
+class EventDelivery:
+    """Delivers events in the background, in order, each at least once; the site stores each once by its ID.
+
+    After a fork, the child begins with nothing to deliver: what its parent has recorded, the parent delivers.
+    """
+
+    def __init__(
+        self, url: str, key: str, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES, exit_s: float = EXIT_S
+    ) -> None:
+        self.url = f"{connection.site_url(url)}/api/internal/agent-events"
+        self._headers = {**connection.bearer(key), "Content-Type": "application/json"}
+        self._bounds = (max_events, max_bytes)
+        self._exit_s = exit_s
+        #: Events that found no place or could not be encoded, and those that the site has refused.
+        self.dropped = self.rejected = 0
+        self._begin()
+        # Here, because httpx imports modules with its first client: a fork while the thread did so would leave half
+        # of a module to the child, for good.
+        self._http: httpx.Client | None = self._new_http()
+        _deliveries.add(self)
+
+    def _begin(self) -> None:
+        """Begin with an empty queue, in a new process too."""
+        self._outbox = Outbox(*self._bounds)
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._sending = threading.Lock()
+        self._batch_limit = BATCH_EVENTS
+        self._failures = 0
+        self._reported: set[str] = set()
+        self.dropped = self.rejected = 0
+
+    def begin_in_child(self) -> None:
+        """Begin anew in a process that was forked. The connections are those of its parent."""
+        self._begin()
+        self._http = None
+
+    def _new_http(self) -> httpx.Client:
+        return httpx.Client(headers=self._headers, timeout=TIMEOUT_S)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of events that are not delivered yet."""
+        return len(self._outbox)
+
+    def put(self, text: str, *, is_essential: bool) -> None:
+        """Queue an event; neither waits nor raises."""
+        if not self._outbox.put(text, is_essential=is_essential):
+            self.drop(f"{self.waiting} events wait for the site already")
+        self._ensure_thread()
+
+    def drop(self, why: str) -> None:
+        """Count an event that is not recorded. The first one is reported in the log."""
+        self.dropped += 1
+        self._report("dropped", f"events are dropped, because {why}")
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all events that were put so far have left, and return whether they have."""
+        deadline = time.monotonic() + timeout_s
+        count = self._outbox.hurry()
+        if self._ensure_thread():
+            return self._outbox.wait_until_left(count, timeout_s)
+        while self._outbox.left_count < count and time.monotonic() < deadline:  # the interpreter ends: no new thread
+            self._outbox.wait_before_retry(self._send_batch(self._outbox))
+        return self._outbox.left_count >= count
+
+    def close(self, timeout_s: float = EXIT_S) -> None:
+        """Flush, end the thread and close the connections. A later event begins anew."""
+        self.flush(timeout_s)
+        with self._starting:
+            thread, self._thread = self._thread, None
+            outbox, self._outbox = self._outbox, Outbox(*self._bounds)
+            outbox.close()
+        if thread is not None:
+            thread.join(timeout_s)
+        http, self._http = self._http, None
+        if http is not None:
+            http.close()
+
+    # --- The thread ---
+
+    def _ensure_thread(self) -> bool:
+        """Start the thread if it does not run. Return False if none can be started any more."""
+        if self._thread is not None:
+            return True
+        with self._starting:
+            if self._thread is not None:
+                return True
+            thread = threading.Thread(target=self._run, args=[self._outbox], name="agentops-events", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+            _finish_with_multiprocessing()
+            return True
+
+    def _run(self, outbox: Outbox) -> None:
+        while True:
+            outbox.wait_for_batch(INTERVAL_S)
+            if outbox.is_closed:
+                return
+            pause = self._send_batch(outbox)
+            if pause:
+                outbox.wait_before_retry(pause)
+
+    def _send_batch(self, outbox: Outbox) -> float:
+        """Send the oldest events. Return the seconds until the next attempt, 0 for none."""
+        with self._sending:
+            batch = outbox.batch(self._batch_limit)
+            if not batch:
+                return 0.0
+            try:
+                self._settle(self._post(batch))
+            except InvalidRequest as error:
+                if len(batch) > 1:
+                    # Find the event by which the whole request is refused, in smaller batches.
+                    self._batch_limit = len(batch) // 2
+                    return 0.0
+                self._reject(str(error))
+            except Exception as error:
+                return self._pause_after(error)
+            outbox.remove(len(batch))
+            return 0.0
+
+    def _post(self, batch: list[str]) -> list[dict[str, Any]]:
+        """Send events, and return the result of each."""
+        self._http = self._http or self._new_http()
+        try:
+            answer = self._http.post(self.url, content=f'{{"events":[{",".join(batch)}]}}')
+        except httpx.HTTPError as error:
+            raise connection.unreachable(error) from error
+        if answer.status_code == 422 and "results" in answer.text[:20]:
+            return list(answer.json()["results"])
+        return list(connection.document_of(answer)["results"])
+
+    def _settle(self, results: list[dict[str, Any]]) -> None:
+        if self._failures:
+            log.info("agentops: the site answers again")
+        self._failures, self._batch_limit = 0, min(self._batch_limit * 2, BATCH_EVENTS)
+        self._reported.discard("unreachable")
+        for result in results:
+            if result["status"] == "rejected":
+                self._reject(f"{result.get('code')}: {result.get('detail')}")
+
+    def _reject(self, why: str) -> None:
+        self.rejected += 1
+        self._report("rejected", f"the site refuses events, the first one because of {why}")
+
+    def _pause_after(self, error: Exception) -> float:
+        """Keep the events. Any refusal may pass: the site is replaced, or its key is put back."""
+        why = str(error) if isinstance(error, AgentopsError) else repr(error)
+        self._report("unreachable", f"{self.waiting} events wait: {why}")
+        self._failures += 1
+        asked = error.retry_after_s if isinstance(error, ApiError) else None
+        return min(asked if asked is not None else connection.pause_s(self._failures), _LONGEST_PAUSE_S)
+
+    def _report(self, kind: str, text: str) -> None:
+        if kind not in self._reported:
+            self._reported.add(kind)
+            log.warning("agentops: %s", text)
+
+    # --- The end of the process ---
+
+    def finish(self) -> None:
+        """Deliver what can be delivered at the end of the process."""
+        if not self._outbox:
+            return
+        if not self.flush(self._exit_s):
+            log.warning("agentops: %d events were not delivered before the process ended", self.waiting)
+
+
+_deliveries: weakref.WeakSet[EventDelivery] = weakref.WeakSet()
+_shared: dict[tuple[str, str], EventDelivery] = {}
+_sharing = threading.Lock()
+
+
+def shared_delivery(url: str, key: str) -> EventDelivery:
+    """Return the delivery of this process to a site with a key."""
+    with _sharing:
+        place = (url.rstrip("/"), key)
+        if place not in _shared:
+            _shared[place] = EventDelivery(url, key)
+        return _shared[place]
+
+
+def _finish_all() -> None:
+    for delivery in list(_deliveries):
+        delivery.finish()
+
+
+def _finish_with_multiprocessing() -> None:
+    """Deliver at the end of a child of multiprocessing too, which calls no atexit."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _finish_all, exitpriority=0)
+
+
+def _after_fork() -> None:
+    global _sharing
+    _sharing = threading.Lock()
+    for delivery in list(_deliveries):
+        delivery.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+# Now, so that what others register later, and record when they are called, is delivered too.
+atexit.register(_finish_all)

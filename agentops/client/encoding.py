@@ -1,0 +1,97 @@
+"""Events as JSON texts that a site accepts, whatever a program puts into them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+#: Bytes of an event. A site accepts 256 KiB.
+MAX_EVENT_BYTES = 240 * 1024
+#: Characters of a text. A site accepts 200,000.
+MAX_TEXT = 190_000
+#: How deep values may be nested. A site accepts a little more.
+MAX_DEPTH = 40
+#: Values of an event that are copied at all.
+MAX_VALUES = 100_000
+#: Characters to which the texts of an event are cut that is too large, one after the other until it fits.
+_CUTS = (50_000, 10_000, 2_000, 400, 80)
+#: Items that a list or an object keeps, if cutting its texts is not enough.
+_FEWER_ITEMS = 100
+#: Numbers that a site accepts.
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
+
+
+def encode(event: Mapping[str, Any]) -> str:
+    """Return an event as JSON in ASCII, with long texts cut so that it fits.
+
+    Values that JSON does not have become texts. Raises `ValueError` if it cannot be made to fit.
+    """
+    text = _dumps(event, _Copy(MAX_TEXT))
+    if len(text) <= MAX_EVENT_BYTES:
+        return text
+    for cut in _CUTS:
+        text = _dumps(event, _Copy(cut, _FEWER_ITEMS))
+        if len(text) <= MAX_EVENT_BYTES:
+            return text
+    raise ValueError(f"the event has {len(text)} bytes, with all its texts cut")
+
+
+def _dumps(event: Mapping[str, Any], copy: _Copy) -> str:
+    return json.dumps(copy.of(event), separators=(",", ":"), allow_nan=False)
+
+
+class _Copy:
+    """Copies a value as JSON has it: texts of about `cut` characters, and the first `items` of each list and object."""
+
+    def __init__(self, cut: int, items: int | None = None) -> None:
+        self._cut = cut
+        self._items = items
+        self._values_left = MAX_VALUES
+        #: The containers around the value, by which a cycle is noticed.
+        self._around: list[int] = []
+
+    def of(self, value: Any) -> Any:
+        self._values_left -= 1
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return _shortened(value, self._cut)
+        if isinstance(value, int) and _MIN_INTEGER <= value <= _MAX_INTEGER:
+            return int(value)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
+        if len(self._around) >= MAX_DEPTH or id(value) in self._around or self._values_left <= 0:
+            return f"<{type(value).__name__}>"
+        self._around.append(id(value))
+        try:
+            return self._container(value)
+        finally:
+            self._around.pop()
+
+    def _container(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            pairs = islice(value.items(), self._items)
+            return {_shortened(_text(key), self._cut): self.of(inner) for key, inner in pairs}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self.of(inner) for inner in islice(value, self._items)]
+        if callable(dump := getattr(type(value), "model_dump", None)):
+            return self.of(dump(value, mode="json"))
+        return _shortened(_text(value), self._cut)
+
+
+def _text(value: Any) -> str:
+    try:
+        return value if isinstance(value, str) else str(value)
+    except Exception:
+        # The recorded program must not notice that one of its objects cannot be shown.
+        return f"<{type(value).__name__}>"
+
+
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return str(text)
+    head, tail = limit * 3 // 4, limit // 4
+    return f"{text[:head]} … [{len(text) - head - tail} characters left out] … {text[-tail:]}"

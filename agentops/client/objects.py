@@ -1,0 +1,146 @@
+"""The objects that the client returns. Fields that a newer site adds are kept, as attributes too."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+#: Statuses after which a run does not change any more. A `resumed` run is continued by the run `resumed_as`.
+ENDED = frozenset({"resumed", "completed", "failed", "stopped"})
+
+
+class _Object(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
+
+
+class Run(_Object):
+    """A run, as lists have it."""
+
+    id: UUID
+    agent_id: str | None = None
+    title: str = ""
+    #: queued, running, waiting, paused, resumed, completed, failed or stopped.
+    status: str
+    #: Why it waits, paused, failed or was stopped.
+    status_reason: str = ""
+    #: native, external, import or otlp.
+    source: str = "native"
+    labels: list[str] = []
+    parent_run_id: UUID | None = None
+    root_run_id: UUID | None = None
+    resumed_from: UUID | None = None
+    step_count: int = 0
+    max_steps: int | None = None
+    #: Seconds.
+    duration: float | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    #: US dollars; None if unknown.
+    cost_usd: Decimal | None = None
+    #: Number of events in its log.
+    last_seq: int = 0
+    created_at: datetime
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    last_event_at: datetime | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the run does not change any more."""
+        return self.status in ENDED
+
+
+class RunDetail(Run):
+    """A run with everything that the site tells of it."""
+
+    external_id: str | None = None
+    summary: str = ""
+    #: The first user turn: a text, or a list of texts and media.
+    prompt: Any = None
+    result: str = ""
+    structured_output: Any = None
+    error_type: str = ""
+    error_message: str = ""
+    agent_config: dict[str, Any] = {}
+    #: The run that continues this one.
+    resumed_as: UUID | None = None
+    #: When a waiting run continues by itself.
+    not_before: datetime | None = None
+    message_count: int = 0
+    tool_call_count: int = 0
+    error_count: int = 0
+    child_count: int = 0
+    #: Of the answer to `resume`: whether the run had been resumed before.
+    already_resumed: bool = False
+
+
+class Message(_Object):
+    """A message of the conversation of a run."""
+
+    id: UUID
+    #: From 1.
+    position: int
+    #: system, user, assistant or tool_result.
+    role: str
+    step_number: int
+    model: str = ""
+    usage: Any = None
+    rolled_back_at: datetime | None = None
+    created_at: datetime
+    #: The message as pydantic-ai serialises it. None in lists.
+    content: dict[str, Any] | None = None
+
+
+class ToolCall(_Object):
+    """A tool call of a run."""
+
+    id: UUID
+    #: The model's ID of the call.
+    call_id: str
+    tool_name: str
+    #: planned, running, completed, error, denied or unknown.
+    status: str
+    step_number: int
+    child_run_id: UUID | None = None
+    attempts: int = 0
+    duration_ms: int | None = None
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    #: None in lists, as is `output`.
+    input: Any = None
+    output: Any = None
+
+
+class Event(_Object):
+    """An event of the log of a run. `seq` counts from 1 without a gap."""
+
+    seq: int
+    event_id: str | None = None
+    run_id: UUID = Field(alias="runId")
+    run_kind: str = Field("session", alias="runKind")
+    #: queued, running, completed, failed or stopped.
+    phase: str
+    type: str
+    ts: datetime
+    step: int | None = None
+    node_id: str | None = Field(None, alias="nodeId")
+    payload: dict[str, Any] = {}
+    source: str = ""
+
+
+class SentCommand(_Object):
+    """A message or another command that was recorded for a run."""
+
+    id: UUID | None = None
+    run_id: UUID
+    run_status: str
+    type: str
+    #: applied, superseded or refused; None while it is pending.
+    outcome: str | None = None
+    received_at: datetime | None = None
+    applied_at: datetime | None = None

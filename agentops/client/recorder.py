@@ -1,0 +1,270 @@
+"""Records an agent loop of your own program as a run of a site, in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from agentops.client.delivery import EXIT_S, EventDelivery, shared_delivery
+from agentops.client.encoding import encode
+from agentops.client.recorded_call import RecordedCall
+
+#: Exceptions by which a program ends a loop on purpose.
+_STOPPING = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
+
+
+class RecordedRun:
+    """A run that this program executes, and a site shows. Recording neither waits nor raises.
+
+    As a context manager (`with` and `async with`) it starts the run, and ends it: completed, failed by an exception,
+    or stopped by Ctrl-C or a cancelled task. In another process than that which started it, it ends nothing.
+    """
+
+    def __init__(
+        self,
+        delivery: EventDelivery,
+        agent: str,
+        *,
+        prompt: str | None = None,
+        run_id: str | None = None,
+        title: str | None = None,
+        model: str | None = None,
+        session_id: str | None = None,
+        parent_run_id: str | None = None,
+        spawned_by: tuple[RecordedRun, str | None] | None = None,
+    ) -> None:
+        """`run_id`: chosen by this program, unique in the project; events are added to a run that exists.
+
+        `parent_run_id`: a run that the site knows. `spawned_by`: the run and the tool call to tell of this one.
+        """
+        self.agent = agent
+        #: The ID of this program for the run; the site has another one too.
+        self.id = run_id or f"{agent}-{uuid.uuid4().hex}"[-255:]
+        self.has_ended = False
+        self._delivery = delivery
+        self._spawned_by = spawned_by
+        #: The process that has started the run.
+        self._pid = 0
+        self._start = {
+            "agent": agent,
+            "prompt": None if prompt is None else str(prompt),
+            "title": title,
+            "model": model,
+            "session_id": session_id,
+            "parent_run_id": parent_run_id,
+        }
+
+    # --- What happens in the run ---
+
+    def message(self, role: str, content: Any) -> None:
+        """Record a message: `system`, `user` or `assistant`, with a text or the blocks of Anthropic or OpenAI."""
+        self.event("message.added", role=role, content=content)
+
+    def turn(
+        self,
+        text: str | None = None,
+        *,
+        thinking: str | None = None,
+        tool_calls: Sequence[tuple[str, str, Any]] = (),
+        usage: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        cost_usd: object = None,
+        duration_ms: float | None = None,
+    ) -> None:
+        """Record an answer of the model.
+
+        `tool_calls`: ID, tool and arguments of each. `usage`: the tokens, under the names of the provider. `cost_usd`:
+        by default, the site computes it from the tokens and the model.
+        """
+        calls = [{"id": id_, "name": name, "arguments": arguments} for id_, name, arguments in tool_calls]
+        cost = None if cost_usd is None else str(cost_usd)
+        self.event(
+            "llm.turn.end", text=text, thinking=thinking, tool_calls=calls or None, usage=usage, model=model,
+            cost_usd=cost, duration_ms=duration_ms,
+        )  # fmt: skip
+
+    def text_delta(self, text: str) -> None:
+        """Record a chunk of an answer that is being streamed. `turn` without a text ends the answer."""
+        self.event("llm.text.delta", text=text)
+
+    def thinking_delta(self, text: str) -> None:
+        """Record a chunk of streamed thinking."""
+        self.event("llm.thinking.delta", text=text)
+
+    def tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        output: Any = "",
+        *,
+        error: str | None = None,
+        call_id: str | None = None,
+        duration_ms: float | None = None,
+    ) -> None:
+        """Record a tool call that has ended. `call_id`: that of `turn`, if the model has asked for the call."""
+        call = RecordedCall(self, name, arguments, call_id)
+        call.begin(datetime.now(UTC) - timedelta(milliseconds=duration_ms or 0))
+        call.end(output, error=error, duration_ms=duration_ms or 0)
+
+    def tool_call(self, name: str, arguments: Any = None, *, call_id: str | None = None) -> RecordedCall:
+        """Return a context manager for a tool call: `with run.tool_call("read", {…}) as call: call.output = …`.
+
+        An exception is recorded as the error of the call, and raised on.
+        """
+        return RecordedCall(self, name, arguments, call_id)
+
+    def error(self, message: str, *, error_type: str = "error") -> None:
+        """Record an error that does not end the run."""
+        self.event("error", error=message, error_type=error_type)
+
+    def child(
+        self, agent: str, *, prompt: str | None = None, model: str | None = None, call_id: str | None = None
+    ) -> RecordedRun:
+        """Return a run that this one spawns, to be used as a context manager. `call_id`: the tool call that does."""
+        return RecordedRun(
+            self._delivery, agent, prompt=prompt, model=model, parent_run_id=self.id, spawned_by=(self, call_id)
+        )
+
+    def event(self, type_: str, /, **payload: Any) -> None:
+        """Record any event, such as `file.changed` or one of your own type, which begins with `x.`."""
+        self.record(type_, payload)
+
+    def record(self, type_: str, payload: Mapping[str, Any], *, at: datetime | None = None) -> None:
+        """Record an event of a time. Fields of the payload that are None are left out."""
+        try:
+            event = {
+                "runId": self.id,
+                "type": type_,
+                "event_id": uuid.uuid4().hex,
+                "ts": (at or datetime.now(UTC)).isoformat(),
+                "payload": {name: value for name, value in payload.items() if value is not None},
+            }
+            self._delivery.put(encode(event), is_essential=type_.startswith("run."))
+        except Exception as error:
+            # Whatever is wrong with an event, the recorded program goes on.
+            self._delivery.drop(f"one cannot be sent: {error!r}")
+
+    # --- Begin and end ---
+
+    def start(self) -> Self:
+        """Begin the run, unless it has begun. `with` does it."""
+        if not self._pid:
+            self._pid = os.getpid()
+            self.record("run.started", self._start)
+            if self._spawned_by is not None:
+                parent, call_id = self._spawned_by
+                parent.event(
+                    "child_run.started", run_id=self.id, agent=self.agent, call_id=call_id, prompt=self._start["prompt"]
+                )
+        return self
+
+    def complete(self, result: Any = None, *, summary: str | None = None, cost_usd: object = None) -> None:
+        """End the run. `result`: a text or any JSON value; `cost_usd`: of the whole run, if the provider says."""
+        cost = None if cost_usd is None else str(cost_usd)
+        self._end("completed", result=result, summary=summary, cost_usd=cost)
+
+    def fail(self, error: BaseException | str, *, error_type: str | None = None) -> None:
+        """End the run with an error."""
+        kind = error_type or (type(error).__name__ if isinstance(error, BaseException) else "error")
+        self._end("failed", error=_text_of(error), error_type=kind)
+
+    def stop(self, reason: str = "stopped") -> None:
+        """End the run because somebody has stopped it."""
+        self._end("stopped", reason=reason)
+
+    def _end(self, status: str, **payload: Any) -> None:
+        if self.has_ended:
+            return
+        self.has_ended = True
+        self.record(f"run.{status}", payload)
+        if self._spawned_by is not None:
+            parent, call_id = self._spawned_by
+            parent.event(
+                "child_run.completed", run_id=self.id, agent=self.agent, call_id=call_id, status=status,
+                summary=payload.get("summary"), error=payload.get("error"),
+            )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pid != os.getpid():
+            return
+        if error is None:
+            self.complete()
+        elif isinstance(error, _STOPPING):
+            self.stop(type(error).__name__)
+        else:
+            self.fail(error)
+
+    async def __aenter__(self) -> Self:
+        return self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    # --- Delivery ---
+
+    @property
+    def dropped(self) -> int:
+        """Return how many events of this process were not recorded, because they found no place."""
+        return self._delivery.dropped
+
+    @property
+    def rejected(self) -> int:
+        """Return how many events of this process the site has refused."""
+        return self._delivery.rejected
+
+    def flush(self, timeout_s: float = EXIT_S) -> bool:
+        """Wait until everything that was recorded has left, and return whether it has."""
+        return self._delivery.flush(timeout_s)
+
+    async def aflush(self, timeout_s: float = EXIT_S) -> bool:
+        """Do the same without blocking the event loop."""
+        return await asyncio.to_thread(self._delivery.flush, timeout_s)
+
+
+class Recorder(RecordedRun):
+    """Records a run on a site, with an API key of the scope `ingest`.
+
+    All recorders of a process with the same site and key share one queue and one thread.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        agent: str,
+        prompt: str | None = None,
+        run_id: str | None = None,
+        title: str | None = None,
+        model: str | None = None,
+        session_id: str | None = None,
+        parent_run_id: str | None = None,
+    ) -> None:
+        """Prepare a run; `with` starts it. Raises `ValueError` if `url` is not the URL of a site.
+
+        `run_id`: your own ID of the run, unique in the project. `parent_run_id`: the ID of a run that the site knows.
+        """
+        super().__init__(
+            shared_delivery(url, key), agent, prompt=prompt, run_id=run_id, title=title, model=model,
+            session_id=session_id, parent_run_id=parent_run_id,
+        )  # fmt: skip
+
+
+def _text_of(error: BaseException | str) -> str:
+    try:
+        return str(error)
+    except Exception:
+        # The text of an exception is code of the recorded program.
+        return type(error).__name__

@@ -1,0 +1,242 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from agentops.client import calls, connection
+from agentops.client.calls import Call, Listing, RunId, T
+from agentops.client.errors import AgentopsError
+from agentops.client.event_stream import FrameParser, Position
+from agentops.client.objects import Event, Message, Run, RunDetail, SentCommand, ToolCall
+
+
+class Client:
+    """Controls and reads the runs of a project of an agentops site. May be used by several threads.
+
+    Methods raise `ApiError` if the site refuses the request, and `ConnectionFailed` if it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        *,
+        project: str | None = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+        reconnect_s: float = 300.0,
+        http: httpx.Client | None = None,
+    ) -> None:
+        """Prepare a client; nothing is sent yet.
+
+        `project`: slug or ID; by default, the project of the key. `retries`: how often a request is repeated after an
+        error that may pass; the site executes it once. `reconnect_s`: how long `follow` tries to reach a site again.
+        `http`: a client of yours, for proxies or certificates, which you close.
+
+        Raises `ValueError` if `url` is not the URL of a site.
+        """
+        self._at = connection.Connection(url, key, project=project, retries=retries, reconnect_s=reconnect_s)
+        self._timeout_s = timeout_s
+        self._is_own = http is None
+        self._http = http or httpx.Client()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._is_own:
+            self._http.close()
+
+    # --- Runs ---
+
+    def start(
+        self,
+        agent: str,
+        prompt: str | None = None,
+        *,
+        title: str | None = None,
+        labels: Sequence[str] | None = None,
+        max_steps: int | None = None,
+        parent_run_id: RunId | None = None,
+        idempotency_key: str | None = None,
+    ) -> RunDetail:
+        """Start a run of an agent, and return it, queued."""
+        call = calls.start(
+            agent, prompt, title=title, labels=labels, max_steps=max_steps, parent_run_id=parent_run_id,
+            key=idempotency_key,
+        )  # fmt: skip
+        return self._do(call)
+
+    def run(self, run_id: RunId) -> RunDetail:
+        """Return a run."""
+        return self._do(calls.run(run_id))
+
+    def runs(self, **filters: Any) -> Iterator[Run]:
+        """Yield runs, newest first, and get further pages while they are read.
+
+        `filters` are the parameters of the API: `status` (also several, as a list), `agent_id`, `label`, `source`,
+        `parent_run_id`, `root_run_id`, `created_after`, `created_before` and `q`.
+        """
+        return self._rows(calls.runs(filters))
+
+    def children(self, run_id: RunId) -> Iterator[Run]:
+        """Yield the child runs of a run, newest first."""
+        return self._rows(calls.children(run_id))
+
+    # --- What is in a run ---
+
+    def messages(self, run_id: RunId) -> Iterator[Message]:
+        """Yield the messages of a run in order, without their content."""
+        return self._rows(calls.messages(run_id))
+
+    def message(self, run_id: RunId, message_id: RunId) -> Message:
+        """Return a message with its content."""
+        return self._do(calls.message(run_id, message_id))
+
+    def tool_calls(self, run_id: RunId) -> Iterator[ToolCall]:
+        """Yield the tool calls of a run in order, without input and output."""
+        return self._rows(calls.tool_calls(run_id))
+
+    def tool_call(self, run_id: RunId, call_id: RunId) -> ToolCall:
+        """Return a tool call with its input and output."""
+        return self._do(calls.tool_call(run_id, call_id))
+
+    def events(self, run_id: RunId, *, after_seq: int = 0) -> Iterator[Event]:
+        """Yield the events that a run has now, in order."""
+        return self._rows(calls.events(run_id, after_seq))
+
+    def follow(
+        self, run_id: RunId, *, after_seq: int = 0, stop_on_pause: bool = False, restart: bool = False
+    ) -> Iterator[Event]:
+        """Yield the events of a run as they happen, each once and in order, until it ends.
+
+        Reconnects by itself. A paused run has not ended: with `stop_on_pause`, the last event is `run.paused`. If the
+        position is no longer valid, `StreamReset` is raised; with `restart`, all events come again, from `seq` 1.
+        """
+        position = Position(after_seq, restart=restart, stop_on_pause=stop_on_pause)
+        while not position.is_over:
+            parser = FrameParser()
+            try:
+                yield from self._connect(run_id, position, parser)
+                pause = 0.0 if position.is_over else parser.retry_s
+            except AgentopsError as error:
+                pause = position.pause_after(error, self._at.reconnect_s)
+            time.sleep(pause)
+
+    def _connect(self, run_id: RunId, position: Position, parser: FrameParser) -> Iterator[Event]:
+        """Yield the events of one connection."""
+        self._find_project()
+        url = self._at.url_of(calls.stream_path(run_id))
+        headers = self._at.headers | position.headers
+        options: Any = {"params": position.params, "headers": headers, "timeout": connection.STREAM_TIMEOUT}
+        try:
+            with self._http.stream("GET", url, **options) as response:
+                if response.status_code == 204:
+                    position.is_over = True
+                elif response.status_code != 200:
+                    response.read()
+                    connection.document_of(response)
+                else:
+                    position.connected()
+                    for chunk in response.iter_bytes():
+                        yield from position.events_in(parser.feed(chunk))
+                        if position.is_over:
+                            return
+        except httpx.HTTPError as error:
+            raise connection.unreachable(error) from error
+
+    # --- Control ---
+
+    def send(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
+        """Send a message to a run. Its agent reads it before the next model call."""
+        return self._do(calls.command(run_id, "send", text, idempotency_key))
+
+    def reply(self, run_id: RunId, text: str, *, idempotency_key: str | None = None) -> SentCommand:
+        """Answer the question for which a run waits."""
+        return self._do(calls.command(run_id, "reply", text, idempotency_key))
+
+    def resume(
+        self,
+        run_id: RunId,
+        message: str | None = None,
+        *,
+        append: bool = True,
+        max_steps: int | None = None,
+        kill: bool = False,
+        idempotency_key: str | None = None,
+    ) -> RunDetail:
+        """Resume a paused run, and return the new run that continues it.
+
+        Without `append`, the new run starts over with the message as its prompt. With `kill`, the worker of a running
+        run is stopped first (admins only).
+        """
+        call = calls.resume(run_id, message, append=append, max_steps=max_steps, kill=kill, key=idempotency_key)
+        return self._do(call)
+
+    def fork(
+        self, run_id: RunId, step: int, message: str | None = None, *, idempotency_key: str | None = None
+    ) -> RunDetail:
+        """Return a new run that shares the messages of a run up to a step."""
+        return self._do(calls.fork(run_id, step, message, idempotency_key))
+
+    def pause(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
+        """Pause a run after its current step. It may still be running in the answer."""
+        return self._do(calls.pause(run_id, idempotency_key))
+
+    def stop(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
+        """Stop a run for good. It may still be running in the answer."""
+        return self._do(calls.stop(run_id, idempotency_key))
+
+    # --- Requests ---
+
+    def _do(self, call: Call[T]) -> T:
+        return connection.answer_of(call, self._ask(call))
+
+    def _rows(self, listing: Listing[T]) -> Iterator[T]:
+        following: Listing[T] | None = listing
+        while following is not None:
+            page = self._ask(following)
+            yield from following.rows(page)
+            following = following.after(page)
+
+    def _ask(self, call: Call[Any]) -> dict[str, Any]:
+        self._find_project()
+        return self._request(call.method, self._at.url_of(call.path), call.params, call.body, call.headers)
+
+    def _find_project(self) -> None:
+        if self._at.project is None:
+            url = f"{self._at.api}/projects"
+            self._at.project = connection.only_project(self._request("GET", url, {}, None, {}))
+
+    def _request(
+        self, method: str, url: str, params: Mapping[str, Any], body: object, headers: Mapping[str, str]
+    ) -> dict[str, Any]:
+        attempt = 0
+        while True:
+            try:
+                return self._attempt(method, url, params=params, json=body, headers={**self._at.headers, **headers})
+            except AgentopsError as error:
+                pause = self._at.pause_before_retry(attempt, error)
+                if pause is None:
+                    raise
+            time.sleep(pause)
+            attempt += 1
+
+    def _attempt(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        try:
+            response = self._http.request(method, url, timeout=self._timeout_s, **options)
+        except httpx.HTTPError as error:
+            raise connection.unreachable(error) from error
+        return connection.document_of(response)

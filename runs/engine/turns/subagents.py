@@ -1,0 +1,276 @@
+"""Calls of `spawn_agents` and `handoff`: child runs are opened, the run waits without a worker, and their results are
+the result of the call.
+
+Children are opened in the transaction in which the run begins to wait. Afterwards the call is `running`, and whichever
+worker claims the run finds its children by the events `child_run.started`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from copy import copy
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+from django.utils import timezone
+from pydantic import JsonValue
+
+from agentops.projects.names import UUID_PATTERN
+from runs.actions import resume as resuming
+from runs.conversation import tool_starts
+from runs.conversation.tool_results import CallResult
+from runs.engine.drive import Drive
+from runs.engine.releases import DecideAgain, release_run
+from runs.engine.results import Progress
+from runs.engine.turns import open_call
+from runs.errors import RunRefusal
+from runs.lifecycle import creation, inbox
+from runs.lifecycle.creation import Opening, Origin
+from runs.models import Agent, AgentRun, AgentRunToolCall
+from runs.providers.messages import canonical
+from runs.queries.durations import times_of
+from runs.statuses import RunStatus, ToolStatus, WaitReason
+from runs.tools.agent_tools import AgentTask, SpawnRequest, request_of
+from runs.tools.base import BadArguments, Tool
+from timeline import log
+from timeline.events import EventType
+from timeline.events.child import ChildRunCompleted, ChildRunStarted, Handoff
+from timeline.events.run import RunWaiting
+from timeline.log import Entry
+from timeline.models import Event, Source
+from timeline.preview import preview
+
+STOP_OR_PAUSE = frozenset({inbox.Type.STOP, inbox.Type.PAUSE})
+TIMED_OUT = "timed_out"
+
+
+class _Refused(Exception):
+    """The request cannot be carried out. The message tells the model why; nothing was written."""
+
+
+def tool_of_next_call(drive: Drive) -> Tool | None:
+    """Return the tool of the next open call, if it spawns child runs."""
+    call = drive.open_calls[0] if drive.open_calls else None
+    tool = drive.toolset.get(call.tool_name) if call is not None else None
+    if call is None or tool is None or not tool.spawns or open_call.is_too_many(drive, call):
+        return None
+    return tool
+
+
+def has_to_wait(drive: Drive) -> bool:
+    """Return whether the next call spawns children that are not opened yet, or have not ended."""
+    tool = tool_of_next_call(drive)
+    if tool is None:
+        return False
+    call = drive.open_calls[0]
+    if call.status == ToolStatus.RUNNING:
+        until = _deadline(call, _request(drive, tool))
+        return not _is_over(until) and any(not child.state.terminal for child in _children(call))
+    try:
+        _check(drive.run, _request(drive, tool))
+    except (BadArguments, _Refused):
+        return False
+    return call.status == ToolStatus.PLANNED
+
+
+def wait(drive: Drive) -> Progress:
+    """Open the children, unless they are, and let the run wait for them without a worker."""
+    tool = tool_of_next_call(drive)
+    assert tool is not None
+    call, request = drive.open_calls[0], _request(drive, tool)
+    is_new = call.status == ToolStatus.PLANNED
+    until = _deadline(call, request)
+    reason = WaitReason.CHILDREN
+    return release_run(
+        drive, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, ref_id=call.pk,
+        unless=STOP_OR_PAUSE, also=partial(_spawn, drive, tool, request) if is_new else None, not_before=until,
+    )  # fmt: skip
+
+
+def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
+    """Return the result of a call whose children have ended or are late, or that was refused."""
+    if call.status != ToolStatus.RUNNING:
+        try:
+            _check(drive.run, _request(drive, tool))
+        except (BadArguments, _Refused) as error:
+            return CallResult(ToolStatus.ERROR, f"Nothing was started. {error}")
+        raise DecideAgain  # what stood against it has gone
+    children = _children(call)
+    for child in children:
+        if not child.state.terminal:
+            _stop(drive.run, child)
+    outcomes = [_outcome(child) for child in children]
+    is_failed = all("error" in outcome for outcome in outcomes)
+    output = str(outcomes[0].get("error") or outcomes[0]["result"]) if tool.ends else canonical(outcomes)
+    status = ToolStatus.ERROR if is_failed else ToolStatus.COMPLETED
+    elapsed = timezone.now() - (call.started_at or timezone.now())
+    events = [
+        _completed_event(call, child, index, outcome)
+        for index, (child, outcome) in enumerate(zip(children, outcomes, strict=True))
+    ]
+    return CallResult(status, output, 1, round(elapsed.total_seconds() * 1000), events)
+
+
+def _request(drive: Drive, tool: Tool) -> SpawnRequest:
+    call = drive.open_calls[0]
+    return request_of(tool, open_call.context(drive, call, attempt=0), open_call.arguments(drive, call))
+
+
+def _deadline(call: AgentRunToolCall, request: SpawnRequest) -> datetime | None:
+    """Return when children that have not ended are stopped; None for never."""
+    if request.timeout_s is None:
+        return None
+    return (call.started_at or timezone.now()) + timedelta(seconds=request.timeout_s)
+
+
+def _is_over(until: datetime | None) -> bool:
+    return until is not None and timezone.now() >= until
+
+
+# --- Before anything is written ---
+
+
+def _check(run: AgentRun, request: SpawnRequest) -> list[tuple[AgentTask, Agent | None]]:
+    """Return the tasks with their agents; None for runs to resume. Raises `_Refused`."""
+    names = {task.agent for task in request.tasks if task.agent is not None}
+    agents = {agent.slug: agent for agent in Agent.objects.filter(project=run.project_id, slug__in=names)}
+    for name in sorted(names):
+        if name not in agents:
+            raise _Refused(f"The project has no agent named {name!r}.")
+    _check_nesting(run, names, new_count=sum(task.agent is not None for task in request.tasks))
+    for task in request.tasks:
+        if task.resume_run_id is not None:
+            _check_resumable(run, task.resume_run_id)
+    try:
+        for agent in agents.values():
+            creation.check_agent(agent)
+    except RunRefusal as error:
+        raise _Refused(f"The agent cannot start: {error}") from error
+    return [(task, agents[task.agent] if task.agent is not None else None) for task in request.tasks]
+
+
+def _check_nesting(run: AgentRun, names: set[str], *, new_count: int) -> None:
+    if not new_count:
+        return
+    depth, ancestor = 1, run
+    while True:
+        if (own := str(ancestor.agent_config.get("agent_id"))) in names:
+            raise _Refused(f"{own!r} is this agent, or one for which it works: it cannot be started from here.")
+        if ancestor.parent_run is None:
+            break
+        depth, ancestor = depth + 1, ancestor.parent_run
+    if depth > creation.MAX_DEPTH:
+        raise _Refused(f"Runs can be nested at most {creation.MAX_DEPTH} levels deep: do this yourself.")
+    existing = AgentRun.objects.filter(parent_run=run, resumed_from=None).count()
+    if existing + new_count > creation.MAX_CHILDREN:
+        raise _Refused(f"A run can have at most {creation.MAX_CHILDREN} children; this one has {existing}.")
+
+
+def _check_resumable(run: AgentRun, run_id: str) -> None:
+    if not re.fullmatch(UUID_PATTERN, run_id):
+        raise _Refused(f"{run_id[:64]!r} is not a valid run ID.")
+    # Also the children of the runs that this one continues.
+    child = AgentRun.objects.filter(pk=UUID(run_id), parent_run__root_run=run.root_run_id).first()
+    if child is None:
+        raise _Refused(f"Run {run_id} is not a child of this run.")
+    if child.state is not RunStatus.PAUSED:
+        raise _Refused(f"Only paused runs can be resumed; run {run_id} is {child.status}.")
+
+
+# --- Opening children ---
+
+
+def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
+    """Open the children and mark the call running, in the transaction that has locked the run."""
+    run, call = drive.run, drive.open_calls[0]
+    try:
+        tasks = _check(run, request)
+        children = [_open(run, task, agent) for task, agent in tasks]
+    except (_Refused, RunRefusal):
+        raise DecideAgain from None  # something came between the decision and this: the call is refused next
+    # A copy, because this transaction may be rolled back and tried again.
+    started = tool_starts.start_call(call := copy(call), attempt=0)
+    only_child = children[0].pk if len(children) == 1 else None
+    AgentRunToolCall.objects.filter(pk=call.pk).update(
+        status=call.status, starts=call.starts, started_at=call.started_at, child_run=only_child
+    )
+    entries = [started, *(_started_event(call, child, index) for index, child in enumerate(children))]
+    if tool.ends:
+        to_agent = str(children[0].agent_config.get("agent_id"))
+        handed_over = Handoff(
+            from_agent=drive.node, to_agent=to_agent, run_id=str(children[0].pk), call_id=call.call_id
+        )
+        entries.append(Entry(handed_over, step=call.step_number, ref_id=children[0].pk))
+    log.append(run.pk, entries, source=Source.WORKER, epoch=drive.epoch)
+
+
+def _open(run: AgentRun, task: AgentTask, agent: Agent | None) -> AgentRun:
+    by = f"run:{run.pk}"
+    if agent is not None:
+        opening = Opening(config=agent.frozen(), turns=[task.prompt], by=by)
+        return creation.open_run(run.project, agent, opening, Origin(parent_run=run))
+    resumed = resuming.resume(UUID(task.resume_run_id), by=by, message=task.prompt, source=Source.WORKER).run
+    # It may be the child of a run that this one continues.
+    AgentRun.objects.filter(pk=resumed.pk).update(parent_run=run)
+    return resumed
+
+
+def _started_event(call: AgentRunToolCall, child: AgentRun, index: int) -> Entry:
+    payload = ChildRunStarted(
+        run_id=str(child.pk), agent=str(child.agent_config.get("agent_id")), call_id=call.call_id, index=index
+    )
+    return Entry(payload, step=call.step_number, ref_id=child.pk)
+
+
+# --- Results ---
+
+
+def _children(call: AgentRunToolCall) -> list[AgentRun]:
+    """Return the children of a call in the order of its tasks, each as the run that continues it."""
+    started = Event.objects.filter(log=call.run_id, type=EventType.CHILD_RUN_STARTED, step=call.step_number)
+    ids = {
+        payload["index"]: ref_id
+        for payload, ref_id in started.order_by("seq").values_list("payload", "ref_id")
+        if payload.get("call_id") == call.call_id
+    }
+    return [_continued(AgentRun.objects.get(pk=ids[index])) for index in sorted(ids)]
+
+
+def _continued(run: AgentRun) -> AgentRun:
+    """Return the run that a run went on as, by any number of resumes."""
+    while run.state is RunStatus.RESUMED:
+        run = AgentRun.objects.get(resumed_from=run)
+    return run
+
+
+def _outcome(child: AgentRun) -> dict[str, JsonValue]:
+    """Return what the model is told of a child."""
+    agent, run_id = str(child.agent_config.get("agent_id")), str(child.pk)
+    if child.state is RunStatus.COMPLETED:
+        return {"agent": agent, "run_id": run_id, "status": child.status, "result": child.result}
+    if not child.state.terminal:
+        return {"agent": agent, "run_id": run_id, "status": TIMED_OUT, "error": "not done in time, and stopped"}
+    error = child.error_message or child.status_reason or child.status
+    return {"agent": agent, "run_id": run_id, "status": child.status, "error": error}
+
+
+def _completed_event(call: AgentRunToolCall, child: AgentRun, index: int, outcome: Mapping[str, JsonValue]) -> Entry:
+    times = times_of(child, timezone.now())
+    payload = ChildRunCompleted(
+        run_id=str(child.pk), agent=str(outcome["agent"]), call_id=call.call_id, index=index,
+        status=str(outcome["status"]), summary=child.summary or None,
+        error=preview(str(outcome["error"]), 500)[0] if "error" in outcome else None,
+        steps=child.step_count, cost_usd=None if child.cost_usd is None else str(child.cost_usd),
+        duration_ms=None if times is None else round(times.worked_s * 1000),
+    )  # fmt: skip
+    return Entry(payload, step=call.step_number, ref_id=child.pk)
+
+
+def _stop(parent: AgentRun, child: AgentRun) -> None:
+    """Stop a child that is late. A worker that holds it does so at its next look."""
+    try:
+        inbox.stop(child.pk, by=f"run:{parent.pk}")
+    except RunRefusal:
+        return  # it has ended in the meantime

@@ -1,0 +1,65 @@
+"""Child runs and their parents: a parent goes on when its children have ended, and takes them along when it is stopped.
+
+A parent that waits holds no worker. The last child to end queues it; if that process dies first, a sweep does.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from runs.errors import MoveRefused, RunRefusal
+from runs.lifecycle import transitions
+from runs.models import AgentRun
+from runs.models.querysets import RunQuerySet
+from runs.statuses import RunStatus, WaitReason
+from timeline.events.run import RunPhase
+from timeline.models import Source
+
+#: Status reason of a parent that returns to the queue.
+ENDED = "children_ended"
+
+
+def unended(parent_id: UUID | OuterRef) -> RunQuerySet:
+    """Return the child runs that this site executes and that have not ended; paused ones have not."""
+    return AgentRun.objects.unended().filter(parent_run=parent_id)
+
+
+def continue_parents() -> int:
+    """Queue the runs that wait for children which have all ended. Returns how many."""
+    waiting = AgentRun.objects.filter(status=RunStatus.WAITING, status_reason=WaitReason.CHILDREN)
+    ready = waiting.exclude(Exists(unended(OuterRef("pk")))).values_list("pk", flat=True)
+    return sum(continue_parent(run_id) for run_id in ready[:100])
+
+
+def continue_parent(run_id: UUID) -> bool:
+    """Queue a run if it waits for children which have all ended. Return whether it was queued."""
+    with transaction.atomic():
+        parent = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
+        if parent is None or not is_waiting(parent) or unended(run_id).exists():
+            return False
+        payload = RunPhase(status=RunStatus.QUEUED, reason=ENDED)
+        try:
+            transitions.move(parent, RunStatus.QUEUED, payload, source=Source.WORKER, reason=ENDED, not_before=None)
+        except MoveRefused:
+            return False
+    return True
+
+
+def is_waiting(run: AgentRun) -> bool:
+    """Return whether the run waits for its children."""
+    return run.state is RunStatus.WAITING and run.status_reason == WaitReason.CHILDREN
+
+
+def take_along(parent: AgentRun, to: RunStatus) -> None:
+    """Stop or pause the children of a run that was stopped, failed or paused, in the caller's transaction."""
+    from runs.lifecycle import inbox  # which moves runs, and so comes after the module that calls this
+
+    act = inbox.pause if to is RunStatus.PAUSED else inbox.stop
+    for child_id in unended(parent.pk).order_by("pk").values_list("pk", flat=True):
+        try:
+            act(child_id, by=f"run:{parent.pk}")
+        except RunRefusal:
+            continue  # it has ended in the meantime

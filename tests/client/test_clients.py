@@ -1,0 +1,206 @@
+"""Both clients of agentops.client, against a running site."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from django.db import connection
+
+from agentops.client import (
+    AccessDenied,
+    AgentopsError,
+    ApiError,
+    ConnectionFailed,
+    InvalidRequest,
+    StateConflict,
+    StreamReset,
+    Unauthorized,
+    UnknownObject,
+    calls,
+)
+from runs.models import AgentRun
+from tests.support.client.blocking import Blocking
+from tests.support.client.site import Site
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.free_port import free_port
+from tests.support.live.growing_logs import finish, grow, last_seq, rewind
+from tests.support.web.cutting_proxy import CuttingProxy
+
+MakeClient = Callable[..., Any]
+
+
+def test_a_run_is_started_followed_and_read(
+    site: Site, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "PAGE", 3)
+    agent = make_agent(site.project)
+    client = make_client()
+    queued = client.start(agent.slug, "Go.", title="Mine", labels=["ci"], max_steps=40)
+    assert (queued.status, queued.title, queued.labels, queued.has_ended) == ("queued", "Mine", ["ci"], False)
+    drive(AgentRun.objects.get(pk=queued.id))
+
+    run = client.run(queued.id)
+    followed = list(client.follow(run.id))
+    messages, tools = list(client.messages(run.id)), list(client.tool_calls(run.id))
+
+    assert (run.status, run.has_ended) == ("completed", True)
+    assert [event.seq for event in followed] == [*range(1, run.last_seq + 1)]
+    assert followed[-1].type == "run.completed"
+    assert list(client.events(run.id)) == followed
+    assert [event.seq for event in client.events(run.id, after_seq=run.last_seq - 2)] == [
+        run.last_seq - 1,
+        run.last_seq,
+    ]
+    assert len(messages) == run.message_count > 3
+    assert client.message(run.id, messages[0].id).content["parts"][0]["content"] == "Go."
+    assert len(tools) == run.tool_call_count > 3
+    assert client.tool_call(run.id, tools[0].id).input
+    assert list(client.follow(run.id, after_seq=run.last_seq)) == []
+
+
+def test_lists_come_in_pages_with_filters(site: Site, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "PAGE", 2)
+    agent = make_agent(site.project)
+    runs = [make_run(agent, labels=["odd"] if number % 2 else []) for number in range(5)]
+    child = make_run(agent, parent_id=runs[0].pk)
+    client = make_client()
+
+    assert [run.id for run in client.runs()] == [child.pk, *(run.pk for run in reversed(runs))]
+    assert [run.id for run in client.runs(label="odd", status=["queued", "paused"])] == [runs[3].pk, runs[1].pk]
+    assert [run.id for run in client.children(runs[0].pk)] == [child.pk]
+
+
+def test_a_run_is_controlled(site: Site, make_client: MakeClient) -> None:
+    agent = make_agent(site.project)
+    client = make_client()
+    run = client.start(agent.slug)
+
+    assert client.send(run.id, "Look at b.py too.").outcome is None
+    assert client.pause(run.id).status == "paused"
+    assert [event.type for event in client.follow(run.id, stop_on_pause=True)][-1] == "run.paused"
+    resumed = client.resume(run.id, "Go on.", max_steps=30)
+    again = client.resume(run.id)
+    assert (resumed.resumed_from, resumed.already_resumed) == (run.id, False)
+    assert (again.id, again.already_resumed) == (resumed.id, True)
+    assert client.run(run.id).resumed_as == resumed.id
+    drive(AgentRun.objects.get(pk=resumed.id))
+    fork = client.fork(resumed.id, 2, "Otherwise.")
+    assert (fork.id != resumed.id, client.stop(fork.id).status) == (True, "stopped")
+
+
+def test_a_refusal_says_what_is_wrong(site: Site, make_client: MakeClient) -> None:
+    agent = make_agent(site.project)
+    run = make_run(agent)
+    finish(run)
+    client, reader = make_client(), make_client(site.key("read"))
+
+    with pytest.raises(StateConflict) as conflict:
+        client.resume(run.pk)
+    assert (conflict.value.status, conflict.value.code) == (409, "run_not_paused")
+    assert conflict.value.problem["run_status"] == "stopped"
+    with pytest.raises(InvalidRequest) as invalid:
+        client.start(agent.slug, max_steps=-1)
+    assert (invalid.value.status, [fault["pointer"] for fault in invalid.value.errors]) == (422, ["/max_steps"])
+    with pytest.raises(UnknownObject) as unknown:
+        client.run(uuid4())
+    assert unknown.value.code == "run_not_found"
+    assert unknown.value.request_id
+    with pytest.raises(UnknownObject):
+        list(client.follow(uuid4()))
+    with pytest.raises(AccessDenied) as denied:
+        reader.stop(run.pk)
+    assert denied.value.status == 403
+    with pytest.raises(Unauthorized):
+        make_client("aok_live_unknown").run(run.pk)
+    assert issubclass(Unauthorized, ApiError)
+    assert issubclass(ApiError, AgentopsError)
+
+
+def test_a_site_that_is_not_there_is_a_failed_connection(make_client: MakeClient) -> None:
+    client = make_client(url=f"http://127.0.0.1:{free_port()}", retries=1, reconnect_s=0.0, project="p")
+
+    with pytest.raises(ConnectionFailed):
+        client.run(uuid4())
+    with pytest.raises(ConnectionFailed):
+        list(client.follow(uuid4()))
+    with pytest.raises(ValueError, match="is not the URL of a site"):
+        make_client(url="127.0.0.1:8000")
+
+
+def test_a_start_whose_answer_is_lost_happens_once(site: Site, make_client: MakeClient) -> None:
+    lost = []
+
+    def lose(response: httpx.Response) -> None:
+        if response.request.method == "POST" and not lost:
+            lost.append(response)
+            raise httpx.ReadError("cut off")
+
+    async def lose_it(response: httpx.Response) -> None:
+        lose(response)
+
+    agent = make_agent(site.project)
+    is_async = isinstance(make_client(), Blocking)
+    http: Any = httpx.AsyncClient() if is_async else httpx.Client()
+    http.event_hooks = {"response": [lose_it if is_async else lose]}
+    client = make_client(http=http)
+
+    run = client.start(agent.slug)
+
+    assert len(lost) == 1
+    assert [AgentRun.objects.get().pk] == [run.id]
+    # It is the caller's.
+    assert not http.is_closed
+    client.wait_for(http.aclose()) if is_async else http.close()
+
+
+@pytest.fixture
+def cutting(site: Site) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(site.web.port)
+    yield proxy
+    proxy.close()
+
+
+def test_a_follower_gets_each_event_once_whatever_is_cut(
+    site: Site, make_client: MakeClient, cutting: CuttingProxy
+) -> None:
+    run = make_run(make_agent(site.project))
+
+    def work() -> None:
+        try:
+            while cutting.cuts < 2:
+                grow(run, 5)
+                threading.Event().wait(0.05)
+            # Line separators of Unicode are no ends of lines here.
+            grow(run, 1, text="one\u2028two\x85three\r\n")
+            finish(run)
+        finally:
+            connection.close()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    # The proxy cuts a connection that begins with a stream.
+    client = make_client(url=f"http://127.0.0.1:{cutting.ports[0]}", project=site.project.slug)
+    seen = list(client.follow(run.pk))
+    worker.join()
+
+    assert cutting.cuts >= 2
+    assert [event.seq for event in seen] == [*range(1, last_seq(run) + 1)]
+    assert seen[-2].payload["text"] == "one\u2028two\x85three\r\n"
+
+
+def test_a_position_that_is_gone_is_told(site: Site, make_client: MakeClient) -> None:
+    run = make_run(make_agent(site.project))
+    last = grow(run, 20)
+    rewind(run, 5)
+    client = make_client()
+
+    with pytest.raises(StreamReset) as reset:
+        list(client.follow(run.pk, after_seq=last))
+    assert reset.value.last_seq == 5
+    finish(run)
+    assert [event.seq for event in client.follow(run.pk, after_seq=last, restart=True)] == [1, 2, 3, 4, 5, 6]

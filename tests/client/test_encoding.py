@@ -1,0 +1,89 @@
+"""Whatever a program puts into an event, it becomes JSON that a site accepts, or is refused without an effect."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from agentops.client.encoding import MAX_EVENT_BYTES, encode
+from runs.external.event_input import MAX_EVENT_BYTES as ACCEPTED_BYTES
+from runs.external.event_input import read_event
+
+
+class Point(BaseModel):
+    x: int
+
+
+class Broken:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def encoded(value: Any) -> Any:
+    return json.loads(encode({"payload": value}))["payload"]
+
+
+def test_values_that_json_does_not_have_become_texts() -> None:
+    values = [math.nan, 2**70, -1, 1.5, b"\x00", datetime(2026, 1, 2, tzinfo=UTC), Point(x=1), Broken(), {1: (2,)}]
+
+    assert encoded(values) == [
+        *("nan", str(2**70), -1, 1.5, "b'\\x00'", "2026-01-02 00:00:00+00:00"),
+        *({"x": 1}, "<Broken>", {"1": [2]}),
+    ]
+
+
+def test_cycles_and_depths_end() -> None:
+    cycle: list[Any] = []
+    cycle += [cycle, {"again": cycle}]
+    deep: Any = "end"
+    for _ in range(1000):
+        deep = [deep]
+
+    assert encoded(cycle) == ["<list>", {"again": "<list>"}]
+    assert "<list>" in json.dumps(encoded(deep))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"output": "é" * 5_000_000},
+        {"output": [{"text": "x" * 3_000, "n": number} for number in range(1_000)]},
+        {"output": {str(number): number for number in range(500_000)}},
+    ],
+    ids=["a text", "many texts", "many numbers"],
+)
+def test_what_is_too_long_is_cut_to_what_a_site_accepts(payload: dict[str, Any]) -> None:
+    text = encode({"runId": "r", "type": "tool.end", "event_id": "e", "payload": {"call_id": "c", **payload}})
+
+    assert len(text) <= MAX_EVENT_BYTES < ACCEPTED_BYTES
+    event = read_event(json.loads(text))
+    assert event.payload.call_id == "c"  # type: ignore[attr-defined]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=50)
+@given(JSON_VALUES)
+def test_json_values_come_through_unchanged(value: Any) -> None:
+    def finite(one: Any) -> Any:
+        if isinstance(one, float) and not math.isfinite(one):
+            return str(one)
+        if isinstance(one, int) and not isinstance(one, bool) and not -(2**63) <= one < 2**64:
+            return str(one)
+        if isinstance(one, list):
+            return [finite(inner) for inner in one]
+        return {name: finite(inner) for name, inner in one.items()} if isinstance(one, dict) else one
+
+    assert encoded(value) == finite(value)

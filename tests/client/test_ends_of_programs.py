@@ -1,0 +1,57 @@
+"""Programs that record a run and end: what they have recorded is on the site, whoever of their processes did it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from runs.models import AgentRun
+from tests.support.client.site import Site
+from tests.support.free_port import free_port
+from tests.support.paths import ROOT
+from timeline.models import Event
+
+PROGRAM = ROOT / "tests/support/client/recording_program.py"
+
+
+def end(url: str, key: str, way: str) -> tuple[int, str]:
+    """The exit code of the program, and what it has written to standard error."""
+    command = [sys.executable, str(PROGRAM), url, key, way]
+    options: Any = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 60, "env": {"PATH": ""}}
+    process = subprocess.run(command, check=False, **options)
+    return process.returncode, process.stderr
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "runs"),
+    [
+        ("return", 0, {"main": ("completed", 1)}),
+        ("exit", 3, {"main": ("stopped", 1)}),
+        ("raise", 1, {"main": ("failed", 1)}),
+        ("late", 0, {"late": ("completed", 3)}),
+        ("thread", 0, {"thread": ("completed", 3)}),
+        # The child has left the block too: the run goes on until its own process ends it.
+        ("os.fork", 0, {"main": ("completed", 2), "child": ("completed", 3)}),
+        ("fork", 0, {"parent": ("completed", 1_000), "child": ("completed", 3)}),
+        ("spawn", 0, {"parent": ("completed", 1_000), "child": ("completed", 3)}),
+    ],
+)
+def test_what_was_recorded_is_delivered(site: Site, way: str, code: int, runs: dict[str, tuple[str, int]]) -> None:
+    ended, errors = end(site.url, site.key("ingest"), way)
+
+    assert (ended, "Traceback" in errors) == (code, way == "raise"), errors
+    assert {
+        run.external_id: (run.status, Event.objects.filter(log=run.pk, type__startswith="x.").count())
+        for run in AgentRun.objects.all()
+    } == runs
+    assert "agentops" not in errors or way == "raise"
+
+
+def test_a_site_that_is_away_does_not_keep_a_program_from_ending() -> None:
+    code, errors = end(f"http://127.0.0.1:{free_port()}", "key", "away")
+
+    assert code == 0
+    assert "agentops: 3 events were not delivered before the process ended" in errors

@@ -1,0 +1,36 @@
+"""The web process is killed while it stores what a recorder sends: the recorder sends again, and nothing is doubled."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentops.client.delivery import EventDelivery
+from agentops.client.recorder import RecordedRun
+from agentops.projects.models import Project
+from runs import chaos
+from runs.models import AgentRun
+from tests.support.accounts import with_key
+from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.stage import Stage
+from timeline.models import Event
+
+
+@pytest.mark.parametrize("point", chaos.INGEST_POINTS)
+def test_a_recorder_goes_on_with_the_next_process(stage: Stage, web_process: MakeWeb, point: str) -> None:
+    key = with_key(Project.objects.create(slug="outside", name="Outside"), "ingest")["Authorization"]
+    web = web_process(AGENTOPS_CHAOS=f"{point}:1")
+    delivery = EventDelivery(web.url, key.removeprefix("Bearer "))
+    with RecordedRun(delivery, "fixer") as run:
+        for number in range(700):
+            run.event("x.tick", number=number)
+        assert web.process is not None
+        web.process.killed()
+        web.env.clear()
+        web.start()
+    assert run.flush(60)
+    delivery.close()
+
+    row = AgentRun.objects.get(external_id=run.id)
+    ticks = Event.objects.filter(log=row.pk, type="x.tick").order_by("seq")
+    assert [event.payload["number"] for event in ticks] == [*range(700)]
+    assert (row.status, run.rejected, run.dropped) == ("completed", 0, 0)

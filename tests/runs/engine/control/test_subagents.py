@@ -1,0 +1,325 @@
+"""An agent that lets others work: their runs, the wait without a worker, their results, and what takes them along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from pydantic_ai.messages import ToolCallPart
+
+from agentops.projects.access import SYSTEM
+from runs.actions import run_actions
+from runs.actions.resume import resume
+from runs.lifecycle import inbox, transitions
+from runs.models import Agent, AgentRun, AgentRunToolCall
+from runs.worker.worker import Worker
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine.policy_occasions import in_order, of_type, saying
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.processes.scripted_model import PLAYS, Move
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TOOLS = ["spawn_agents", "handoff"]
+MakeHelper = Callable[..., Agent]
+
+
+def spawns(*tasks: dict[str, Any], **more: Any) -> ToolCallPart:
+    return ToolCallPart("spawn_agents", {"tasks": list(tasks), **more}, "call-spawn")
+
+
+def task(agent: str, prompt: str = "Look.") -> dict[str, Any]:
+    return {"agent": agent, "prompt": prompt}
+
+
+@pytest.fixture
+def lead(scripted: MakeScripted) -> Callable[..., AgentRun]:
+    """A queued run whose model makes these calls, and answers after their results."""
+
+    def make(*calls: ToolCallPart, **options: Any) -> AgentRun:
+        return scripted(saying(*([call] for call in calls), ["All done."]), tools=TOOLS, **options)
+
+    return make
+
+
+@pytest.fixture
+def helper() -> Iterator[MakeHelper]:
+    """An agent of the same project whose model makes these turns."""
+    names: list[str] = []
+
+    def make(run: AgentRun, slug: str, *turns: list[Move], **fields: Any) -> Agent:
+        names.append(f"helper-{len(names)}-{slug}")
+        PLAYS[names[-1]] = saying(*turns)
+        return make_agent(
+            run.project, slug=slug, provider="scripted", model="scripted-model", tools=fields.pop("tools", TOOLS),
+            settings={"play": names[-1], "on_unknown_tool": None}, **fields,
+        )  # fmt: skip
+
+    yield make
+    for name in names:
+        del PLAYS[name]
+
+
+def work(worker: Worker) -> None:
+    """Everything that can be done without anybody's help."""
+    while worker.sweep_once():
+        pass
+
+
+def children_of(run: AgentRun) -> list[AgentRun]:
+    return list(AgentRun.objects.filter(parent_run=run).order_by("pk"))
+
+
+def call_of(run: AgentRun) -> AgentRunToolCall:
+    return AgentRunToolCall.objects.get(run=run)
+
+
+def outcomes_of(run: AgentRun) -> list[dict[str, Any]]:
+    return list(json.loads(call_of(run).output))
+
+
+def state_of(run: AgentRun) -> tuple[str, str]:
+    run.refresh_from_db()
+    return run.status, run.status_reason
+
+
+def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(spawns(task("second"), task("broken"), task("first", "Begin.")))
+    helper(run, "first", ["Found it."])
+    helper(run, "second", ["Found nothing."])
+    helper(run, "broken", [ToolCallPart("no_such_tool", {}, "c")], max_steps=1)
+
+    drive(run, worker)
+    assert state_of(run) == ("waiting", "children")
+    assert AgentRun.objects.get(pk=run.pk).lease_owner is None
+    second, broken, first = children_of(run)
+    assert [child.prompt for child in (second, broken, first)] == ["Look.", "Look.", "Begin."]
+    drive(first, worker)
+    drive(second, worker)
+    drive(broken, worker)
+    assert state_of(broken) == ("paused", "max_steps")
+    assert state_of(run) == ("waiting", "children")
+    run_actions.stop(SYSTEM, broken)
+    # The last of them has queued it, without a sweep.
+    assert state_of(run) == ("queued", "children_ended")
+    drive(run, worker)
+
+    assert state_of(run) == ("completed", "")
+    assert outcomes_of(run) == [
+        {"agent": "second", "run_id": str(second.pk), "status": "completed", "result": "Found nothing."},
+        {"agent": "broken", "run_id": str(broken.pk), "status": "stopped", "error": "operator"},
+        {"agent": "first", "run_id": str(first.pk), "status": "completed", "result": "Found it."},
+    ]
+    assert call_of(run).status == "completed"
+    started, ended = (of_type(run, f"child_run.{kind}") for kind in ("started", "completed"))
+    assert [(event.ref_id, event.payload["index"]) for event in started] == [
+        (child.pk, index) for index, child in enumerate((second, broken, first))
+    ]
+    assert [event.payload["status"] for event in ended] == ["completed", "stopped", "completed"]
+    for each in (run, first, second, broken):
+        in_order(each)
+
+
+def test_children_that_are_late_are_stopped(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
+    run = lead(spawns(task("quick"), task("slow"), timeout_s=60))
+    helper(run, "quick", ["Done."])
+    helper(run, "slow", ["Never."])
+    drive(run, worker)
+    quick, slow = children_of(run)
+    drive(quick, worker)
+    assert AgentRun.objects.get(pk=run.pk).not_before > timezone.now()
+    past = timezone.now() - timedelta(seconds=61)
+    AgentRun.objects.filter(pk=run.pk).update(not_before=past)
+    AgentRunToolCall.objects.filter(run=run).update(started_at=past)
+
+    assert transitions.end_waits() == 1
+    assert state_of(run) == ("queued", "children_timed_out")
+    drive(run, worker)
+
+    assert [outcome["status"] for outcome in outcomes_of(run)] == ["completed", "timed_out"]
+    assert state_of(slow) == ("stopped", "operator")
+    assert state_of(run) == ("completed", "")
+
+
+def test_a_paused_child_keeps_its_parent_waiting_and_a_resume_continues_both(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(spawns(task("helper")))
+    helper(run, "helper", ["Found it."])
+    drive(run, worker)
+    [child] = children_of(run)
+    inbox.pause(child.pk, by="user:1")
+    work(worker)
+    assert state_of(run) == ("waiting", "children")
+
+    successor = resume(child.pk, by="user:1").run
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert outcomes_of(run)[0]["run_id"] == str(successor.pk)
+    assert call_of(run).child_run == child
+
+
+def test_a_parent_that_is_stopped_or_paused_takes_its_children_along(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(spawns(task("middle")))
+    helper(run, "middle", [spawns(task("leaf"))], ["Done."])
+    helper(run, "leaf", ["Done."])
+    drive(run, worker)
+    [middle] = children_of(run)
+    drive(middle, worker)
+    [leaf] = children_of(middle)
+
+    run_actions.pause(SYSTEM, run)
+    assert [state_of(each) for each in (run, middle, leaf)] == [("paused", "operator")] * 3
+    run_actions.stop(SYSTEM, run)
+    assert [state_of(each) for each in (run, middle, leaf)] == [("stopped", "operator")] * 3
+    assert call_of(run).status == "unknown"
+    assert str(middle.pk) in call_of(run).output
+    for each in (run, middle, leaf):
+        in_order(each)
+
+
+def test_a_handoff_ends_with_the_result_of_the_other(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(ToolCallPart("handoff", {"agent": "clerk", "prompt": "Go on."}, "call-handoff"))
+    helper(run, "clerk", ["It is on its way."])
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    run.refresh_from_db()
+    assert run.result == "It is on its way."
+    [handoff] = of_type(run, "handoff")
+    assert (handoff.payload["to_agent"], handoff.ref_id) == ("clerk", children_of(run)[0].pk)
+    in_order(run)
+
+
+def test_a_handoff_that_fails_is_told_to_the_model(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(ToolCallPart("handoff", {"agent": "clerk", "prompt": "Go on."}, "call-handoff"))
+    helper(run, "clerk", ["Never."])
+    drive(run, worker)
+    run_actions.stop(SYSTEM, children_of(run)[0])
+    work(worker)
+
+    run.refresh_from_db()
+    assert (run.status, run.result) == ("completed", "All done.")
+    assert (call_of(run).status, call_of(run).output) == ("error", "operator")
+
+
+def test_a_paused_child_is_resumed_by_its_parent(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(spawns(task("helper")))
+    helper(run, "helper", ["Found it."])
+    drive(run, worker)
+    [child] = children_of(run)
+    run_actions.pause(SYSTEM, run)
+    again = {"resume_run_id": str(child.pk), "prompt": "Go on."}
+    config = AgentRun.objects.get(pk=run.pk).agent_config
+    PLAYS[config["settings"]["play"]] = saying([ToolCallPart("spawn_agents", {"tasks": [again]}, "again")], ["Done."])
+    successor = resume(run.pk, by="user:1").run
+    work(worker)
+
+    assert state_of(successor) == ("completed", "")
+    [outcome] = outcomes_of(successor)
+    assert (outcome["status"], outcome["result"]) == ("completed", "Found it.")
+    assert AgentRun.objects.get(pk=outcome["run_id"]).resumed_from == child
+    assert children_of(successor)[0].pk == AgentRun.objects.get(resumed_from=child).pk
+    in_order(successor)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "why"),
+    [
+        ([task("nobody")], "no agent named 'nobody'"),
+        ([task("lead")], "is this agent"),
+        ([{"prompt": "Go.", "resume_run_id": "x"}], "not a valid run ID"),
+        ([{"prompt": "Go.", "resume_run_id": "01a20bc4-22a4-72d3-88a6-530313847c2c"}], "not a child of this run"),
+        ([{"prompt": "Go."}], "either agent or resume_run_id"),
+        ([task("helper")] * 21, "at most 20 items"),
+        ([], "at least 1 item"),
+    ],
+)
+def test_what_is_refused_starts_nothing(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, tasks: list[dict[str, Any]], why: str
+) -> None:
+    run = lead(spawns(task("helper"), *tasks) if len(tasks) == 1 else spawns(*tasks))
+    run.agent_config["agent_id"] = "lead"
+    run.save(update_fields=["agent_config"])
+    helper(run, "helper", ["Done."])
+    helper(run, "lead", ["Done."])
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert (call_of(run).status, children_of(run)) == ("error", [])
+    assert why in call_of(run).output
+    in_order(run)
+
+
+def test_nesting_and_the_number_of_children_are_limited(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(spawns(*[task("middle")] * 20), spawns(task("leaf")))
+    helper(run, "middle", [spawns(task("leaf"))], ["Done."])
+    helper(run, "leaf", [spawns(task("last"))], ["Done."])
+    helper(run, "last", ["Never."])
+    work(worker)
+
+    calls = AgentRunToolCall.objects.filter(run=run).order_by("step_number")
+    assert [call.status for call in calls] == ["completed", "error"]
+    assert "at most 20 children" in calls[1].output
+    leaf = children_of(children_of(run)[0])[0]
+    assert "at most 2 levels deep" in call_of(leaf).output
+    # Only the first of twenty lets others work.
+    assert AgentRun.objects.count() == 1 + 20 + 1
+
+
+@pytest.mark.parametrize("point", ["turn.committed", "end.in_transaction", "tool.returned", "result.in_transaction"])
+def test_a_worker_that_dies_opens_no_child_twice(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, die_at: DieAt, point: str
+) -> None:
+    run = lead(spawns(task("helper")))
+    helper(run, "helper", ["Found it."])
+    die_at(run, point)
+    work(worker)
+    die_at(run, point)
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert len(children_of(run)) == 1
+    in_order(run)
+
+
+def test_a_parent_whose_last_child_died_with_the_news_is_found_by_a_sweep(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = lead(spawns(task("helper")))
+    helper(run, "helper", ["Found it."])
+    drive(run, worker)
+    with monkeypatch.context() as patch:
+        patch.setattr("runs.lifecycle.children.continue_parent", lambda run_id: False)
+        drive(children_of(run)[0], worker)
+    assert state_of(run) == ("waiting", "children")
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+
+
+def test_a_wait_costs_no_slot(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
+    """One worker with one slot gets through a tree of runs, where each waits for the next."""
+    run = lead(spawns(task("middle")))
+    helper(run, "middle", [spawns(task("leaf"))], ["Middle."])
+    helper(run, "leaf", ["Leaf."])
+    make_run(make_agent(run.project))
+    work(worker)
+
+    assert set(AgentRun.objects.values_list("status", flat=True)) == {"completed"}
