@@ -12,7 +12,7 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from runs.agents.prices import COST_PLACES, Buckets, ModelPrice, price_for
-from runs.models import TurnUsage
+from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 
 #: More than any model call costs, and so little that the sums of many fit their column.
@@ -55,6 +55,17 @@ def usage_of(
     )  # fmt: skip
 
 
+def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
+    """Return the tokens of a run or of a model call in disjoint buckets."""
+    return Buckets.of(
+        row.input_tokens,
+        row.output_tokens,
+        cache_read=row.cache_read_tokens,
+        cache_write=row.cache_write_tokens,
+        reasoning=row.reasoning_tokens,
+    )
+
+
 def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
     if price is not None and answer.usage.has_values():
         cost, uncached = price.cost(_buckets(answer.usage)), price.cost(_buckets(_without_cache(answer.usage)))
@@ -83,9 +94,9 @@ def _reported_cost(answer: ModelResponse) -> Decimal | None:
     reported = (answer.provider_details or {}).get("cost") if answer.provider_name == "openrouter" else None
     try:
         cost = round(Decimal(str(reported)), COST_PLACES)
-    except InvalidOperation:
+        return cost if 0 <= cost < MAX_COST else None
+    except InvalidOperation:  # not a number, in words or by IEEE 754
         return None
-    return cost if 0 <= cost < MAX_COST else None
 
 
 def _published_cost(answer: ModelResponse) -> Decimal | None:

@@ -13,6 +13,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, 
 from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
+from runs.providers import model_servers
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
 from runs.providers.endings import complete_only
 
@@ -30,17 +31,21 @@ SWITCHES = ("prompt_cache", "needs_finish_reason")
 _making = Lock()
 
 
-def model_of(name: str) -> Model:
+def model_of(name: str, base_url: str = "") -> Model:
     """Return the adapter of a model. There is one per process, bound to the worker's event loop, which keeps its
-    connections open."""
+    connections open. `base_url` is the address of a server that the agent names."""
     with _making:
-        return adapter_of(name)
+        return adapter_of(name, base_url) if base_url else adapter_of(name)
 
 
 @cache
-def adapter_of(name: str) -> Model:
+def adapter_of(name: str, base_url: str = "") -> Model:
     """Create the adapter of a model. Cached; call `model_of` instead, which holds the lock."""
-    return infer_model(name)
+    if not base_url:
+        return infer_model(name)
+    from runs.providers.server_models import make_model  # needs OpenAI's library
+
+    return make_model(name, base_url)
 
 
 @cache
@@ -78,6 +83,8 @@ class LLMProvider:
             ) from None
         except ValueError:
             raise ProviderUnusable(f"unknown vendor {vendor!r} in model {model!r}") from None
+        if base_url := model_servers.base_url_of(settings):
+            model_servers.check_server(model, base_url)
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
         model_settings = {name: value for name, value in call.settings.items() if name in MODEL_SETTINGS}
@@ -88,7 +95,7 @@ class LLMProvider:
             **model_settings,  # type: ignore[typeddict-item]
         )
         request = model_request_stream(
-            model_of(call.model),
+            model_of(call.model, model_servers.base_url_of(call.settings)),
             call.history,
             model_settings=settings,
             model_request_parameters=ModelRequestParameters(function_tools=list(call.tools)),

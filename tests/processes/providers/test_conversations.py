@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from runs.models import AgentRun, RunError, TurnUsage
+from runs.providers import llm
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
 from tests.processes.providers.conftest import MODELS
@@ -190,4 +192,31 @@ def test_malformed_arguments_are_an_error_for_the_model(
     answer = run.messages.get(position=3)
     stored = [part["args"] for part in answer.content["parts"] if part["part_kind"] == "tool-call"]
     assert stored[:2] == ['{"n": 1, "unterminated', "[1, 2]"]
+    check(run)
+
+
+@pytest.mark.parametrize("vendor", cases(["openai-chat", "openai-responses"]))
+def test_a_server_that_the_agent_names(
+    *, vendor: str, models: MockModelServer, worker: Worker, tmp_path: Path, settings: Settings, monkeypatch: Any
+) -> None:
+    """A local server, with its own key; the vendor's address and key are not used."""
+    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
+    settings.AGENTOPS_MODEL_KEYS = [f"127.0.0.1:{models.url.rpartition(':')[2]}=LOCAL_SERVER"]
+    monkeypatch.setenv("LOCAL_SERVER", "of-the-local-server")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    prompt, model = f"Run locally, as {vendor}", f"{vendor}:llama3"
+    call = {"id": "call_a", "name": "ledger_read", "arguments": '{"n": 1}'}
+    models.script(prompt, {"content": "Looking.", "toolCalls": [call]}, {"content": "Done."})
+    base_url = f"{models.url}/v1"
+    local = {"ledger": str(tmp_path / "ledger"), "base_url": base_url}
+    agent = make_agent(provider="llm", model=model, tools=["ledger_read"], settings=local)
+    run = drive(make_run(agent, prompt), worker)
+    adapter: Any = llm.model_of(model, base_url)
+    worker.loop.submit(adapter.client.close()).result(10)
+
+    assert (run.status, run.result) == (RunStatus.COMPLETED, "Done."), run.error_message
+    sent = models.sent(prompt)
+    assert {request.headers["authorization"] for request in sent} == {"Bearer of-the-local-server"}
+    assert_prefixes(sent)
+    assert list(run.tool_calls.values_list("status", flat=True)) == ["completed"]
     check(run)
