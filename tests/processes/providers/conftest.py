@@ -11,13 +11,7 @@ from pytest_django import Settings
 from runs.providers import llm
 from runs.worker.worker import Worker
 from tests.support.providers.mock_model_server import MockModelServer
-
-#: By protocol: a model that thinks, where the protocol sends its thoughts again.
-MODELS = {
-    "anthropic": "anthropic:claude-sonnet-4-6",
-    "chat": "openai-chat:gpt-4o",
-    "responses": "openai-responses:gpt-5",
-}
+from tests.support.providers.recorded_vendor import THINKING_MODELS
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +37,7 @@ def worker(models: MockModelServer, settings: Settings, transactional_db: None, 
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
     worker = Worker(concurrency=1)
     yield worker
-    for model in MODELS.values():
+    for model in THINKING_MODELS.values():
         # Their connections belong to the worker's loop, and end with it.
         adapter: Any = llm.model_of(model)
         worker.loop.submit(adapter.client.close()).result(30)

@@ -14,9 +14,9 @@ from runs.models import AgentRun, RunError, TurnUsage
 from runs.providers import llm
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
-from tests.processes.providers.conftest import MODELS
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
+from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check, events
 from tests.support.second_pass import cases
 

@@ -8,10 +8,10 @@ from agentops.projects.models import Project
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
-from tests.processes.providers.conftest import MODELS
 from tests.support.processes.databases import reconnect
 from tests.support.processes.stage import Stage
 from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
+from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check
 from tests.support.second_pass import cases
 

@@ -29,16 +29,11 @@ from runs.engine.turns.model_stream import read
 from runs.providers import base, llm, messages
 from runs.providers.base import ModelCall
 from runs.providers.retries import classify
+from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.providers.recorded_vendor import Answer, Exchange, Vendor, exchanges, streams
 from tests.support.second_pass import cases
 from tests.support.services import shared_directory
 
-#: Models that think: what they thought is sent again.
-MODELS = {
-    "anthropic": "anthropic:claude-sonnet-4-6",
-    "chat": "openai-chat:gpt-4o",
-    "responses": "openai-responses:gpt-5",
-}
 Message = TypeVar("Message", ModelRequest, ModelResponse)
 PROTOCOLS = cases(list(MODELS))
 #: Recordings of model calls that are no answers of a model: a server of nonsense, and a refused request.

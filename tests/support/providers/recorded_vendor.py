@@ -25,6 +25,8 @@ MODELS = {
     "chat": "openai-chat:gpt-4o",
     "responses": "openai-responses:gpt-4o",
 }
+#: The same with models whose thoughts are sent again, where the protocol has them.
+THINKING_MODELS = MODELS | {"responses": "openai-responses:gpt-5"}
 
 
 @dataclass(frozen=True)
