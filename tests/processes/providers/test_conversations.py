@@ -195,6 +195,35 @@ def test_malformed_arguments_are_an_error_for_the_model(
     check(run)
 
 
+@protocols
+def test_a_schema_and_settings_are_passed_on(
+    protocol: str, models: MockModelServer, worker: Worker, tmp_path: Path
+) -> None:
+    prompt = f"As JSON, over {protocol}"
+    schema = {
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
+        "additionalProperties": False,
+    }  # fmt: skip
+    models.script(prompt, {"content": '{"city": "Zürich"}'})
+    run = play(prompt, protocol, worker, tmp_path, output_schema=schema, thinking="high", max_tokens=9000)
+
+    assert (run.status, run.structured_output) == (RunStatus.COMPLETED, {"city": "Zürich"}), run.error_message
+    body = json.loads(models.sent(prompt)[0].body)
+    formats = {
+        "anthropic": lambda: body["output_config"]["format"]["schema"],
+        "chat": lambda: body["response_format"]["json_schema"]["schema"],
+        "responses": lambda: body["text"]["format"]["schema"],
+    }
+    assert formats[protocol]() == schema
+    thinking = {
+        "anthropic": lambda: body["thinking"]["type"] in ("adaptive", "enabled"),
+        "chat": lambda: "reasoning_effort" not in body,  # a model that does not think
+        "responses": lambda: body["reasoning"]["effort"] == "high",
+    }
+    assert thinking[protocol]()
+    check(run)
+
+
 @pytest.mark.parametrize("vendor", cases(["openai-chat", "openai-responses"]))
 def test_a_server_that_the_agent_names(
     *, vendor: str, models: MockModelServer, worker: Worker, tmp_path: Path, settings: Settings, monkeypatch: Any
