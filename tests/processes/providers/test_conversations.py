@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from runs.actions.resume import resume
 from runs.models import AgentRun, RunError, TurnUsage
 from runs.providers import llm
 from runs.statuses import RunStatus
@@ -63,12 +64,14 @@ SENT_AGAIN: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-def play(prompt: str, protocol: str, worker: Worker, tmp_path: Path, **settings: Any) -> AgentRun:
+def play(
+    prompt: str, protocol: str, worker: Worker, tmp_path: Path, *, max_steps: int = 50, **settings: Any
+) -> AgentRun:
     agent = make_agent(
         provider="llm", model=MODELS[protocol], tools=["ledger_read", "ledger_idempotent"],
         instructions="Use the tools. 🧰", settings={"ledger": str(tmp_path / "ledger"), **settings},
     )  # fmt: skip
-    return drive(make_run(agent, prompt), worker)
+    return drive(make_run(agent, prompt, max_steps=max_steps), worker)
 
 
 def without_made_up(item: dict[str, Any]) -> dict[str, Any]:
@@ -221,6 +224,26 @@ def test_a_schema_and_settings_are_passed_on(
         "responses": lambda: body["reasoning"]["effort"] == "high",
     }
     assert thinking[protocol]()
+    check(run)
+
+
+def test_a_resumed_run_continues_the_requests(models: MockModelServer, worker: Worker, tmp_path: Path) -> None:
+    prompt = "In two runs"
+    calls = [{"id": f"call_{n}", "name": "ledger_read", "arguments": f'{{"n": {n}}}'} for n in (1, 2)]
+    models.script(prompt, {"reasoning": "Hm.", "toolCalls": calls[:1]})
+    models.script("And in the second", {"reasoning": "Oh.", "toolCalls": calls[1:]}, {"content": "Done."}, resumes=True)
+    first = play(prompt, "anthropic", worker, tmp_path, max_steps=1)
+    assert (first.status, first.status_reason) == (RunStatus.PAUSED, "max_steps")
+    run = drive(resume(first.pk, by="test", max_steps=9, message="And in the second?").run, worker)
+
+    assert (run.status, run.result) == (RunStatus.COMPLETED, "Done."), run.error_message
+    sent = models.sent(prompt)
+    assert len(sent) == 3
+    # The message of the resume is in the user turn that has the results.
+    asked = json.loads(sent[1].body)["messages"]
+    assert [part["type"] for part in asked[-1]["content"]] == ["tool_result", "text"]
+    assert_prefixes(sent)
+    check(first)
     check(run)
 
 

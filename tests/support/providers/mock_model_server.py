@@ -49,26 +49,23 @@ class MockModelServer:
             "OPENAI_BASE_URL": f"{self.url}/v1", "OPENAI_API_KEY": "sk-of-nobody",
         }  # fmt: skip
 
-    def script(self, prompt: str, *turns: Json | list[Json]) -> None:
+    def script(self, prompt: str, *turns: Json | list[Json], resumes: bool = False) -> None:
         """Answer the conversation that `prompt` begins with these turns; all but the last one end with calls.
 
         A turn is the response in the server's own form, or the responses to a request that is repeated: the last one
-        is given from then on. Members that CONNECTION names are about its connection.
+        is given from then on. Members that CONNECTION names are about its connection. `resumes` is for a prompt within
+        a conversation.
         """
-        fixtures, last_call = [], None
+        fixtures: list[Json] = []
+        # Told by the last result: protocols count the turns of a conversation in different ways.
+        turn_match: Json = {} if resumes else {"hasToolResult": False}
         for turn in turns:
-            # Told by the last result: protocols count the turns of a conversation in different ways.
-            turn_match = {"toolCallId": last_call} if last_call else {"hasToolResult": False}
             responses = turn if isinstance(turn, list) else [turn]
-            for place, answer in enumerate(responses):
-                match: Json = {"userMessage": prompt, **turn_match}
-                if place < len(responses) - 1:
-                    match["sequenceIndex"] = place
-                connection = {name: answer[name] for name in CONNECTION if name in answer}
-                response = {name: value for name, value in answer.items() if name not in CONNECTION}
-                fixtures.append({"match": match, "response": response, **connection})
-            calls = responses[-1].get("toolCalls")
-            last_call = calls[-1]["id"] if calls else None
+            match = {"userMessage": prompt, **turn_match}
+            # The first that matches is taken: the later turns say more about where they belong.
+            fixtures[:0] = [_fixture(match, place, responses) for place in range(len(responses))]
+            if calls := responses[-1].get("toolCalls"):
+                turn_match = {"toolCallId": calls[-1]["id"]}
         answer = httpx.post(f"{self._control}/fixtures", json={"fixtures": fixtures})
         assert answer.status_code == 200, answer.text
 
@@ -89,6 +86,15 @@ class MockModelServer:
     def _port(self) -> int:
         found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", self._log.read_text())
         return int(found[1]) if found else 0
+
+
+def _fixture(match: Json, place: int, responses: list[Json]) -> Json:
+    """One of the responses to a repeated request; the last one is for all further requests."""
+    answer = responses[place]
+    order = {"sequenceIndex": place} if place < len(responses) - 1 else {}
+    connection = {name: answer[name] for name in CONNECTION if name in answer}
+    response = {name: value for name, value in answer.items() if name not in CONNECTION}
+    return {"match": match | order, "response": response, **connection}
 
 
 def assert_prefixes(requests: list[SentRequest]) -> None:
