@@ -109,12 +109,21 @@ def prices_of(settings: Any) -> list[ModelPrice]:
     try:
         prices = _prices.validate_python(stored or [])
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        message = first["msg"].removeprefix("Value error, ")
-        raise InvalidPrices(f"invalid price: {'.'.join(map(str, first['loc']))}: {message}") from None
+        raise InvalidPrices(_fault(stored, error)) from None
     if len(prices) > MAX_PRICES:
         raise InvalidPrices(f"a project can have at most {MAX_PRICES} prices")
     return prices
+
+
+def _fault(stored: Any, error: ValidationError) -> str:
+    """Return a sentence that names the model, the price and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    match first["loc"]:
+        case (int(index), *place) if isinstance(stored[index], Mapping):
+            model = str(stored[index].get("model", ""))[:200]
+            return f"invalid price for model {model!r}: {'.'.join(map(str, place))}: {message}"
+    return f"invalid prices: {message}"
 
 
 def readable_prices(settings: Any) -> list[ModelPrice]:

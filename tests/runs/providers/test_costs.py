@@ -93,7 +93,7 @@ def test_a_price_counts_from_then_on(vendor: Vendor, worker: Worker) -> None:
         assert (shown["cost_source"], shown["cost_usd"], shown["buckets"]) == ("project", "0.00320000", buckets)
         assert (shown["input_tokens"], shown["output_tokens"]) == (1000, 300)
     page = client.get(f"/runs/{after.pk}").content.decode()
-    assert ">project</span>" in page
+    assert ">by project prices</span>" in page
     assert '400 <span class="muted">fresh input</span>' in page
     check(before)
     check(after)
