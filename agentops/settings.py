@@ -6,6 +6,7 @@ Their meaning: agentops/settings_reference.py. A value that cannot be used ends 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from importlib.metadata import version
 from pathlib import Path
@@ -152,6 +153,9 @@ if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOM
 # The program of the provider claude_cli, with its whole path. Empty: the provider is off.
 AGENTOPS_CLAUDE_CLI = env.text("AGENTOPS_CLAUDE_CLI")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
+AGENTOPS_MODEL_KEYS = env.names("AGENTOPS_MODEL_KEYS", [])
+if not all(re.fullmatch(r"[A-Za-z0-9.:\[\]_-]+=[A-Z][A-Z0-9_]*", entry) for entry in AGENTOPS_MODEL_KEYS):
+    raise BadSetting("AGENTOPS_MODEL_KEYS must be a comma list of HOST=VARIABLE or HOST:PORT=VARIABLE")
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)

@@ -66,7 +66,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_GATE_TIMEOUT_S": "Seconds that such a program may take.",
         "AGENTOPS_FIXTURES": "Directories with recordings that the `fixture` provider may play, besides those that are "
         "included.",
-        "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too.",
+        "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too: of tools, and "
+        "to model servers that agents name.",
+        "AGENTOPS_MODEL_KEYS": "API keys for model servers that agents name (`base_url`): `HOST=VARIABLE` or "
+        "`HOST:PORT=VARIABLE`, where the environment variable holds the key.",
     },
     "Web server": {
         "AGENTOPS_WEB_THREADS": "Requests that one web process works on at the same time. Streams need no thread.",

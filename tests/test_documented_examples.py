@@ -59,6 +59,7 @@ def parse(words: str) -> Namespace | None:
 @pytest.mark.parametrize(("place", "definition"), [pytest.param(*each, id=each[0]) for each in definitions()])
 def test_every_agent_can_be_applied(place: str, definition: dict[str, Any], settings: Any, tmp_path: Path) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
+    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     settings.AGENTOPS_GATE_COMMANDS = ["run-tests"]
     settings.AGENTOPS_CLAUDE_CLI = "/usr/local/bin/claude"
     whole = {**REST, **definition}

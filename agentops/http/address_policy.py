@@ -159,6 +159,11 @@ def _matches(host: str, patterns: Sequence[str]) -> bool:
     return False
 
 
+def is_private(address: Address) -> bool:
+    """Return whether the address belongs to this machine or to a private network."""
+    return _in(address, PRIVATE_NETWORKS)
+
+
 def _is_allowed(address: Address, policy: HttpPolicy) -> bool:
     if _in(address, METADATA):
         return False

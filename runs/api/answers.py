@@ -15,6 +15,7 @@ from rest_framework import serializers
 from agentops.projects.models import Notification, Project
 from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
+from runs.conversation.turn_usage import buckets_of
 from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
 from runs.queries.run_columns import RUN
 from runs.queries.search_results import Result
@@ -32,6 +33,9 @@ COMMAND_OR_RUN = {"anyOf": [{"$ref": "#/components/schemas/CommandAnswer"}, RESU
 _ATTEMPT = "Attempt, from 0."
 _USED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 #: Usage of model calls without a lasting answer; the totals include it.
+INPUT_TOKENS = "All tokens sent, those read from and written to the prompt cache included."
+OUTPUT_TOKENS = "All tokens received, reasoning included."
+COST_SOURCES = "`project`: by the project's prices; `reported`; `computed` from published prices; `unknown`."
 _BUCKET = ("calls", "input_tokens", "output_tokens", "cost_usd")
 
 
@@ -83,20 +87,39 @@ class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
         )
 
 
+class TokenBuckets(serializers.Serializer):  # type: ignore[misc]
+    """The tokens in disjoint buckets: each token is in one of them. The buckets add up to input and output tokens."""
+
+    fresh_input = serializers.IntegerField(source="input", help_text="Input tokens outside the prompt cache.")
+    cache_read = serializers.IntegerField()
+    cache_write = serializers.IntegerField()
+    visible_output = serializers.IntegerField(source="output", help_text="Output tokens without reasoning.")
+    reasoning = serializers.IntegerField()
+
+
 class UsageRow(serializers.ModelSerializer):  # type: ignore[misc]
+    buckets = serializers.SerializerMethodField()
+
     class Meta:
         model = TurnUsage
         fields = (
             *("id", "step_number", "attempt", "model", *_USED, "cost_usd", "duration_ms", "created_at", "outcome"),
-            *("usage_complete", "cache_saved_usd"),
+            *("usage_complete", "cache_saved_usd", "cost_source", "buckets"),
         )
         extra_kwargs: ClassVar = _notes(
             attempt=_ATTEMPT,
             cost_usd="Null if unknown.",
+            cost_source=COST_SOURCES,
+            input_tokens=INPUT_TOKENS,
+            output_tokens=OUTPUT_TOKENS,
             outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash.",
             usage_complete="False if the provider did not report all tokens. Tokens and cost contain what it reported.",
             cache_saved_usd="Cost without the prompt cache, minus `cost_usd`. Negative if the cache was only written.",
         )
+
+    @extend_schema_field(TokenBuckets)
+    def get_buckets(self, row: TurnUsage) -> dict[str, int]:
+        return TokenBuckets(buckets_of(row)).data  # type: ignore[no-any-return]
 
 
 class Money(serializers.DecimalField):  # type: ignore[misc]
@@ -107,6 +130,7 @@ class Money(serializers.DecimalField):  # type: ignore[misc]
 class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
     """What the model calls of a run have used."""
 
+    buckets = serializers.SerializerMethodField()
     model_calls = serializers.IntegerField(
         help_text="Includes calls without an answer, unless the provider refused them.",
     )
@@ -126,11 +150,20 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = AgentRun
         fields = (
-            *("model_calls", *_USED, "cost_usd", "cost_source", "cache_saved_usd"),
+            *("model_calls", *_USED, "cost_usd", "cost_source", "cache_saved_usd", "buckets"),
             *(f"{name}_{field}" for name in ("abandoned", "repeated") for field in _BUCKET),
             "incomplete_usage_calls",
         )
-        extra_kwargs: ClassVar = _notes(cost_usd="Null if unknown.", cost_source="`reported`, `computed` or `unknown`.")
+        extra_kwargs: ClassVar = _notes(
+            cost_usd="Null if unknown.",
+            cost_source=COST_SOURCES,
+            input_tokens=INPUT_TOKENS,
+            output_tokens=OUTPUT_TOKENS,
+        )
+
+    @extend_schema_field(TokenBuckets)
+    def get_buckets(self, run: AgentRun) -> dict[str, int]:
+        return TokenBuckets(buckets_of(run)).data  # type: ignore[no-any-return]
 
 
 def usage_totals(run_id: UUID) -> AgentRun | None:

@@ -1,46 +1,125 @@
-"""The usage of a model call as a row, with its cost by the published prices."""
+"""The usage of a model call as a row, with its cost and where the cost comes from."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from decimal import Decimal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from uuid import UUID
 
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from runs.models import TurnUsage
+from runs.agents.prices import COST_PLACES, Buckets, ModelPrice, price_for
+from runs.models import AgentRun, TurnUsage
+from runs.models.run import CostSource
+
+#: More than any model call costs, and so little that the sums of many fit their column.
+MAX_COST = Decimal(10) ** 6
 
 
-def usage_of(run_id: UUID, step: int, attempt: int, answer: ModelResponse, duration_ms: int | None) -> TurnUsage:
-    """Return the usage of a model call as a row, with its cost by the published prices."""
-    used, cost = answer.usage, _cost(answer)
+@dataclass(frozen=True)
+class _Cost:
+    """A cost in US dollars; None if unknown."""
+
+    usd: Decimal | None
+    source: CostSource
+    #: The cost without the prompt cache, minus `usd`.
+    cache_saved_usd: Decimal | None = None
+
+
+def usage_of(
+    run_id: UUID,
+    step: int,
+    attempt: int,
+    answer: ModelResponse,
+    duration_ms: int | None,
+    *,
+    prices: Sequence[ModelPrice] = (),
+    model: str = "",
+) -> TurnUsage:
+    """Return the usage of a model call as a row.
+
+    Its cost is by the prices of the project, or as the provider reported it, or by the published prices. `model` is
+    the name of the model in the agent's definition.
+    """
+    used, cost = answer.usage, _cost_of(answer, price_for(prices, model, answer.model_name or ""))
     return TurnUsage(
         run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200],
         input_tokens=max(used.input_tokens, 0), output_tokens=max(used.output_tokens, 0),
         cache_read_tokens=max(used.cache_read_tokens, 0), cache_write_tokens=max(used.cache_write_tokens, 0),
-        reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=cost,
-        cache_saved_usd=_cache_saving(answer, cost), usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
+        reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=cost.usd, cost_source=cost.source.value,
+        cache_saved_usd=cost.cache_saved_usd, usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
         duration_ms=duration_ms, created_at=timezone.now(),
     )  # fmt: skip
 
 
-def _cost(answer: ModelResponse) -> Decimal | None:
+def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
+    """Return the tokens of a run or of a model call in disjoint buckets."""
+    return Buckets.of(
+        row.input_tokens,
+        row.output_tokens,
+        cache_read=row.cache_read_tokens,
+        cache_write=row.cache_write_tokens,
+        reasoning=row.reasoning_tokens,
+    )
+
+
+def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
+    if price is not None and answer.usage.has_values():
+        cost, uncached = price.cost(_buckets(answer.usage)), price.cost(_buckets(_without_cache(answer.usage)))
+        return _Cost(cost, CostSource.PROJECT, uncached - cost if _used_cache(answer.usage) else None)
+    reported = _reported_cost(answer)
+    if reported is not None:
+        return _Cost(reported, CostSource.REPORTED)
+    cost_usd = _published_cost(answer)
+    if cost_usd is None:
+        return _Cost(None, CostSource.UNKNOWN)
+    return _Cost(cost_usd, CostSource.COMPUTED, _cache_saving(answer, cost_usd))
+
+
+def _buckets(used: RequestUsage) -> Buckets:
+    return Buckets.of(
+        max(used.input_tokens, 0),
+        max(used.output_tokens, 0),
+        cache_read=max(used.cache_read_tokens, 0),
+        cache_write=max(used.cache_write_tokens, 0),
+        reasoning=max(used.output_reasoning_tokens, 0),
+    )
+
+
+def _reported_cost(answer: ModelResponse) -> Decimal | None:
+    """Return the cost that OpenRouter reports with an answer."""
+    reported = (answer.provider_details or {}).get("cost") if answer.provider_name == "openrouter" else None
+    try:
+        cost = round(Decimal(str(reported)), COST_PLACES)
+        return cost if 0 <= cost < MAX_COST else None
+    except InvalidOperation:  # not a number, in words or by IEEE 754
+        return None
+
+
+def _published_cost(answer: ModelResponse) -> Decimal | None:
     """Return US dollars by the published prices; None if the model has no price."""
     if not answer.usage.has_values() or not answer.model_name:
         return None
     try:
-        return round(answer.cost().total_price, 8)
+        return round(answer.cost().total_price, COST_PLACES)
     except (LookupError, AssertionError, ValueError):
         return None
 
 
-def _cache_saving(answer: ModelResponse, cost: Decimal | None) -> Decimal | None:
+def _cache_saving(answer: ModelResponse, cost: Decimal) -> Decimal | None:
     """Return the cost without the cache, minus `cost`. Negative where the call wrote more to the cache than it read."""
-    used = answer.usage
-    if cost is None or not (used.cache_read_tokens or used.cache_write_tokens):
+    if not _used_cache(answer.usage):
         return None
-    plain = RequestUsage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
-    uncached = _cost(replace(answer, usage=plain))
+    uncached = _published_cost(replace(answer, usage=_without_cache(answer.usage)))
     return None if uncached is None else uncached - cost
+
+
+def _used_cache(used: RequestUsage) -> bool:
+    return bool(used.cache_read_tokens or used.cache_write_tokens)
+
+
+def _without_cache(used: RequestUsage) -> RequestUsage:
+    return RequestUsage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)

@@ -22,6 +22,7 @@ from django.utils import timezone
 from runs import chaos
 from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
+from runs.models.run import CostSource
 from timeline import log
 from timeline.bulk.fast_rows import insert
 from timeline.events.llm import LlmTurnAbandoned
@@ -139,10 +140,17 @@ def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> Turn
     return TurnUsage(
         run_id=run_id, step_number=step, attempt=payload.attempt or 0, model=(payload.model or "")[:200],
         **{name: getattr(payload, name) or 0 for name in TOKENS},
-        cost_usd=Decimal(payload.cost_usd) if payload.cost_usd is not None else None, usage_complete=False,
+        cost_usd=Decimal(payload.cost_usd) if payload.cost_usd is not None else None,
+        cost_source=_source_of(payload).value, usage_complete=False,
         outcome=TurnUsage.Outcome.LOST if is_lost else TurnUsage.Outcome.ABANDONED,
         duration_ms=payload.duration_ms, created_at=timezone.now(),
     )  # fmt: skip
+
+
+def _source_of(payload: LlmTurnAbandoned) -> CostSource:
+    if payload.cost_usd is None:
+        return CostSource.UNKNOWN
+    return CostSource(payload.cost_source or CostSource.COMPUTED)
 
 
 def _count(usage: TurnUsage, epoch: int, *, step_count: int | None = None) -> None:
@@ -150,7 +158,7 @@ def _count(usage: TurnUsage, epoch: int, *, step_count: int | None = None) -> No
     changes: dict[str, Any] = {f"{name} = {name} + %s": getattr(usage, name) for name in TOKENS}
     if usage.cost_usd is not None:
         changes["cost_usd = COALESCE(cost_usd, 0) + %s"] = usage.cost_usd
-        changes["cost_source = %s"] = AgentRun.CostSource.COMPUTED.value
+        changes["cost_source = %s"] = usage.cost_source
     if step_count is not None:
         changes["step_count = %s"] = step_count
     # The ORM compiles these expressions anew for every turn, which takes longer than the statement.

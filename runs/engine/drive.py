@@ -6,7 +6,7 @@ Only the step loop changes this state, from the results of its actions; see runs
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -17,6 +17,7 @@ from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
 from runs.agents import policies
 from runs.agents.policies import OnCrash, Policies, Trigger
+from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import checkpoints, repeats, transcript
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
@@ -65,6 +66,8 @@ class Drive:
     policies: Policies
     slice_end: float
     spending: Spending
+    #: What the project sets in place of published prices.
+    prices: Sequence[ModelPrice]
     context: Context
     #: Called when the first step of this drive is committed.
     on_progress: Callable[[], None]
@@ -197,6 +200,7 @@ def open_drive(
         policies=policies.parse(config.get("policies") or {}),
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),
+        prices=readable_prices(run.project.settings),
         context=Context(window_of(tool_settings) or provider.context_window(config["model"])),
         on_progress=on_progress,
         conversation=conversation,

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from runs import chaos
+from runs.agents import output_schema
 from runs.conversation import checkpoints, tool_results, transcript
 from runs.engine.drive import Drive
 from runs.engine.leases import Lease
@@ -36,6 +37,8 @@ from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
+#: The error type of a result that does not match the schema of the agent.
+INVALID_OUTPUT = "invalid_output"
 #: Commands that go before the end of a run, and before its next model call.
 STOP_OR_PAUSE = frozenset({Type.STOP, Type.PAUSE})
 STOP_OR_MESSAGE = frozenset({Type.STOP, Type.SEND, Type.REPLY})
@@ -51,6 +54,13 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
     # The message stays as it is; the copy on the run is redacted.
     answer, summary = _result(drive)
     result, _ = REDACTOR.clean_text(answer)
+    schema = output_schema.schema_of(drive.settings)
+    if schema is not None:
+        try:
+            move_options["structured_output"] = REDACTOR.clean(output_schema.parse_output(answer, schema))[0]
+        except output_schema.InvalidOutput as error:
+            text = f"The result does not match the agent's output schema: {error}. Resume the run to ask again."
+            return pause_error(drive, INVALID_OUTPUT, text)
     summary = summaries.first_paragraph(summary or result)
     times = times_of(run, timezone.now())
     payload = RunCompleted(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from django.db import connection
 from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart
 
+from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage
 from runs.external.event_input import IncomingEvent
 from runs.external.run_references import references
@@ -173,15 +175,19 @@ class Projection:
 
     def add_usage(self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None) -> TurnUsage:
         """Add the usage of an answer to the run. `cost`: US dollars as reported, or None to compute them."""
-        row = turn_usage.usage_of(self.run.pk, step, 0, response, duration_ms)
+        prices = self._prices if cost is None else ()
+        row = turn_usage.usage_of(self.run.pk, step, 0, response, duration_ms, prices=prices)
         if cost is not None:
-            row.cost_usd, row.cache_saved_usd = cost, None
+            row.cost_usd, row.cache_saved_usd, row.cost_source = cost, None, AgentRun.CostSource.REPORTED.value
         self._usages.append(row)
         self.set_run(**{name: getattr(self.run, name) + getattr(row, name) for name in TOKENS})
         if row.cost_usd is not None:
-            origin = AgentRun.CostSource.COMPUTED if cost is None else AgentRun.CostSource.REPORTED
-            self.set_run(cost_usd=(self.run.cost_usd or 0) + row.cost_usd, cost_source=origin.value)
+            self.set_run(cost_usd=(self.run.cost_usd or 0) + row.cost_usd, cost_source=row.cost_source)
         return row
+
+    @cached_property
+    def _prices(self) -> list[ModelPrice]:
+        return readable_prices(self.run.project.settings)
 
     def add_error(self, error: RunError) -> None:
         """Add an error of the run."""

@@ -12,7 +12,7 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.projects.models import Project
-from runs.agents import budgets
+from runs.agents import budgets, output_schema
 from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
@@ -172,6 +172,7 @@ def check_agent(agent: Agent) -> None:
         budgets.run_limits(agent.settings)
         trimming.window_of(agent.settings)
         retry_limits(agent.settings)
+        output_schema.schema_of(agent.settings)
     except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
         raise InvalidAgent(str(error), agent_id=agent.slug) from error
 

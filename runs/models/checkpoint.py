@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from uuid_utils.compat import uuid7
 
-from runs.models.run import AgentRun
+from runs.models.run import AgentRun, CostSource
 
 
 class Checkpoint(models.Model):
@@ -74,6 +74,9 @@ class TurnUsage(models.Model):
     reasoning_tokens = models.BigIntegerField(default=0)
     #: Null if unknown: neither reported by the provider nor in the price list.
     cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
+    cost_source = models.CharField(
+        max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN, db_default=CostSource.UNKNOWN
+    )
     #: The cost without the prompt cache, minus `cost_usd`.
     cache_saved_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     outcome = models.CharField(

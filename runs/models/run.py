@@ -25,6 +25,18 @@ def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
 TERMINAL_VALUES = sorted(status.value for status in TERMINAL)
 
 
+class CostSource(models.TextChoices):
+    """Where a cost comes from."""
+
+    #: The runner or the provider.
+    REPORTED = "reported"
+    #: The published prices.
+    COMPUTED = "computed"
+    #: The prices that the project sets.
+    PROJECT = "project"
+    UNKNOWN = "unknown"
+
+
 class AgentRun(models.Model):
     """One execution of an agent."""
 
@@ -36,12 +48,7 @@ class AgentRun(models.Model):
         IMPORT = "import"
         OTLP = "otlp"
 
-    class CostSource(models.TextChoices):
-        """Where the cost comes from."""
-
-        REPORTED = "reported"
-        COMPUTED = "computed"
-        UNKNOWN = "unknown"
+    CostSource = CostSource
 
     log = models.OneToOneField(Log, models.PROTECT, primary_key=True, db_column="id", related_name="run")
     project = models.ForeignKey(Project, models.PROTECT, related_name="runs", db_index=False)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import StreamedResponse
 
@@ -39,7 +39,8 @@ async def complete_only(
             raise
         raise IncompleteAnswer(f"{NO_END}: it contained no events") from error
     except ModelAPIError as error:
-        if opened and isinstance(error.__cause__, ValueError):
+        # An event that is not JSON, or not UTF-8. The first one is read while the stream is opened.
+        if isinstance(error.__cause__, ValueError) and not isinstance(error, ModelHTTPError):
             raise IncompleteAnswer(f"{NO_END}: its last event cannot be parsed") from error
         raise
     if not _complete(stream, stop_watch, needs_finish_reason):

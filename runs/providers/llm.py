@@ -10,37 +10,36 @@ from typing import Any
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model, infer_model_profile
+from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
+from runs.agents import output_schema
+from runs.providers import model_servers, model_settings
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
 from runs.providers.endings import complete_only
 
-#: The settings of an agent that are passed to the model. All others are agentops settings.
-MODEL_SETTINGS = frozenset(
-    {"max_tokens", "temperature", "top_p", "timeout", "parallel_tool_calls", "seed", "stop_sequences", "thinking"}
-)
-
-#: Boolean settings, on by default. `prompt_cache` enables the provider's prompt cache. `needs_finish_reason` rejects
-#: responses without a finish reason as truncated.
-SWITCHES = ("prompt_cache", "needs_finish_reason")
-
-
+#: The name of the schema of results, which some providers require.
+OUTPUT_NAME = "result"
 #: Held while an adapter is created: two threads would create two, and the connections of one would never be closed.
 _making = Lock()
 
 
-def model_of(name: str) -> Model:
+def model_of(name: str, base_url: str = "") -> Model:
     """Return the adapter of a model. There is one per process, bound to the worker's event loop, which keeps its
-    connections open."""
+    connections open. `base_url` is the address of a server that the agent names."""
     with _making:
-        return adapter_of(name)
+        return adapter_of(name, base_url) if base_url else adapter_of(name)
 
 
 @cache
-def adapter_of(name: str) -> Model:
+def adapter_of(name: str, base_url: str = "") -> Model:
     """Create the adapter of a model. Cached; call `model_of` instead, which holds the lock."""
-    return infer_model(name)
+    if not base_url:
+        return infer_model(name)
+    from runs.providers.server_models import make_model  # needs OpenAI's library
+
+    return make_model(name, base_url)
 
 
 @cache
@@ -63,9 +62,7 @@ class LLMProvider:
     """The provider that calls real models through pydantic-ai."""
 
     def check(self, model: str, settings: Mapping[str, Any]) -> None:
-        for name in SWITCHES:
-            if not isinstance(settings.get(name, True), bool):
-                raise ProviderUnusable(f"settings.{name} must be true or false, not {settings[name]!r}")
+        model_settings.check_settings(settings)
         vendor, _, name = model.partition(":")
         if not name:
             raise ProviderUnusable(f"invalid model {model!r}: write it as vendor:model")
@@ -78,20 +75,22 @@ class LLMProvider:
             ) from None
         except ValueError:
             raise ProviderUnusable(f"unknown vendor {vendor!r} in model {model!r}") from None
+        if base_url := model_servers.base_url_of(settings):
+            model_servers.check_server(model, base_url)
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
-        model_settings = {name: value for name, value in call.settings.items() if name in MODEL_SETTINGS}
         # The engine retries: retries of the vendors' libraries would not be recorded.
         settings = ModelSettings(
             max_retries=0,
             cache=call.settings.get("prompt_cache", True),
-            **model_settings,  # type: ignore[typeddict-item]
+            **model_settings.passed_settings(call.settings),  # type: ignore[typeddict-item]
         )
+        model = model_of(call.model, model_servers.base_url_of(call.settings))
         request = model_request_stream(
-            model_of(call.model),
+            model,
             call.history,
             model_settings=settings,
-            model_request_parameters=ModelRequestParameters(function_tools=list(call.tools)),
+            model_request_parameters=_parameters(call, model),
         )
         return complete_only(request, needs_finish_reason=call.settings.get("needs_finish_reason", True))
 
@@ -100,3 +99,16 @@ class LLMProvider:
 
     def follow_up(self, model: str, node: str, number: int) -> FollowUp:
         return FollowUp()
+
+
+def _parameters(call: ModelCall, model: Model) -> ModelRequestParameters:
+    """Return the tools and the schema of the result. A model that takes no schema is told in its instructions."""
+    tools = list(call.tools)
+    schema = output_schema.schema_of(call.settings)
+    if schema is None:
+        return ModelRequestParameters(function_tools=tools)
+    return ModelRequestParameters(
+        function_tools=tools,
+        output_mode="native" if model.profile.get("supports_json_schema_output") else "prompted",
+        output_object=OutputObjectDefinition(json_schema=schema, name=OUTPUT_NAME),
+    )

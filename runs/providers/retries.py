@@ -29,6 +29,7 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
+from agentops.http.address_policy import UrlNotAllowed
 from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
 from runs.providers.claude_cli.failures import FINAL, SessionFailed
 from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
@@ -188,6 +189,8 @@ def _error_type_of(error: BaseException, model: str) -> str:
     text = str(error)
     if any(marker in text.lower() for marker in NO_CREDITS):
         return "out_of_credits"
+    if _address_refusal(error) is not None:
+        return "unusable_model"
     if isinstance(error, ModelAPIError):
         return _api_error_type_of(error)
     if isinstance(error, ImportError):
@@ -204,6 +207,13 @@ def _error_type_of(error: BaseException, model: str) -> str:
     return type(error).__name__
 
 
+def _address_refusal(error: BaseException | None) -> UrlNotAllowed | None:
+    """Return the refusal of a model server's address, which libraries wrap in errors of their own."""
+    while error is not None and not isinstance(error, UrlNotAllowed):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def _api_error_type_of(error: ModelAPIError) -> str:
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     if status == 402:
@@ -218,6 +228,9 @@ def _api_error_type_of(error: ModelAPIError) -> str:
 
 def _call_failure(error: BaseException, model: str, clean: Callable[[Any], Any]) -> CallFailure:
     status = error.status_code if isinstance(error, ModelHTTPError) else None
+    refusal = _address_refusal(error)
+    if refusal is not None:
+        return CallFailure(model, None, f"its base_url is not allowed: {refusal.reason}")
     body = error.body if isinstance(error, ModelAPIError) else str(error) or type(error).__name__
     # Cleaned before it is shortened: a part of a key would not be recognised.
     return CallFailure(model, status, message_of(clean(body)))

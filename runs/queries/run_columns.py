@@ -123,7 +123,7 @@ _RUN = (
     Column("cache_read_tokens", INTEGER, "r.cache_read_tokens"),
     Column("cache_write_tokens", INTEGER, "r.cache_write_tokens"),
     Column("reasoning_tokens", INTEGER, "r.reasoning_tokens"),
-    Column("cost_source", TEXT, "r.cost_source", note="`reported`, `computed` or `unknown`."),
+    Column("cost_source", TEXT, "r.cost_source", note="`project`, `reported`, `computed` or `unknown`."),
     Column(
         "waited",
         ELAPSED,

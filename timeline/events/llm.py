@@ -94,7 +94,8 @@ class ToolRequest(BaseModel):
 class LlmTurnEnd(Payload):
     """A model call ended, and its response was stored with its tokens and cost.
 
-    `tool_calls` is a number from the engine, and the list of calls from external runners.
+    `tool_calls` is a number from the engine, and the list of calls from external runners. `cost_source` is absent if
+    the cost was computed from published prices.
     """
 
     attempt: Count | None = None
@@ -106,6 +107,7 @@ class LlmTurnEnd(Payload):
     cache_write_tokens: Count | None = None
     reasoning_tokens: Count | None = None
     cost_usd: Money | None = None
+    cost_source: Literal["reported", "project"] | None = None
     duration_ms: Millis | None = None
     tool_calls: Count | list[ToolRequest] | None = None
     text: str | None = None
@@ -136,6 +138,7 @@ class LlmTurnAbandoned(Payload):
     cache_write_tokens: Count | None = None
     reasoning_tokens: Count | None = None
     cost_usd: Money | None = None
+    cost_source: Literal["reported", "project"] | None = None
     duration_ms: Millis | None = None
 
     def describe(self) -> str:

@@ -21,6 +21,7 @@ COMMANDS = {
     "watch": "Follow the sessions of agent programs on this machine",
     "import_run": "Import transcripts of other agent programs as runs; also `agentops import`",
     "budget": "Show or change the daily budgets of a project",
+    "price": "Show or change the prices of a project for models",
     "retention": "Delete runs whose retention has ended",
     "search_index": "Show the state of the search index, or rebuild it",
     "backup": "Copy a SQLite database, also while the site is up",

@@ -32,6 +32,7 @@ from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
+from runs.models.run import CostSource
 from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.providers.retries import Failure, RetryDelay
@@ -41,6 +42,9 @@ from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
+
+#: Sources of a cost that its event names: the others go without saying.
+SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ def _abandoned_event(drive: Drive, attempt: int, reason: str, state: ModelCallSt
     if answer is None:
         unknown = LlmTurnAbandoned(attempt=attempt or None, reason=reason, usage="unknown", duration_ms=duration_ms)
         return Entry(unknown, step=step)
-    used = turn_usage.usage_of(drive.run.pk, step, attempt, answer, duration_ms)
+    used = turn_usage.usage_of(drive.run.pk, step, attempt, answer, duration_ms, prices=drive.prices, model=drive.model)
     drive.spending.add(used)
     return Entry(LlmTurnAbandoned(reason=reason, usage="partial", **_usage_fields(used)), step=step, clean=True)
 
@@ -235,7 +239,7 @@ def _commit(
     # The message as stored, without characters that no column accepts.
     response = cast("ModelResponse", message)
     calls = _planned_calls(drive, row, response)
-    usage = turn_usage.usage_of(run.pk, step, attempt, response, duration_ms)
+    usage = turn_usage.usage_of(run.pk, step, attempt, response, duration_ms, prices=drive.prices, model=drive.model)
     turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
     entries = [
         *blocks,
@@ -312,5 +316,6 @@ def _usage_fields(usage: TurnUsage) -> dict[str, Any]:
         "model": usage.model or None,
         **{name: getattr(usage, name) or None for name in writes.TOKENS},
         "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
+        "cost_source": usage.cost_source if usage.cost_source in SOURCES_IN_EVENTS else None,
         "duration_ms": usage.duration_ms,
     }

@@ -19,6 +19,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from runs.conversation.turn_usage import buckets_of
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError, TurnUsage
 from runs.pages.runs.run_row import dollars
 from runs.queries.durations import times_of, with_times
@@ -29,7 +30,14 @@ from timeline.display import clean
 Outcome = TurnUsage.Outcome
 NAMES = ("agent_id", "version", "provider", "model")
 LARGE = ("agent_config", "prompt", "result", "structured_output")
-_TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+#: The disjoint buckets of tokens, and what the page calls them. The first two are always shown.
+_BUCKETS = {
+    "input": "fresh input",
+    "output": "output",
+    "cache_read": "cache read",
+    "cache_write": "cache write",
+    "reasoning": "reasoning",
+}
 
 
 @dataclass(frozen=True)
@@ -205,7 +213,7 @@ def facts_of(data: RunData) -> RunFacts:
         step_limit=run.step_limit(cap),
         cap=cap,
         calls=list(data.calls_by_status.items()),
-        tokens=[(name.replace("_", " "), getattr(run, f"{name}_tokens")) for name in _TOKENS],
+        tokens=[(name, getattr(buckets_of(run), bucket)) for bucket, name in _BUCKETS.items()],
         cost=dollars(run.cost_usd),
         billing=data.billing,
         model=data.agent["model"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -19,10 +18,10 @@ from playwright.sync_api import Page
 from tests.support.browser.tabs import GONE, Tabs
 from tests.support.live.growing_logs import finish, grow, last_seq
 from tests.support.live.streamed_run import StreamedRun
+from tests.support.node_packages import install
 from tests.support.paths import ROOT
 from tests.support.plugins.web_fixtures import MakeWeb
 from tests.support.processes.redis_server import OwnRedis
-from tests.support.services import missing
 from tests.support.web.cutting_proxy import CuttingProxy
 from tests.support.web.stream_clients import Listeners
 
@@ -50,15 +49,7 @@ FOLLOW = """([path, count]) => {
 @pytest.fixture(scope="module")
 def node_modules() -> Path:
     """The directory in which npm has installed the clients of the package lock."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        missing("there is no node, or no npm")
-    directory = ROOT / ".venv/stream-clients"
-    directory.mkdir(exist_ok=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(CLIENTS / name, directory)
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
-    subprocess.run(command, cwd=directory, check=True, timeout=120)
-    return directory
+    return install(CLIENTS)
 
 
 class Followers:

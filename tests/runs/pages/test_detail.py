@@ -510,7 +510,7 @@ def test_the_facts_of_a_finished_run() -> None:
 
     assert facts["Steps"] == "5 of 500"
     assert facts["Tool calls"] == "10 2 error"
-    assert facts["Tokens"].startswith("220,858 input 8 output")
+    assert facts["Tokens"] == "42 fresh input 8 output 193,753 cache read 27,063 cache write"
     assert facts["Cost"].startswith("$0.")
     assert "computed" in facts["Cost"]
     assert "Worker" not in facts
@@ -523,7 +523,7 @@ def test_the_facts_of_a_run_that_has_not_begun(run: AgentRun) -> None:
     assert facts["Started"] == "not yet"
     assert facts["Duration"] == "–"
     assert facts["Cost"] == "unpriced"
-    assert facts["Tokens"] == "0 input 0 output"
+    assert facts["Tokens"] == "0 fresh input 0 output"
 
 
 def test_the_facts_of_a_running_run_name_its_worker_and_count_on(run: AgentRun) -> None:

@@ -105,7 +105,7 @@ def test_a_model_in_this_process_needs_no_finish_reason(monkeypatch: pytest.Monk
         yield "All"
         yield " done."
 
-    monkeypatch.setattr(llm, "model_of", lambda _: FunctionModel(stream_function=says))
+    monkeypatch.setattr(llm, "model_of", lambda *_: FunctionModel(stream_function=says))
     monkeypatch.setattr("pydantic_ai.models.ALLOW_MODEL_REQUESTS", True)
     answer = asyncio.run(ask("chat"))
     assert (answer.text, answer.finish_reason) == ("All done.", None)

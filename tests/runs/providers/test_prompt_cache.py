@@ -62,7 +62,7 @@ def test_an_agent_may_do_without(vendor: Vendor, worker: Worker) -> None:
 
     [asked] = vendor.asked
     assert "cache_control" not in json.dumps(asked.body)
-    with pytest.raises(ProviderUnusable, match=r"settings\.prompt_cache must be true or false, not 'no'"):
+    with pytest.raises(ProviderUnusable, match=r"settings\.prompt_cache is 'no'"):
         base.get("llm").check(MODELS["anthropic"], {"prompt_cache": "no"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
@@ -24,6 +25,8 @@ MODELS = {
     "chat": "openai-chat:gpt-4o",
     "responses": "openai-responses:gpt-4o",
 }
+#: The same with models whose thoughts are sent again, where the protocol has them.
+THINKING_MODELS = MODELS | {"responses": "openai-responses:gpt-5"}
 
 
 @dataclass(frozen=True)
@@ -128,16 +131,44 @@ def streams() -> list[FixtureResult]:
         FixtureResult(path.stem, "anthropic", path.read_bytes() + b"\n\n")
         for path in sorted(DATA.glob("anthropic-sdk/*.txt"))
     ]
-    for path in sorted(DATA.rglob("*.yaml")):
-        if "text/event-stream" not in (text := path.read_text()):
-            continue
-        for number, exchange in enumerate(yaml.load(text, yaml.CSafeLoader)["interactions"]):
-            body = exchange["response"].get("body")
-            text = body.get("string") if isinstance(body, dict) else body
-            protocol = _protocol(exchange["request"]["uri"])
-            if protocol and isinstance(text, str) and "data: " in text:
-                found.append(FixtureResult(f"{path.stem}-{number}", protocol, text.encode()))
+    for exchange in exchanges("text/event-stream"):
+        if exchange.protocol and b"data: " in exchange.body:
+            found.append(FixtureResult(exchange.name, exchange.protocol, exchange.body))
     return found
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A recorded request, and what came back."""
+
+    name: str
+    #: Empty for what is no model call: token counts, files, conversations, and APIs that are gone.
+    protocol: str
+    url: str
+    status: int
+    body: bytes
+
+
+def exchanges(containing: str = "") -> list[Exchange]:
+    """All recorded exchanges of the files that contain this text."""
+    found = []
+    for path in sorted(DATA.rglob("*.yaml")):
+        if containing not in (text := path.read_text()):
+            continue
+        for number, recorded in enumerate(yaml.load(text, yaml.CSafeLoader)["interactions"]):
+            answer, url = recorded["response"], recorded["request"]["uri"]
+            status = answer["status"]["code"] if isinstance(answer["status"], dict) else answer["status"]
+            found.append(Exchange(f"{path.stem}-{number}", _protocol(url), url, status, _body(answer)))
+    return found
+
+
+def _body(answer: dict[str, Any]) -> bytes:
+    body = answer.get("body")
+    body = body.get("string") if isinstance(body, dict) else body
+    if body is None:
+        return json.dumps(answer.get("parsed_body")).encode()
+    body = body.encode() if isinstance(body, str) else body
+    return gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
 
 
 def _protocol(uri: str) -> str:

@@ -1,0 +1,147 @@
+"""Prices that a project sets for models, in place of the published ones: patterns, prices per bucket, and costs.
+
+The buckets of a model call are disjoint: each token belongs to one of them, and is paid for once.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+log = logging.getLogger(__name__)
+#: Patterns of a project.
+MAX_PRICES = 200
+#: Prices are stated in US dollars for so many tokens.
+TOKENS_PER_PRICE = 1_000_000
+#: Decimal places of a cost in its column.
+COST_PLACES = 8
+
+
+class InvalidPrices(ValueError):
+    """The prices of a project are invalid. The message says which, and why."""
+
+    code = "invalid_price"
+    status = 422
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The tokens of a model call in disjoint buckets."""
+
+    #: Sent, and neither read from the prompt cache nor written to it.
+    input: int
+    cache_read: int
+    cache_write: int
+    #: Received, without reasoning.
+    output: int
+    reasoning: int
+
+    @classmethod
+    def of(
+        cls, input_tokens: int, output_tokens: int, *, cache_read: int = 0, cache_write: int = 0, reasoning: int = 0
+    ) -> Buckets:
+        """Split the totals of a provider: input includes the cache, and output includes reasoning.
+
+        A provider that counts more cached tokens than input tokens gets no negative bucket.
+        """
+        return cls(
+            input=max(input_tokens - cache_read - cache_write, 0),
+            cache_read=cache_read,
+            cache_write=cache_write,
+            output=max(output_tokens - reasoning, 0),
+            reasoning=reasoning,
+        )
+
+
+def _pattern(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:/@+*-]+", text):
+        raise ValueError("a pattern consists of letters, digits and . _ : / @ + - *")
+    return text
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_pattern)]
+Price = Annotated[Decimal, Field(ge=0, lt=1_000_000, decimal_places=COST_PLACES, allow_inf_nan=False)]
+
+
+class ModelPrice(BaseModel):
+    """The prices of the models that match a pattern, in US dollars per million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    #: The name of a model as agents state it (`vendor:model`) or as answers do, with `*` for any characters.
+    model: Pattern
+    input: Price
+    output: Price
+    #: None: the price of input.
+    cache_read: Price | None = None
+    cache_write: Price | None = None
+    #: None: the price of output.
+    reasoning: Price | None = None
+
+    def cost(self, tokens: Buckets) -> Decimal:
+        """Return the cost of a model call in US dollars."""
+        cache_read = self.input if self.cache_read is None else self.cache_read
+        cache_write = self.input if self.cache_write is None else self.cache_write
+        reasoning = self.output if self.reasoning is None else self.reasoning
+        dollars = (
+            tokens.input * self.input
+            + tokens.cache_read * cache_read
+            + tokens.cache_write * cache_write
+            + tokens.output * self.output
+            + tokens.reasoning * reasoning
+        )
+        return round(dollars / TOKENS_PER_PRICE, COST_PLACES)
+
+
+_prices = TypeAdapter(list[ModelPrice])
+
+
+def prices_of(settings: Any) -> list[ModelPrice]:
+    """Return the prices in the settings of a project. Raises `InvalidPrices`."""
+    stored = settings.get("prices") if isinstance(settings, Mapping) else None
+    try:
+        prices = _prices.validate_python(stored or [])
+    except ValidationError as error:
+        raise InvalidPrices(_fault(stored, error)) from None
+    if len(prices) > MAX_PRICES:
+        raise InvalidPrices(f"a project can have at most {MAX_PRICES} prices")
+    return prices
+
+
+def _fault(stored: Any, error: ValidationError) -> str:
+    """Return a sentence that names the model, the price and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    match first["loc"]:
+        case (int(index), *place) if isinstance(stored[index], Mapping):
+            model = str(stored[index].get("model", ""))[:200]
+            return f"invalid price for model {model!r}: {'.'.join(map(str, place))}: {message}"
+    return f"invalid prices: {message}"
+
+
+def readable_prices(settings: Any) -> list[ModelPrice]:
+    """Return the prices in the settings of a project, or none, with a warning, if somebody else wrote them wrong.
+
+    Calls are then priced as if the project had set nothing: work does not stop for a price.
+    """
+    try:
+        return prices_of(settings)
+    except InvalidPrices as error:
+        log.warning("the prices of a project have no effect: %s", error)
+        return []
+
+
+def price_for(prices: Sequence[ModelPrice], *names: str) -> ModelPrice | None:
+    """Return the price of a model that has these names; None if no pattern matches.
+
+    Of several patterns, the one with the most characters counts, because it is the most specific one.
+    """
+    matching = [price for price in prices if any(fnmatchcase(name, price.model) for name in names if name)]
+    return max(matching, key=lambda price: (len(price.model.replace("*", "")), price.model), default=None)

@@ -1,0 +1,56 @@
+"""`agentops price`: the prices that a project sets for models; see runs.agents.prices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.management.base import AgentopsCommand
+from runs.actions import model_prices
+from runs.agents.prices import ModelPrice, prices_of
+from runs.management.agent.references import operator
+
+BUCKETS = ("input", "cache_read", "cache_write", "output", "reasoning")
+
+
+class Command(AgentopsCommand):
+    help = (
+        "Show or change the prices of a project for models, in US dollars per million tokens. They count for model"
+        " calls from then on, in place of published prices. Costs that are stored stay."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("project", metavar="PROJECT", help="slug or ID")
+        parser.add_argument("model", metavar="MODEL", nargs="?", help='model to set, with "*" for any characters')
+        parser.add_argument("--input", metavar="X", help="tokens sent, without those in the prompt cache")
+        parser.add_argument("--cache-read", metavar="X", help="tokens read from the prompt cache (default: --input)")
+        parser.add_argument("--cache-write", metavar="X", help="tokens written to the prompt cache (default: --input)")
+        parser.add_argument("--output", metavar="X", help="tokens received")
+        parser.add_argument("--reasoning", metavar="X", help="reasoning tokens (default: --output)")
+        parser.add_argument("--remove", action="store_true", help="remove the price of MODEL")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        project = project_for(SYSTEM, options["project"], Action.MANAGE)
+        model, amounts = options["model"], {name: options[name] for name in BUCKETS if options[name] is not None}
+        if (amounts or options["remove"]) and not model:
+            raise CommandError("Name a model to set or remove its price.", returncode=2)
+        if amounts and options["remove"]:
+            raise CommandError("--remove does not take prices.", returncode=2)
+        if amounts:
+            prices = model_prices.set_price(project, {"model": model, **amounts}, by=operator())
+        elif options["remove"]:
+            prices = model_prices.remove_price(project, model, by=operator())
+        else:
+            prices = [price for price in prices_of(project.settings) if model in (None, price.model)]
+        if options["json"]:
+            self.write_json([price.model_dump(mode="json", exclude_none=True) for price in prices])
+        else:
+            self.write_table(["model", *BUCKETS], [_row(price) for price in prices])
+
+
+def _row(price: ModelPrice) -> tuple[str, ...]:
+    amounts = (getattr(price, name) for name in BUCKETS)
+    return (price.model, *("" if amount is None else f"{amount:f}" for amount in amounts))

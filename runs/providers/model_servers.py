@@ -1,0 +1,86 @@
+"""Model servers at an address that an agent names: a local server, or another one that speaks OpenAI's protocols.
+
+An address in a definition is checked as one that a tool requests is: see agentops.http.address_policy. The keys of the
+vendors are never sent to it. What needs OpenAI's library is in runs.providers.server_models.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings as site
+
+from agentops.http.address_policy import (
+    DEFAULT_PORTS,
+    Address,
+    HttpPolicy,
+    Target,
+    UrlNotAllowed,
+    check_url,
+    is_private,
+)
+from runs.providers.base import ProviderUnusable
+
+#: Prefixes of models that such a server can have, and whether they mean the Responses API.
+VENDORS = {"openai": False, "openai-chat": False, "openai-responses": True}
+
+
+def base_url_of(settings: Mapping[str, Any]) -> str:
+    """Return the address in an agent's settings, or empty. Raises `ProviderUnusable`."""
+    url = settings.get("base_url")
+    if url is None:
+        return ""
+    if not isinstance(url, str) or not url:
+        raise ProviderUnusable("settings.base_url must be a URL as text")
+    return url
+
+
+def check_server(model: str, base_url: str) -> None:
+    """Raise `ProviderUnusable` if a server at this address cannot be used for the model. Sends nothing."""
+    if model.partition(":")[0] not in VENDORS:
+        raise ProviderUnusable(f"settings.base_url needs a model of {', '.join(VENDORS)}, not {model!r}")
+    try:
+        check_target(check_url(base_url, policy_of(base_url)))
+    except UrlNotAllowed as error:
+        raise ProviderUnusable(f"settings.base_url is not allowed: {error.reason}") from error
+    parts = urlsplit(base_url)
+    if parts.query or parts.fragment:
+        raise ProviderUnusable("settings.base_url must end with a path, such as https://models.example.com/v1")
+
+
+def policy_of(url: str) -> HttpPolicy:
+    """Return the rules for requests to a model server.
+
+    Public servers need HTTPS on its usual port. Private addresses, and with them plain HTTP and other ports, are
+    allowed if AGENTOPS_ALLOW_PRIVATE_SINKS is set.
+    """
+    if not site.AGENTOPS_ALLOW_PRIVATE_SINKS:
+        return HttpPolicy()
+    try:
+        port = urlsplit(url).port
+    except ValueError:
+        port = None
+    return HttpPolicy(allow_http=True, allow_private=True, extra_ports=[port] if port else [])
+
+
+def check_target(target: Target, addresses: Sequence[Address] = ()) -> None:
+    """Raise `UrlNotAllowed` for a public address without HTTPS, or on another port."""
+    is_usual = target.scheme == "https" and target.port == DEFAULT_PORTS["https"]
+    known = addresses or ([target.address] if target.address else [])
+    if not is_usual and not all(map(is_private, known)):
+        raise UrlNotAllowed("a public model server needs HTTPS on port 443")
+
+
+def key_for(base_url: str) -> str | None:
+    """Return the key that AGENTOPS_MODEL_KEYS assigns to the server, or None. The operator decides where a key goes."""
+    parts = urlsplit(base_url)
+    host = (parts.hostname or "").removesuffix(".")
+    names = {host, f"{host}:{parts.port or DEFAULT_PORTS[parts.scheme]}"}
+    for entry in site.AGENTOPS_MODEL_KEYS:
+        server, _, variable = entry.partition("=")
+        if server.lower() in names:
+            return os.environ.get(variable) or None
+    return None

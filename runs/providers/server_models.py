@@ -1,0 +1,72 @@
+"""Adapters of models on servers that agents name. Imported when one is used, because OpenAI's library is optional."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+import httpx2
+from pydantic_ai.models import Model
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+from agentops.http.guarded_client import locate
+from runs.providers.model_servers import VENDORS, check_target, key_for, policy_of
+
+TIMEOUT = httpx2.Timeout(600, connect=5)
+#: Headers that leave this process. OpenAI's library would add those of the environment, which may hold secrets.
+SENT_HEADERS = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
+)
+
+
+def make_model(name: str, base_url: str) -> Model:
+    """Create the adapter of a model on the server at `base_url`.
+
+    The server's host and port are the name of the provider in messages: what is signed or encrypted by one server is
+    never sent to another.
+    """
+    vendor, _, model = name.partition(":")
+    client = httpx2.AsyncClient(transport=GuardedTransport(), timeout=TIMEOUT, follow_redirects=False, trust_env=False)
+    provider = OpenAICompatibleProvider(
+        urlsplit(base_url).netloc, base_url=base_url, api_key=key_for(base_url), http_client=client
+    )
+    return (OpenAIResponsesModel if VENDORS[vendor] else OpenAIChatModel)(model, provider=provider)
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Sends requests to addresses that were checked, whatever the name resolves to a moment later."""
+
+    def __init__(self) -> None:
+        self._inner = httpx2.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request. Raises `UrlNotAllowed` before anything is sent."""
+        url = str(request.url)
+        # Resolving blocks.
+        target, addresses = await asyncio.to_thread(locate, url, policy_of(url))
+        check_target(target, addresses)
+        headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() in SENT_HEADERS]
+        *others, last = addresses
+        for address in others:
+            try:
+                return await self._send(request, headers, target.host, str(address))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                continue
+        return await self._send(request, headers, target.host, str(last))
+
+    async def _send(
+        self, request: httpx2.Request, headers: list[tuple[str, str]], host: str, address: str
+    ) -> httpx2.Response:
+        """Send a request to an address. TLS and the Host header use the name."""
+        pinned = httpx2.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+        return await self._inner.handle_async_request(pinned)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

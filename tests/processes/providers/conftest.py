@@ -1,0 +1,44 @@
+"""Fixtures of the tests against model servers of other projects: one server for each process of the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from runs.providers import llm
+from runs.worker.worker import Worker
+from tests.support.providers.mock_model_server import MockModelServer
+from tests.support.providers.recorded_vendor import THINKING_MODELS
+
+
+@pytest.fixture(scope="session")
+def mock_model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModelServer]:
+    server = MockModelServer(tmp_path_factory.mktemp("mock-model-server"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def models(mock_model_server: MockModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[MockModelServer]:
+    """The server, to which the vendors' libraries of this process talk."""
+    monkeypatch.setattr("pydantic_ai.models.ALLOW_MODEL_REQUESTS", True)
+    for name, value in mock_model_server.environment.items():
+        monkeypatch.setenv(name, value)
+    llm.adapter_of.cache_clear()
+    yield mock_model_server
+    llm.adapter_of.cache_clear()
+
+
+@pytest.fixture
+def worker(models: MockModelServer, settings: Settings, transactional_db: None, no_hints: None) -> Iterator[Worker]:
+    settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
+    worker = Worker(concurrency=1)
+    yield worker
+    for model in THINKING_MODELS.values():
+        # Their connections belong to the worker's loop, and end with it.
+        adapter: Any = llm.model_of(model)
+        worker.loop.submit(adapter.client.close()).result(30)
+    worker.close(5)

@@ -1,0 +1,63 @@
+"""A worker is killed within a conversation; what the next worker asks goes on from what the first one asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentops.projects.models import Project
+from runs.lifecycle import creation
+from runs.models import Agent, AgentRun
+from runs.statuses import RunStatus
+from tests.support.processes.databases import reconnect
+from tests.support.processes.stage import Stage
+from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
+from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
+from tests.support.run_checks import check
+from tests.support.second_pass import cases
+
+#: Where the worker dies, and the model calls of the run then: an answer that was not committed is asked for again.
+POINTS = {"turn.in_transaction:2": 5, "tool.returned:1": 4, "model.answered:3": 5}
+
+
+def start(stage: Stage, prompt: str, model: str) -> AgentRun:
+    reconnect()
+    project, _ = Project.objects.get_or_create(slug="kills", defaults={"name": "Kills"})
+    agent = Agent.objects.create(
+        project=project, slug="agent", provider="llm", model=model, instructions="Use the tools.",
+        tools=["ledger_read", "ledger_idempotent"], settings={"ledger": str(stage.ledger)},
+    )  # fmt: skip
+    return creation.create(project, agent, prompt, by="test")
+
+
+@pytest.mark.parametrize(("protocol", "point"), cases(list(zip(MODELS, POINTS, strict=True))))
+def test_the_next_worker_continues_the_conversation(
+    protocol: str, point: str, stage: Stage, mock_model_server: MockModelServer
+) -> None:
+    prompt = f"Survive {point} over {protocol}"
+    mock_model_server.script(
+        prompt,
+        {
+            "reasoning": "Both at once.",
+            "content": "I call two.",
+            "toolCalls": [
+                {"id": "call_1", "name": "ledger_read", "arguments": '{"n": 1}'},
+                {"id": "call_2", "name": "ledger_idempotent", "arguments": '{"n": 2}'},
+            ],
+        },
+        {"reasoning": "Once more.", "toolCalls": [{"id": "call_3", "name": "ledger_read", "arguments": '{"n": 3}'}]},
+        {"toolCalls": [{"id": "call_4", "name": "ledger_read", "arguments": '{"n": 4}'}]},
+        {"content": "Done."},
+    )
+    environment = mock_model_server.environment
+    first = stage.worker(chaos=point, **environment)
+    run = start(stage, prompt, MODELS[protocol])
+    first.killed()
+    asked = len(mock_model_server.sent(prompt))
+    stage.worker(**environment)
+    stage.reaches(run, RunStatus.COMPLETED)
+
+    sent = mock_model_server.sent(prompt)
+    assert 0 < asked < len(sent) == len(mock_model_server.journal(prompt)) == POINTS[point]
+    assert run.result == "Done."
+    assert_prefixes(sent)
+    check(run)

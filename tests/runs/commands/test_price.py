@@ -1,0 +1,54 @@
+"""`agentops price`: prices of a project for models, shown, changed and audited."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agentops.projects.models import AuditEntry, Project
+from runs.agents.prices import InvalidPrices
+
+
+def run(*words: str) -> str:
+    out = io.StringIO()
+    call_command("price", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_a_price_is_set_shown_replaced_and_removed(project: Project) -> None:
+    project.settings = {"budgets": {"tokens_per_day": 7}}
+    project.save()
+    assert run("alpha") == ""
+    run("alpha", "gpt-5*", "--input", "1.25", "--output", "10", "--cache-read", "0.125")
+    run("alpha", "local:*", "--input", "0", "--output", "0")
+    assert run("alpha") == "gpt-5*\t1.25\t0.125\t\t10\t\nlocal:*\t0\t\t\t0\t\n"
+    run("alpha", "gpt-5*", "--input", "2", "--output", "10")
+    assert json.loads(run("alpha", "gpt-5*", "--json")) == [{"model": "gpt-5*", "input": "2", "output": "10"}]
+    assert run("alpha", "local:*", "--remove") == "gpt-5*\t2\t\t\t10\t\n"
+
+    project.refresh_from_db()
+    left = [{"model": "gpt-5*", "input": "2", "output": "10"}]
+    assert project.settings == {"budgets": {"tokens_per_day": 7}, "prices": left}
+    entries = AuditEntry.objects.filter(action="project.changed").order_by("pk")
+    assert len(entries) == 4
+    assert entries[3].after == {"prices": left}
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--input", "1"], "Name a model"),
+        (["--remove"], "Name a model"),
+        (["m", "--remove", "--input", "1"], "does not take prices"),
+        (["m", "--remove"], "no price for 'm'"),
+        (["m", "--input", "1"], "output: Field required"),
+        (["m", "--input", "-1", "--output", "1"], "greater than or equal to 0"),
+    ],
+)
+def test_it_refuses(project: Project, words: list[str], error: str) -> None:
+    with pytest.raises((CommandError, InvalidPrices), match=error):
+        run("alpha", *words)
+    assert not AuditEntry.objects.filter(action="project.changed").exists()

@@ -1,0 +1,46 @@
+"""The result of an agent with an output schema is stored as a value, or the run pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from runs.actions.resume import resume
+from runs.models import AgentRun
+from runs.providers.base import ModelCall
+from runs.statuses import RunStatus
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import Move
+from tests.support.run_checks import check, events
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def test_it_is_stored_beside_the_result(scripted: MakeScripted) -> None:
+    run = drive(
+        scripted(lambda _: ['{"city": "Zürich \\u0000", "token": "ghp_' + "a1B2" * 9 + '"}'], output_schema=SCHEMA)
+    )
+
+    assert run.status == RunStatus.COMPLETED
+    assert run.structured_output["city"] == "Zürich �"
+    # As everywhere outside of the message.
+    assert run.structured_output["token"].startswith("[REDACTED:github_token:")
+    check(run)
+
+
+def test_another_result_pauses_the_run_and_a_resume_asks_again(scripted: MakeScripted) -> None:
+    def play(call: ModelCall) -> Iterable[Move]:
+        yield "Zürich." if call.number == 1 else '{"city": "Zürich"}'
+
+    paused = drive(scripted(play, output_schema=SCHEMA))
+
+    assert (paused.status, paused.status_reason, paused.error_type) == ("paused", "error", "invalid_output")
+    assert "does not match the agent's output schema: it is not JSON" in paused.error_message
+    assert [event.type for event in events(paused)][-2:] == ["error", "run.paused"]
+    assert paused.structured_output is None
+    run = drive(AgentRun.objects.get(pk=resume(paused.pk, by="test").run.pk))
+    assert (run.status, run.structured_output) == (RunStatus.COMPLETED, {"city": "Zürich"})
+    check(run)
