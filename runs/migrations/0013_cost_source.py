@@ -8,7 +8,7 @@ SOURCES = [("reported", "Reported"), ("computed", "Computed"), ("project", "Proj
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0010_claude_transcripts")]
+    dependencies = [("runs", "0012_wait_for_children")]
 
     operations = [
         migrations.AlterField(

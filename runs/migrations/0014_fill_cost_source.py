@@ -12,6 +12,6 @@ WHERE cost_usd IS NOT NULL
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0011_cost_source")]
+    dependencies = [("runs", "0013_cost_source")]
 
     operations = [migrations.RunSQL(FILL, migrations.RunSQL.noop)]

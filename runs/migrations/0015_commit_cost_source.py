@@ -33,7 +33,7 @@ def changed(function: str) -> str:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0012_fill_cost_source")]
+    dependencies = [("runs", "0014_fill_cost_source")]
 
     operations = [
         VendorSQL("postgresql", [changed(BEFORE)], [BEFORE.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")])
