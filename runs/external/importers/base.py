@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -145,7 +144,7 @@ class ImportFile:
     def document(self) -> Any:
         """Return the whole content as one JSON value. Raises `ImportRefused`."""
         if self._document is None:
-            self._document = self._parse(self.content())
+            self._document = self.parse(self.content())
         return self._document
 
     def lines(self) -> Iterator[tuple[int, Any]]:
@@ -160,7 +159,7 @@ class ImportFile:
         """
         self._check_size()
         for place, line in self.stored.lines():
-            yield place.number, self._parse(line, place.number), partial(self._line, place)
+            yield place.number, self.parse(line, place.number), _LineReader(self, place)
 
     def first_lines(self, count: int = 20) -> list[Any]:
         """Return the JSON values of the first lines; those that are not JSON are left out. For `detect`."""
@@ -203,27 +202,36 @@ class ImportFile:
         """Return whether the first of several lines is a JSON value, so that the content is none."""
         line = self.first_of_lines()
         try:
-            return line is not None and self._parse(line) is not None
+            return line is not None and self.parse(line) is not None
         except ImportRefused:
             return False
-
-    def _line(self, place: StoredLine) -> Any:
-        line = self.stored.line(place)
-        if line is None:
-            raise self.refuse("the file has changed while it was read", line=place.number)
-        return self._parse(line, place.number)
 
     def _check_size(self) -> None:
         if self.stored.size > MAX_FILE:
             raise self.refuse(f"larger than {MAX_FILE // MIB} MiB")
 
-    def _parse(self, content: bytes, line: int | None = None) -> Any:
+    def parse(self, content: bytes, line: int | None = None) -> Any:
+        """Return the JSON value of a line, or of a document. Raises `ImportRefused`."""
         try:
             value = strict_json.parse(content, strict_json.FILE)
             # Texts become columns, none of which holds NUL.
             return BARE.clean(value)[0] if rb"\u0000" in content else value
         except strict_json.NotJson as error:
             raise ImportRefused(self.name, str(error), line=line, pointer=error.data.get("pointer", "")) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _LineReader:
+    """Reads a line of a file again. Small, because a file may have very many."""
+
+    file: ImportFile
+    place: StoredLine
+
+    def __call__(self) -> Any:
+        line = self.file.stored.line(self.place)
+        if line is None:
+            raise self.file.refuse("the file has changed while it was read", line=self.place.number)
+        return self.file.parse(line, self.place.number)
 
 
 class Importer(Protocol):

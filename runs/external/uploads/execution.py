@@ -6,9 +6,12 @@ the next one begins again; after the commit there is nothing to repeat.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
+from tempfile import TemporaryFile
 
 from django.db import DatabaseError, transaction
 
@@ -17,6 +20,7 @@ from runs.external.event_input import RejectedEvent
 from runs.external.import_runs import ImportReport, import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused
+from runs.external.importers.reading.stored_bytes import StoredBytes
 from runs.external.uploads import import_claims
 from runs.external.uploads.import_claims import ClaimLost
 from runs.external.uploads.import_progress import ProgressReport
@@ -32,6 +36,10 @@ MAX_ATTEMPTS = 5
 MAX_LISTED_RUNS = 100
 MAX_ERROR = 2000
 IsStopping = Callable[[], bool]
+
+
+class ContentDamaged(Exception):
+    """The content is not what was uploaded, by its checksum."""
 
 
 class ImportInterrupted(Exception):
@@ -60,6 +68,9 @@ def _attempt(taken: FileImport, is_stopping: IsStopping) -> None:
             _import(taken, is_stopping)
     except ImportInterrupted:
         import_claims.release(taken)
+    except ContentDamaged:
+        text = "its content in the database is not what was uploaded: upload it again"
+        _end_without_runs(taken, ImportState.FAILED, f"{taken.file_name}: {text}")
     except ImportRefused as refusal:
         _end_without_runs(taken, ImportState.REFUSED, str(refusal))
     except (ClaimLost, DatabaseError):
@@ -90,9 +101,18 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
     return None
 
 
-def _content(taken: FileImport) -> bytes:
+def _content(taken: FileImport) -> StoredBytes:
+    """Copy the content to a temporary file, which is deleted with the last reference. Raises `ContentDamaged`."""
     pieces = FileImportPiece.objects.filter(file_import=taken).order_by("number").values_list("content", flat=True)
-    return b"".join(bytes(piece) for piece in pieces.iterator(chunk_size=1))
+    digest = hashlib.sha256()
+    with TemporaryFile() as copy:
+        for piece in pieces.iterator(chunk_size=1):
+            digest.update(piece)
+            copy.write(piece)
+        copy.flush()
+        if digest.digest() != bytes(taken.sha256):
+            raise ContentDamaged
+        return StoredBytes.on_disk(os.dup(copy.fileno()))
 
 
 def _count_events(importer: Importer, file: ImportFile, is_stopping: IsStopping) -> int:

@@ -57,13 +57,13 @@ class GrowingFile(ImportFile):
         yield from self._values
         while self._unparsed:
             number, line = self._unparsed[0]
-            value = self._parse(line, number)
+            value = self.parse(line, number)
             del self._unparsed[0]
             self._values.append((number, value))
             yield number, value
         if self.takes_rest and self._rest:
             with suppress(ImportRefused):
-                yield self._number + 1, self._parse(self._rest)
+                yield self._number + 1, self.parse(self._rest)
 
     def lines_and_readers(self) -> Iterator[tuple[int, Any, Reader | None]]:
         """Yield the same without readers, if it has lines: their values are kept."""

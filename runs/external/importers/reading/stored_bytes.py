@@ -1,4 +1,4 @@
-"""The bytes of a file, in memory or on disk. Those on disk are read in parts, so that memory does not grow with them."""
+"""The bytes of a file, in memory or on disk. What is on disk is read in parts, so memory does not grow with it."""
 
 from __future__ import annotations
 
