@@ -17,13 +17,14 @@ from django.db import DatabaseError, transaction
 
 from agentops.projects.names import truncate
 from runs.external.event_input import RejectedEvent
-from runs.external.import_runs import ImportReport, import_file
+from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused
 from runs.external.importers.reading.stored_bytes import StoredBytes
 from runs.external.uploads import import_claims
 from runs.external.uploads.import_claims import ClaimLost
 from runs.external.uploads.import_progress import ProgressReport
+from runs.external.uploads.prepared_import import prepared
 from runs.models import FileImport, FileImportPiece, ImportState
 from timeline.database_clock import Now
 from timeline.display import clean
@@ -94,8 +95,11 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
     events = _count_events(importer, file, is_stopping)
     import_claims.update(taken, events=events, format=importer.name)
     progress = partial(_report, ProgressReport(taken.pk), is_stopping)
-    with transaction.atomic():
-        report = import_file(taken.project, file, importer, by=taken.created_by, progress=progress)
+    with (
+        prepared(taken.project, file, importer, by=taken.created_by, progress=progress) as store,
+        transaction.atomic(),
+    ):
+        report = store()
         import_claims.update(taken, **_result(report))
         taken.delete_content()
     return None
