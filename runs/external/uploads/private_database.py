@@ -3,6 +3,7 @@
 SQLite has one writer at a time. Making the rows of a large file takes seconds, copying them a small part of that.
 """
 
+# ruff: noqa: S608 - names of tables and columns, never values
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -77,17 +78,9 @@ class PrivateDatabase:
         for reference in filter(None, (head.run_ref, head.parent_ref)):
             run = f"(SELECT id FROM site.{_table(AgentRun)} WHERE project_id = %s AND external_id = %s)"
             for model, key in _WRITTEN.items():
-                _execute(
-                    f"INSERT OR IGNORE INTO main.{_table(model)} SELECT * FROM site.{_table(model)} WHERE {key} = {run}",
-                    project.pk.hex,
-                    reference,
-                )
-                if model in _BEFORE:
-                    _execute(
-                        f"INSERT INTO {_BEFORE[model]} SELECT * FROM site.{_table(model)} WHERE {key} = {run}",
-                        project.pk.hex,
-                        reference,
-                    )
+                rows = f"SELECT * FROM site.{_table(model)} WHERE {key} = {run}"
+                for target in filter(None, (f"main.{_table(model)}", _BEFORE.get(model))):
+                    _execute(f"INSERT OR IGNORE INTO {target} {rows}", project.pk.hex, reference)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -142,8 +135,8 @@ def _copy(model: type[models.Model], key: str) -> None:
     known = f"SELECT {pk} FROM main.{table} WHERE {key} IN (SELECT id FROM prepared.{_BEFORE[AgentRun]})"
     if model in _CHANGED:
         _execute(
-            f"UPDATE main.{table} AS t SET ({columns}) = (SELECT {columns} FROM prepared.{table} p WHERE p.{pk} = t.{pk})"
-            f" WHERE {pk} IN ({known})"
+            f"UPDATE main.{table} AS t SET ({columns}) ="
+            f" (SELECT {columns} FROM prepared.{table} p WHERE p.{pk} = t.{pk}) WHERE {pk} IN ({known})"
         )
     is_new = f"{pk} > {_FIRST_NUMBER}" if _is_numbered(model) else f"{pk} NOT IN ({known})"
     _execute(
