@@ -233,8 +233,10 @@ class Projection:
         if begin is None:
             return []
         written = self.last_seq - len(self._entries)
-        stored = log.events_of(self.run.pk).filter(seq__gte=begin, type__in=[*_TEXTS, *_THOUGHTS])
-        pieces = [(row.type, row.payload) for row in stored] if begin <= written else []
+        pieces = []
+        if begin <= written:
+            stored = log.events_of(self.run.pk).filter(seq__gte=begin, type__in=[*_TEXTS, *_THOUGHTS])
+            pieces = [(row.type, row.payload) for row in stored]
         for entry in self._entries[max(begin - written - 1, 0) :]:
             if isinstance(entry.payload, Payload):
                 pieces.append((entry.payload.event_type, {"text": getattr(entry.payload, "text", None)}))

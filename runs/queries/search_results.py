@@ -61,7 +61,12 @@ class SearchFilters:
             where = with_agent(where, project_id, self.agent)
         if self.statuses:
             where = with_status(where, self.statuses)
-        return SearchScope(self._in_time(where), tuple(tags), self.run_id)
+        in_time = self._in_time(Where(("e.project_id = %s",), (id_param(project_id),))) if self.is_in_time else None
+        return SearchScope(self._in_time(where), tuple(tags), in_time, self.run_id)
+
+    @property
+    def is_in_time(self) -> bool:
+        return self.since is not None or self.until is not None
 
     def _in_time(self, where: Where) -> Where:
         if self.since is not None:

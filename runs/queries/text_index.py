@@ -9,6 +9,7 @@ decides.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
 FAST_S, SLOW_S = 0.012, 0.05
 #: When a search stops. It always reads at least one window.
 BUDGET_S = 0.4
+#: Bits of an ID within a block: what is skipped, if no entry of it is of the time that is searched.
+BLOCK = 12
 #: Trigrams of all terms that SQLite looks up; more would hardly exclude further entries.
 MAX_TRIGRAMS = 24
 _FOLDED = {
@@ -32,11 +35,16 @@ _FOLDED = {
     "postgresql": 'COALESCE(e.folded, lower(e.text COLLATE "C") COLLATE "default")',
     "sqlite": "COALESCE(e.folded, LOWER(e.text))",
 }
+#: PostgreSQL makes trigrams of letters and digits only. With this letter instead of `_`, names are one word.
+_LOW_LINE = "\ua000"
+_INDEXED = f"replace({_FOLDED['postgresql']}, '_', '{_LOW_LINE}')"
 _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (e.id >> 18)::text,
     'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
     r.status, {agent}"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
+#: Letters and digits next to each other, of which there is a trigram.
+_HAS_TRIGRAM = re.compile(r"[^\W_]{3}")
 _ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
 _CANDIDATES = """agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid
@@ -49,6 +57,8 @@ class SearchScope:
 
     where: Where
     tags: tuple[str, ...] = ()
+    #: The conditions on the project and the time of an entry, if times are filtered.
+    in_time: Where | None = None
     #: Set if only one run is searched.
     run_id: UUID | None = None
 
@@ -77,7 +87,7 @@ def find(terms: Sequence[str], scope: SearchScope, begin: int, limit: int, *, up
         return Found(_read(terms, scope, (begin, None) if upward else (None, begin), limit, upward=upward))
     rows: list[tuple[Any, ...]] = []
     started = time.monotonic()
-    for window in _IdWindows(begin, newest_id(), upward=upward):
+    for window in _IdWindows(begin, newest_id(), scope.in_time, upward=upward):
         rows += _read(terms, scope, window.span, limit - len(rows), upward=upward, tag=window.tag)
         if len(rows) >= limit:
             return Found(rows)
@@ -98,20 +108,40 @@ class _IdWindow:
 class _IdWindows:
     """The windows from an ID to the end of the index. Iterate once: their size depends on the time between two."""
 
-    def __init__(self, begin: int, newest: int, *, upward: bool) -> None:
+    def __init__(self, begin: int, newest: int, in_time: Where | None, *, upward: bool) -> None:
         self._next: int | None = begin if upward else min(begin, newest)
-        self._newest, self._upward = newest, upward
+        self._newest, self._in_time, self._upward = newest, in_time, upward
 
     def __iter__(self) -> Iterator[_IdWindow]:
         letters, level = list(WINDOWS), 0
         while self._next is not None and 1 <= self._next <= self._newest:
             began = time.monotonic()
+            if self._in_time is not None and not self._skip(self._in_time):
+                return
             yield self._take(letters[level])
             took = time.monotonic() - began
             if took < FAST_S:
                 level = min(level + 1, len(letters) - 1)
             elif took > SLOW_S:
                 level = max(level - 1, 0)
+
+    def _skip(self, in_time: Where) -> bool:
+        """Go on to the next block with an entry of the time. Return False if there is none."""
+        first, last = (self._next or 0) >> BLOCK, self._newest >> BLOCK if self._upward else 0
+        step = "+ 1" if self._upward else "- 1"
+        conditions = " AND ".join(in_time.conditions)
+        # Not EXISTS, which PostgreSQL could make a join with all entries of.
+        statement = f"""WITH RECURSIVE b (block) AS (
+                SELECT CAST(%s AS bigint) UNION ALL SELECT block {step} FROM b WHERE block <> %s
+            ) SELECT block FROM b WHERE (
+                SELECT 1 FROM agent_run_search_entries e WHERE (e.id >> {BLOCK}) = block AND {conditions} LIMIT 1
+            ) IS NOT NULL LIMIT 1"""  # noqa: S608 - constants only
+        with connection.cursor() as cursor:
+            cursor.execute(statement, [first, last, *in_time.params])
+            found = cursor.fetchone()
+        if found and found[0] != first:
+            self._next = found[0] << BLOCK if self._upward else ((found[0] + 1) << BLOCK) - 1
+        return found is not None
 
     def _take(self, letter: str) -> _IdWindow:
         begin, bits = self._next or 0, WINDOWS[letter]
@@ -152,15 +182,17 @@ def _read(
     return _fetch(tables, where, f"ORDER BY {order} {'ASC' if upward else 'DESC'} LIMIT {int(limit)}")
 
 
-def _contains(term: str) -> tuple[str, str]:
-    """Return the condition that a text contains the term, with its parameter."""
-    folded = _FOLDED[connection.vendor]
-    if connection.vendor == "postgresql":
-        for special in ("\\", "%", "_"):
-            term = term.replace(special, f"\\{special}")
-        # LIKE, because that is what trigrams are looked up for.
-        return f"{folded} LIKE %s", f"%{term}%"
-    return f"INSTR({folded}, %s) > 0", term
+def _contains(term: str) -> tuple[str, ...]:
+    """Return the condition that a text contains the term, with its parameters."""
+    if connection.vendor == "sqlite":
+        return f"INSTR({_FOLDED['sqlite']}, %s) > 0", term
+    condition, indexed = f"strpos({_FOLDED['postgresql']}, %s) > 0", term.replace("_", _LOW_LINE)
+    if not _HAS_TRIGRAM.search(indexed):
+        return condition, term
+    pattern = indexed.replace("\\", "\\\\").replace("%", "\\%")
+    # LIKE, because that is what trigrams are looked up for. Without any, PostgreSQL would read the whole table.
+    like = f"{_INDEXED} LIKE %s", f"%{pattern}%"
+    return (f"{like[0]} AND {condition}", like[1], term) if _LOW_LINE in indexed else like
 
 
 def _trigrams(terms: Sequence[str]) -> str:

@@ -6,11 +6,10 @@ messages beside them. Each has an `event_id` that is the same whenever the file,
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from pydantic_ai.messages import ModelResponse, ModelResponsePart
 
 from agentops.http import strict_json
 from runs.external.event_input import IncomingEvent
+from runs.external.importers.reading.stored_bytes import StoredBytes, StoredLine
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
 
@@ -108,33 +108,43 @@ class UnreadableFile(ImportRefused):
 Item = ImportedRun | IncomingEvent
 #: Returns the JSON value of a line.
 Reader = Callable[[], Any]
-_NOT_BLANK = re.compile(rb"\S")
 
 
 class ImportFile:
-    """The file that is imported: its name, its bytes, and its content as JSON."""
+    """The file that is imported: its name, its bytes, and its content as JSON.
 
-    def __init__(self, name: str, content: bytes) -> None:
+    Lines are read from where the bytes are, one after the other; a document is read into memory as a whole.
+    """
+
+    def __init__(self, name: str, content: bytes | StoredBytes = b"") -> None:
         self.name = name
-        self.content = content
+        self.stored = StoredBytes.in_memory(content) if isinstance(content, bytes) else content
         self._document: Any = None
+        self._is_document: bool | None = None
 
     @classmethod
     def open(cls, path: Path) -> ImportFile:
-        """Read a regular file. Raises `ImportRefused`."""
+        """Open a regular file. Raises `ImportRefused`."""
         try:
             if not path.is_file():
                 raise UnreadableFile(str(path), "not a file that can be read")
-            with path.open("rb") as file:
-                content = file.read(MAX_FILE + 1)
+            return cls(path.name, StoredBytes.on_disk(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
         except OSError as error:
             raise UnreadableFile(str(path), f"cannot be read: {error.strerror}") from None
-        return cls(path.name, content)
+
+    def content(self) -> bytes:
+        """Read the whole file. Raises `ImportRefused` if it is too large."""
+        self._check_size()
+        return self.stored.read(0, self.stored.size)
+
+    def beginning(self, size: int) -> bytes:
+        """Return the first bytes."""
+        return self.stored.read(0, min(size, self.stored.size))
 
     def document(self) -> Any:
         """Return the whole content as one JSON value. Raises `ImportRefused`."""
         if self._document is None:
-            self._document = self._parse(self.content)
+            self._document = self.parse(self.content())
         return self._document
 
     def lines(self) -> Iterator[tuple[int, Any]]:
@@ -147,33 +157,41 @@ class ImportFile:
 
         Without one, the file keeps it.
         """
-        start, number = 0, 0
-        while start < len(self.content):
-            end = self.content.find(b"\n", start)
-            end = len(self.content) if end < 0 else end
-            number += 1
-            read = partial(self._parse_range, start, end, number)
-            if self.content[start:end].strip():
-                yield number, read(), read
-            start = end + 1
+        self._check_size()
+        for place, line in self.stored.lines():
+            yield place.number, self.parse(line, place.number), _LineReader(self, place)
 
     def first_lines(self, count: int = 20) -> list[Any]:
         """Return the JSON values of the first lines; those that are not JSON are left out. For `detect`."""
         values = []
-        for line in self.content[:SAMPLE].split(b"\n")[:count]:
+        for line in self.beginning(SAMPLE).split(b"\n")[:count]:
             try:
                 values.append(strict_json.parse(line, strict_json.FILE))
             except strict_json.NotJson:
                 continue
         return values
 
+    def first_of_lines(self) -> bytes | None:
+        """Return the first line; None if nothing follows it. For `detect`."""
+        parts: list[bytes] = []
+        for block in self.stored.blocks() if self.stored.size <= MAX_FILE else ():
+            end = block.find(b"\n")
+            parts.append(block if end < 0 else block[:end])
+            if end >= 0:
+                line = b"".join(parts)
+                return line if any(map(bytes.strip, self.stored.blocks(len(line)))) else None
+        return None
+
     def whole(self) -> Any:
         """Return the content as one JSON value, or None if it is not one. For `detect`."""
-        if self.content[:1].strip() not in (b"{", b"[") or self._has_value_in_first_line():
+        if self._is_document is None:
+            self._is_document = self.beginning(1) in (b"{", b"[") and not self._has_value_in_first_line()
+        if not self._is_document:
             return None
         try:
             return self.document()
         except ImportRefused:
+            self._is_document = False
             return None
 
     def refuse(self, detail: str, *, line: int | None = None, pointer: str = "") -> ImportRefused:
@@ -182,27 +200,38 @@ class ImportFile:
 
     def _has_value_in_first_line(self) -> bool:
         """Return whether the first of several lines is a JSON value, so that the content is none."""
-        end = self.content.find(b"\n")
-        if end < 0 or not _NOT_BLANK.search(self.content, end):
-            return False
+        line = self.first_of_lines()
         try:
-            self._parse_range(0, end, 1)
+            return line is not None and self.parse(line) is not None
         except ImportRefused:
             return False
-        return True
 
-    def _parse_range(self, start: int, end: int, line: int) -> Any:
-        return self._parse(self.content[start:end].strip(), line)
+    def _check_size(self) -> None:
+        if self.stored.size > MAX_FILE:
+            raise self.refuse(f"larger than {MAX_FILE // MIB} MiB")
 
-    def _parse(self, content: bytes, line: int | None = None) -> Any:
-        if len(self.content) > MAX_FILE:
-            raise ImportRefused(self.name, f"larger than {MAX_FILE // MIB} MiB")
+    def parse(self, content: bytes, line: int | None = None) -> Any:
+        """Return the JSON value of a line, or of a document. Raises `ImportRefused`."""
         try:
             value = strict_json.parse(content, strict_json.FILE)
             # Texts become columns, none of which holds NUL.
             return BARE.clean(value)[0] if rb"\u0000" in content else value
         except strict_json.NotJson as error:
             raise ImportRefused(self.name, str(error), line=line, pointer=error.data.get("pointer", "")) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _LineReader:
+    """Reads a line of a file again. Small, because a file may have very many."""
+
+    file: ImportFile
+    place: StoredLine
+
+    def __call__(self) -> Any:
+        line = self.file.stored.line(self.place)
+        if line is None:
+            raise self.file.refuse("the file has changed while it was read", line=self.place.number)
+        return self.file.parse(line, self.place.number)
 
 
 class Importer(Protocol):

@@ -10,7 +10,8 @@ next turn or with the session resumed: after a result, the run waits for its use
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import PurePath
@@ -20,8 +21,9 @@ from pydantic_ai.messages import UserPromptPart
 
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.answer_events import bad_count, event_id, identifier_or_none, time_or_none
-from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
-from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine, has_result
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, Reader
+from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
+from runs.external.importers.reading.claude_session_lines import KEPT_LINES
 from runs.external.importers.sdk_turns import SdkTurns
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import canonical, request
@@ -29,8 +31,19 @@ from runs.statuses import RunStatus
 from timeline.events.message import MessageAdded
 
 AGENT = "claude-agent-sdk"
-_MESSAGES = ("user", "assistant")
-_TYPES = (*_MESSAGES, "system", "stream_event", "result")
+_TYPES = (*MESSAGES, "system", "stream_event", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A message, and where it is in the file."""
+
+    value: Any
+    number: int | None = None
+    pointer: str = ""
+    #: Milliseconds since the first message.
+    offset_ms: float | None = None
+    reader: Reader | None = None
 
 
 @dataclass(frozen=True)
@@ -39,8 +52,7 @@ class _MessageList:
 
     prompt: str
     created_at: datetime | None
-    #: Line number or JSON pointer, message, and milliseconds since the first.
-    messages: Sequence[tuple[int | None, str, Any, float | None]]
+    messages: Iterable[_Place]
     #: Whether the session may go on, so that its last result is not its end.
     may_go_on: bool = False
 
@@ -56,13 +68,13 @@ class ClaudeAgentSdkImporter:
         if document is None:
             return any(_is_sdk_message(value) for value in file.first_lines())
         # A single line is a document too.
-        messages = [one[2] for each in _lists(document) for one in each.messages]
+        messages = [one.value for each in _lists(document) for one in each.messages]
         return any(_is_sdk_message(value) for value in [document, *messages])
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         document = file.whole()
         if document is None or _is_sdk_message(document):
-            lines = [(number, "", value, None) for number, value in file.lines()]
+            lines = (_Place(value, number, reader=reader) for number, value, reader in file.lines_and_readers())
             lists = [_MessageList("", None, lines, may_go_on=True)]
         else:
             lists = _lists(document)
@@ -105,18 +117,17 @@ def _lists(document: Any) -> list[_MessageList]:
     return [_MessageList(prompt if isinstance(prompt, str) else "", time_or_none(recorded_at), numbered)]
 
 
-def _numbered(values: Sequence[Any], pointer: str) -> list[tuple[int | None, str, Any, float | None]]:
+def _numbered(values: Sequence[Any], pointer: str) -> list[_Place]:
     """Return the messages with their places. A recording has each in an object with the time since the first."""
-    numbered: list[tuple[int | None, str, Any, float | None]] = []
+    numbered = []
     for index, value in enumerate(values):
         place = f"{pointer}/{index}"
         if isinstance(value, Mapping) and "type" not in value and isinstance(value.get("message"), Mapping):
             offset = value.get("relativeTimestamp")
-            numbered.append(
-                (None, f"{place}/message", value["message"], offset if isinstance(offset, int | float) else None)
-            )
+            offset_ms = offset if isinstance(offset, int | float) else None
+            numbered.append(_Place(value["message"], pointer=f"{place}/message", offset_ms=offset_ms))
         else:
-            numbered.append((None, place, value, None))
+            numbered.append(_Place(value, pointer=place))
     return numbered
 
 
@@ -128,10 +139,21 @@ class _SdkSession:
         self.prompt = messages.prompt
         self.created_at = messages.created_at
         self.may_go_on = messages.may_go_on
-        self.lines = [self._line(index, *one) for index, one in enumerate(messages.messages)]
-        self.usages = _final_usages(self.lines)
-        named = (line.data.get("session_id") for line in self.lines)
-        session_id = next((name for name in named if isinstance(name, str) and name), "")
+        #: The usage at the end of each streamed answer, by message ID. Whole messages have that of its begin.
+        self.usages: dict[str, Mapping[str, Any]] = {}
+        self._open_ids: dict[str, str] = {}
+        self._init: Mapping[str, Any] = {}
+        #: The calls that have a result.
+        self._ended_calls: set[str] = set()
+        self._recent: deque[ConversationLine] = deque(maxlen=KEPT_LINES)
+        session_id = ""
+        self.lines: list[ConversationLine] = []
+        for index, place in enumerate(messages.messages):
+            line = self._line(index, place)
+            self.lines.append(line)
+            self._note(line)
+            name = line.data.get("session_id")
+            session_id = session_id or (name if isinstance(name, str) else "")
         if not (session_id.isprintable() and 1 <= len(session_id) <= 128):
             first = canonical(self.lines[0].data) if self.lines else ""
             session_id = hashlib.sha256((session_id or first).encode(errors="replace")).hexdigest()[:32]
@@ -139,9 +161,8 @@ class _SdkSession:
         self.run_ref = f"claude-agent-sdk:{session_id}"
 
     def items(self) -> Iterator[Item]:
-        main = [line for line in self.lines if not _parent_call(line)]
-        init = next((line.data for line in main if line.data.get("subtype") == "init"), {})
-        model, folder = init.get("model"), PurePath(str(init.get("cwd") or "")).name
+        main = [line for line in self.lines if not line.parent_call]
+        model, folder = self._init.get("model"), PurePath(str(self._init.get("cwd") or "")).name
         first = next((line.model for line in main if line.model), "")
         title = self.prompt.strip().splitlines()[0][:MAX_TITLE] if self.prompt.strip() else ""
         yield ImportedRun(
@@ -162,16 +183,16 @@ class _SdkSession:
             )
         turns = SdkTurns(self.run_ref, main, self.usages, may_go_on=self.may_go_on)
         yield from turns.events()
-        yield from self._sub_agents(main)
+        yield from self._sub_agents()
         yield from turns.end()
 
-    def _sub_agents(self, main: Sequence[ConversationLine]) -> Iterator[Item]:
+    def _sub_agents(self) -> Iterator[Item]:
         lines_of: dict[str, list[ConversationLine]] = {}
         for line in self.lines:
-            if _parent_call(line):
-                lines_of.setdefault(_parent_call(line), []).append(line)
+            if line.parent_call:
+                lines_of.setdefault(line.parent_call, []).append(line)
         for call_id, lines in lines_of.items():
-            if not any(line.kind in _MESSAGES for line in lines):
+            if not any(line.kind in MESSAGES for line in lines):
                 continue
             head = ImportedRun(
                 run_ref=f"{self.run_ref}:{event_id(call_id)}"[:200],
@@ -181,46 +202,44 @@ class _SdkSession:
                 created_at=self.created_at,
                 parent_ref=self.run_ref,
                 parent_call_id=call_id,
-                ended=RunStatus.COMPLETED if has_result(main, call_id) else None,
+                ended=RunStatus.COMPLETED if call_id in self._ended_calls else None,
             )
             yield head
             yield from ClaudeConversation(head.run_ref, lines, self.usages).events()
 
-    def _line(self, index: int, number: int | None, pointer: str, value: Any, offset: float | None) -> ConversationLine:
+    def _line(self, index: int, place: _Place) -> ConversationLine:
+        value = place.value
         if not isinstance(value, Mapping):
-            raise self.file.refuse("not a JSON object", line=number, pointer=pointer)
+            raise self.file.refuse("not a JSON object", line=place.number, pointer=place.pointer)
         uuid = value.get("uuid")
-        line_id = uuid if isinstance(uuid, str) and uuid else str(index)
-        line = ConversationLine(self.file, value, line_id, number, pointer, at=self._time(value, offset))
+        line_id, at = uuid if isinstance(uuid, str) and uuid else str(index), self._time(value, place.offset_ms)
+        line = ConversationLine(
+            self.file, value, line_id, place.number, place.pointer, at=at, reader=place.reader, recent=self._recent
+        )
         if line.kind not in _TYPES and not isinstance(value.get("type"), str):
             raise line.refuse("not a message of the SDK: it has no type")
-        if line.kind in _MESSAGES:
+        if line.kind in MESSAGES:
             line.check_message()
         return line
+
+    def _note(self, line: ConversationLine) -> None:
+        """Note what a line says about the session, because its content may not be kept."""
+        if not line.parent_call:
+            self._ended_calls.update(block["tool_use_id"] for block in line.results)
+            if not self._init and line.data.get("subtype") == "init":
+                self._init = line.data
+        event = line.data.get("event")
+        if line.kind != "stream_event" or not isinstance(event, Mapping):
+            return
+        message, usage = event.get("message"), event.get("usage")
+        if event.get("type") == "message_start" and isinstance(message, Mapping):
+            self._open_ids[line.parent_call] = str(message.get("id"))
+        elif event.get("type") == "message_delta" and isinstance(usage, Mapping):
+            if (name := bad_count(usage)) is not None:
+                raise line.refuse(f"event.usage.{name} is not a number of tokens")
+            self.usages[self._open_ids.get(line.parent_call, "")] = usage
 
     def _time(self, value: Mapping[str, Any], offset: float | None) -> datetime | None:
         if self.created_at is not None and offset is not None and 0 <= offset < 10**12:
             return self.created_at + timedelta(milliseconds=offset)
         return time_or_none(value.get("timestamp"))
-
-
-def _parent_call(line: ConversationLine) -> str:
-    return identifier_or_none(line.data.get("parent_tool_use_id")) or ""
-
-
-def _final_usages(lines: Sequence[ConversationLine]) -> dict[str, Mapping[str, Any]]:
-    """Return the usage at the end of each streamed answer, by message ID. Whole messages have that of its begin."""
-    usages: dict[str, Mapping[str, Any]] = {}
-    open_ids: dict[str, str] = {}
-    for line in lines:
-        event = line.data.get("event")
-        if line.kind != "stream_event" or not isinstance(event, Mapping):
-            continue
-        message, usage = event.get("message"), event.get("usage")
-        if event.get("type") == "message_start" and isinstance(message, Mapping):
-            open_ids[_parent_call(line)] = str(message.get("id"))
-        elif event.get("type") == "message_delta" and isinstance(usage, Mapping):
-            if (name := bad_count(usage)) is not None:
-                raise line.refuse(f"event.usage.{name} is not a number of tokens")
-            usages[open_ids.get(_parent_call(line), "")] = usage
-    return usages

@@ -6,7 +6,7 @@ Both write an answer in several lines, which share its message ID. Results are u
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from sys import intern
 from typing import Any
@@ -33,13 +33,21 @@ from timeline.events.notice import ContextTrimmed, Error
 
 PROVIDER = "anthropic"
 SYNTHETIC = "<synthetic>"
+#: The kinds of lines with a message.
+MESSAGES = ("user", "assistant")
 
 
 class ConversationLine:
     """A line of a conversation, or an item of a list of messages.
 
-    Its content is kept, or, if it can be read again, only while it is one of the last that were used (`recent`).
+    Its content is kept, or, if it can be read again, only while it is one of the last that were used (`recent`). A
+    session may have very many lines, so what stays of them is small.
     """
+
+    __slots__ = (
+        *("file", "line_id", "number", "pointer", "at", "kind", "model", "answer_id", "call_names", "parent_call"),
+        *("recent", "_data", "_message", "_blocks", "_reader"),
+    )
 
     def __init__(
         self,
@@ -57,14 +65,17 @@ class ConversationLine:
         self.file, self.line_id, self.number, self.pointer, self.at = file, line_id, number, pointer, at
         #: The type of the line, such as `user`.
         self.kind = intern(str(data.get("type")))
+        #: The model that has written the line; empty if none has.
+        self.model = ""
         self._data: Mapping[str, Any] | None = data
-        self._message: Mapping[str, Any] = {}
-        self._blocks: list[Mapping[str, Any]] = []
-        self._has_message = False
+        self._message: Mapping[str, Any] | None = None
+        self._blocks: list[Mapping[str, Any]] | None = None
         #: The ID of the answer that the line is a piece of. A line without one is an answer by itself.
         self.answer_id = line_id
         #: The ID and the name of each call that the line requests.
-        self.call_names: list[tuple[str, str]] = []
+        self.call_names: Sequence[tuple[str, str]] = ()
+        #: The call whose sub-agent has the line, where the format tells; empty for none.
+        self.parent_call = intern(identifier_or_none(data.get("parent_tool_use_id")) or "")
         self._reader, self.recent = reader, recent
         self._note_use()
 
@@ -75,19 +86,22 @@ class ConversationLine:
             assert self._reader is not None
             self._data = self._reader()
             self._note_use()
-            if self._has_message:
-                self.check_message()
         return self._data
 
     @property
     def message(self) -> Mapping[str, Any]:
         """The message of a user or assistant line, once it was checked."""
-        return self._message if self.data else {}
+        if self._message is None:
+            self._message = self.data["message"] if self.kind in MESSAGES else {}
+        return self._message
 
     @property
     def blocks(self) -> list[Mapping[str, Any]]:
         """The content blocks of the message."""
-        return self._blocks if self.data else []
+        if self._blocks is None:
+            content = self.message.get("content")
+            self._blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+        return self._blocks
 
     def _note_use(self) -> None:
         if self._reader is None or self.recent is None:
@@ -97,23 +111,24 @@ class ConversationLine:
         self.recent.append(self)
 
     def _forget(self) -> None:
-        self._data, self._message, self._blocks = None, {}, []
-
-    @property
-    def model(self) -> str:
-        """The model that has written the line; empty if none has."""
-        name = identifier_or_none(self.message.get("model")) if self.kind == "assistant" else None
-        return name if name and name != SYNTHETIC else ""
+        self._data = self._message = self._blocks = None
 
     @property
     def calls(self) -> list[Mapping[str, Any]]:
         """The calls that the line requests."""
-        return [block for block in self.blocks if self.kind == "assistant" and block["type"] == "tool_use"]
+        return [block for block in self.blocks if block["type"] == "tool_use"] if self.kind == "assistant" else []
+
+    @property
+    def results(self) -> list[Mapping[str, Any]]:
+        """The results of calls that the line brings."""
+        return [block for block in self.blocks if block["type"] == "tool_result"] if self.kind == "user" else []
 
     @property
     def text(self) -> str:
         """The text of a user line, without results and media."""
-        texts = [block.get("text") for block in self.blocks if self.kind == "user" and block["type"] == "text"]
+        if self.kind != "user":
+            return ""
+        texts = [block.get("text") for block in self.blocks if block["type"] == "text"]
         return "\n".join(text for text in texts if isinstance(text, str))
 
     def refuse(self, detail: str) -> ImportRefused:
@@ -138,10 +153,12 @@ class ConversationLine:
             raise self.refuse("message.usage is not an object")
         if (name := bad_count(usage)) is not None:
             raise self.refuse(f"message.usage.{name} is not a number of tokens")
-        self._message, self._blocks, self._has_message = message, blocks, True
-        name = message.get("id")
-        self.answer_id = name if isinstance(name, str) and name else self.line_id
-        self.call_names = [(block["id"], block["name"]) for block in self.calls]
+        self._message, self._blocks = message, blocks
+        if self.kind == "assistant":
+            name, model = message.get("id"), identifier_or_none(message.get("model"))
+            self.answer_id = intern(name) if isinstance(name, str) and name else self.line_id
+            self.model = intern(model) if model and model != SYNTHETIC else ""
+            self.call_names = [(block["id"], intern(block["name"])) for block in self.calls]
 
     def _check_block(self, index: int, block: Mapping[str, Any]) -> None:
         name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
@@ -221,7 +238,7 @@ class ClaudeConversation:
         )
 
     def _user(self, line: ConversationLine) -> Iterator[IncomingEvent]:
-        results = [block for block in line.blocks if block["type"] == "tool_result"]
+        results = line.results
         for block in results:
             call_id = block["tool_use_id"]
             name, started_at = self._calls.get(call_id, ("tool", None))
@@ -261,12 +278,6 @@ class ClaudeConversation:
         payload = MessageAdded(role=role)
         line_id = event_id(f"line:{line.line_id}")
         return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message)
-
-
-def has_result(lines: Iterable[ConversationLine], call_id: str) -> bool:
-    """Whether one of the lines holds the result of a call."""
-    blocks = (block for line in lines if line.kind == "user" for block in line.blocks)
-    return any(block["type"] == "tool_result" and block["tool_use_id"] == call_id for block in blocks)
 
 
 def _parts(block: Mapping[str, Any]) -> list[ModelResponsePart]:

@@ -8,14 +8,12 @@ from typing import Any
 
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.answer_events import event_id, identifier_or_none
-from runs.external.importers.claude_conversation import ClaudeConversation, ConversationLine
+from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
 from runs.external.reported_usage import read_cost
 from runs.statuses import WaitReason
 from timeline.events import EventType, Payload
 from timeline.events.notice import Error
 from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunWaiting
-
-_MESSAGES = ("user", "assistant")
 
 
 class SdkTurns(ClaudeConversation):
@@ -33,7 +31,7 @@ class SdkTurns(ClaudeConversation):
         super().__init__(run_ref, lines, usages)
         self._results = [line for line in lines if line.kind == "result"]
         self._costs = _total_costs(self._results)
-        others = [line for line in lines if line.kind in (*_MESSAGES, "result")]
+        others = [line for line in lines if line.kind in (*MESSAGES, "result")]
         ends = not may_go_on and bool(others) and others[-1].kind == "result"
         self._last = others[-1] if ends else None
 

@@ -6,20 +6,25 @@ the next one begins again; after the commit there is nothing to repeat.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
+from tempfile import TemporaryFile
 
 from django.db import DatabaseError, transaction
 
 from agentops.projects.names import truncate
 from runs.external.event_input import RejectedEvent
-from runs.external.import_runs import ImportReport, import_file
+from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused
+from runs.external.importers.reading.stored_bytes import StoredBytes
 from runs.external.uploads import import_claims
 from runs.external.uploads.import_claims import ClaimLost
 from runs.external.uploads.import_progress import ProgressReport
+from runs.external.uploads.prepared_import import prepared
 from runs.models import FileImport, FileImportPiece, ImportState
 from timeline.database_clock import Now
 from timeline.display import clean
@@ -32,6 +37,10 @@ MAX_ATTEMPTS = 5
 MAX_LISTED_RUNS = 100
 MAX_ERROR = 2000
 IsStopping = Callable[[], bool]
+
+
+class ContentDamaged(Exception):
+    """The content is not what was uploaded, by its checksum."""
 
 
 class ImportInterrupted(Exception):
@@ -60,6 +69,9 @@ def _attempt(taken: FileImport, is_stopping: IsStopping) -> None:
             _import(taken, is_stopping)
     except ImportInterrupted:
         import_claims.release(taken)
+    except ContentDamaged:
+        text = "its content in the database is not what was uploaded: upload it again"
+        _end_without_runs(taken, ImportState.FAILED, f"{taken.file_name}: {text}")
     except ImportRefused as refusal:
         _end_without_runs(taken, ImportState.REFUSED, str(refusal))
     except (ClaimLost, DatabaseError):
@@ -83,16 +95,28 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
     events = _count_events(importer, file, is_stopping)
     import_claims.update(taken, events=events, format=importer.name)
     progress = partial(_report, ProgressReport(taken.pk), is_stopping)
-    with transaction.atomic():
-        report = import_file(taken.project, file, importer, by=taken.created_by, progress=progress)
+    with (
+        prepared(taken.project, file, importer, by=taken.created_by, progress=progress) as store,
+        transaction.atomic(),
+    ):
+        report = store()
         import_claims.update(taken, **_result(report))
         taken.delete_content()
     return None
 
 
-def _content(taken: FileImport) -> bytes:
+def _content(taken: FileImport) -> StoredBytes:
+    """Copy the content to a temporary file, which is deleted with the last reference. Raises `ContentDamaged`."""
     pieces = FileImportPiece.objects.filter(file_import=taken).order_by("number").values_list("content", flat=True)
-    return b"".join(bytes(piece) for piece in pieces.iterator(chunk_size=1))
+    digest = hashlib.sha256()
+    with TemporaryFile() as copy:
+        for piece in pieces.iterator(chunk_size=1):
+            digest.update(piece)
+            copy.write(piece)
+        copy.flush()
+        if digest.digest() != bytes(taken.sha256):
+            raise ContentDamaged
+        return StoredBytes.on_disk(os.dup(copy.fileno()))
 
 
 def _count_events(importer: Importer, file: ImportFile, is_stopping: IsStopping) -> int:

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from runs.external.importers.base import MAX_FILE, MIB, SAMPLE, ImportFile, ImportRefused, Reader, UnreadableFile
+from runs.external.importers.reading.stored_bytes import StoredBytes
 
 #: Bytes before the end of what was read by which a file that was written anew is recognised.
 TAIL = 256
 
 
 class GrowingFile(ImportFile):
-    """The complete lines of a file, or a whole JSON document. `content` is its beginning only if it has lines."""
+    """The complete lines of a file, or a whole JSON document. If it has lines, `stored` is its beginning only."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path.name, b"")
+        super().__init__(path.name)
         self.path = path
         self._has_lines = path.suffix == ".jsonl"
         #: Whether the file is complete, so that its last line may have no end.
@@ -43,7 +44,7 @@ class GrowingFile(ImportFile):
     @property
     def holds_content(self) -> bool:
         """Whether what was read is in memory."""
-        return bool(self.content)
+        return self.stored.size > 0
 
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Yield the number and the JSON value of each complete line. Raises `ImportRefused`.
@@ -56,13 +57,13 @@ class GrowingFile(ImportFile):
         yield from self._values
         while self._unparsed:
             number, line = self._unparsed[0]
-            value = self._parse(line, number)
+            value = self.parse(line, number)
             del self._unparsed[0]
             self._values.append((number, value))
             yield number, value
         if self.takes_rest and self._rest:
             with suppress(ImportRefused):
-                yield self._number + 1, self._parse(self._rest)
+                yield self._number + 1, self.parse(self._rest)
 
     def lines_and_readers(self) -> Iterator[tuple[int, Any, Reader | None]]:
         """Yield the same without readers, if it has lines: their values are kept."""
@@ -81,9 +82,9 @@ class GrowingFile(ImportFile):
             raise ImportRefused(self.name, f"larger than {MAX_FILE // MIB} MiB")
         if not self._has_lines:
             content = file.read()
-            changed = content != self.content
+            changed = content != self.content()
             if changed:
-                self.content, self._document = content, None
+                self._hold(content)
             return changed
         file.seek(max(self._end - TAIL, 0))
         if status.st_ino != self._inode or file.read(len(self._tail)) != self._tail:
@@ -103,12 +104,16 @@ class GrowingFile(ImportFile):
                 self._unparsed.append((self._number, stripped))
         self._end += len(complete)
         self._tail = (self._tail + complete)[-TAIL:]
-        if len(self.content) < SAMPLE:
-            self.content = (self.content + complete)[:SAMPLE]
+        if self.stored.size < SAMPLE:
+            self._hold((self.content() + complete)[:SAMPLE])
         return True
+
+    def _hold(self, content: bytes) -> None:
+        self.stored = StoredBytes.in_memory(content)
+        self._document = self._is_document = None
 
     def forget(self) -> None:
         """Free the memory. The next `refresh` reads the whole file."""
-        self.content, self._document = b"", None
+        self._hold(b"")
         self._end, self._tail, self._number, self._rest = 0, b"", 0, b""
         self._values, self._unparsed = [], []

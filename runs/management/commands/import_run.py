@@ -11,9 +11,10 @@ from django.db import transaction
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
 from agentops.projects.models import Project
-from runs.external.import_runs import ImportReport, import_file
+from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
+from runs.external.uploads.prepared_import import prepared
 from runs.management.agent.references import operator
 from runs.models import AgentRun
 
@@ -60,8 +61,9 @@ class Command(AgentopsCommand):
         file = ImportFile.open(path)
         importer = formats.find(file, options["format"])
         try:
-            with transaction.atomic():
-                report = import_file(project, file, importer, by=operator(), progress=self._progress(path))
+            importing = prepared(project, file, importer, by=operator(), progress=self._progress(path))
+            with importing as store, transaction.atomic():
+                report = store()
                 rows = [_row(run, importer.name, report) for run in report.runs]
                 transaction.set_rollback(options["dry_run"])
         finally:

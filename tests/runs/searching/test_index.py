@@ -29,6 +29,11 @@ from tests.support.upkeep.old_runs import aged, apply
 from tests.support.waiting import eventually
 from timeline.models import Event
 
+#: With and without marks, and with the letter that PostgreSQL's index has instead of `_`.
+MARKED = [
+    *("read_file", "read-file", "read.file(x)", "read\ua000file", r"c:\read"),
+    *("a b", "ab c$d", "100 % of 'it'", "x→y", "ok", "Ünïcode é"),
+]
 SHOWN = ("kind", "key", "seq", "step", "name", "status", "is_error", "text", "folded")
 
 
@@ -101,6 +106,43 @@ def test_a_text_is_found_literally(project: Project) -> None:
     note(AgentRun.objects.get(pk=runs["a_b"]), "nul\0nul")
     index_all()
     assert runs_found(project, "nul\ufffdnul") == [runs["a_b"]]
+
+
+@pytest.mark.every_database
+def test_what_is_found_contains_the_term_whatever_marks_it_has(project: Project) -> None:
+    note(make_run(make_agent(project)), *MARKED)
+    index_all()
+    texts = [row.text for row in SearchEntry.objects.filter(name="x.note")]
+
+    marks = [mark for mark in map(chr, range(33, 127)) if not mark.isalnum() and mark != '"']
+    parts = [text[at : at + size] for text in MARKED for size in (1, 2, 3, 5, 6) for at in range(len(text))]
+    for term in {*parts, *(f"d{mark}f" for mark in marks), *marks, "read_", "_file", "nothing_of"}:
+        if '"' not in term and term.strip():
+            expected = sorted(text for text in texts if " ".join(term.split()).lower() in text.lower())
+            results = found(project, f'"{term}"', kinds=("event",))
+            assert sorted(one.excerpt.text for one in results if one.name == "x.note") == expected, term
+
+
+@pytest.mark.every_database
+def test_a_search_in_a_time_finds_the_same_whether_or_not_parts_of_the_index_are_skipped(project: Project) -> None:
+    run, now = make_run(make_agent(project)), timezone.now().replace(microsecond=0)
+    hours = [5, 1, 3, 2, 4, 3]
+    for block, hour in enumerate(hours):
+        SearchPosition.objects.update(entry_id=block * 5000)
+        note(run, f"needle {block}")
+        index_all()
+        SearchEntry.objects.filter(text__contains=f"needle {block}").update(at=now + timedelta(hours=hour))
+
+    for since in (None, *range(7)):
+        for until in (None, *range(7)):
+            bounds = {
+                name: now + timedelta(hours=hour)
+                for name, hour in (("since", since), ("until", until))
+                if hour is not None
+            }
+            blocks = [b for b, hour in enumerate(hours) if (since or 0) <= hour < (until if until is not None else 9)]
+            results = found(project, "needle", **bounds)
+            assert [result.at for result in results] == [now + timedelta(hours=hours[b]) for b in reversed(blocks)]
 
 
 @pytest.mark.django_db

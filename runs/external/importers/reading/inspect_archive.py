@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from zipfile import BadZipFile, ZipFile
 
-from runs.external.importers.base import MAX_FILE, MIB, ImportFile
+from runs.external.importers.base import MAX_FILE, MIB, ImportFile, ImportRefused
 from runs.external.importers.reading.json_place import JsonPlace
 
 _SIGNATURE = b"PK\x03\x04"
@@ -21,12 +21,12 @@ MAX_MEMBERS = 10_000
 
 def is_archive(file: ImportFile) -> bool:
     """Return whether the content is a zip archive with the header of a log."""
-    if not file.content.startswith(_SIGNATURE):
+    if file.beginning(len(_SIGNATURE)) != _SIGNATURE:
         return False
     try:
-        with ZipFile(io.BytesIO(file.content)) as archive:
+        with ZipFile(io.BytesIO(file.content())) as archive:
             return _HEADER in archive.namelist()
-    except (BadZipFile, ValueError, OSError):
+    except (BadZipFile, ValueError, OSError, ImportRefused):
         return False
 
 
@@ -35,9 +35,7 @@ def read(file: ImportFile) -> tuple[JsonPlace, Iterator[JsonPlace]]:
 
     Errors name the file of the archive.
     """
-    if len(file.content) > MAX_FILE:
-        raise file.refuse(f"larger than {MAX_FILE // MIB} MiB")
-    archive = ZipFile(io.BytesIO(file.content))
+    archive = ZipFile(io.BytesIO(file.content()))
     members = archive.infolist()
     if len(members) > MAX_MEMBERS:
         raise file.refuse(f"has more than {MAX_MEMBERS} files")

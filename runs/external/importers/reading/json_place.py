@@ -112,8 +112,5 @@ def looks_like(file: ImportFile, matches: Callable[[Any], bool]) -> bool:
 
 def _first_of_lines(file: ImportFile) -> Any:
     """Return the value of the first line, if there are more; None if it is none, as in a document of several lines."""
-    content = file.content
-    end = content.find(b"\n")
-    if end < 0 or end + 1 >= len(content.rstrip()):
-        return None
-    return ImportFile(file.name, content[:end]).whole()
+    line = file.first_of_lines()
+    return None if line is None else ImportFile(file.name, line).whole()

@@ -123,6 +123,18 @@ def test_an_invalid_file_is_refused_with_its_place(
     assert not AgentRun.objects.exists()
 
 
+def test_content_that_is_not_what_was_uploaded_is_not_imported(project: Project, store: Store) -> None:
+    stored = store(chat())
+    piece = FileImportPiece.objects.get(file_import=stored)
+    FileImportPiece.objects.update(content=bytes(piece.content).replace(b"Hello", b"Jello"))
+
+    assert execution.import_next()
+
+    stored = fresh(stored)
+    assert (stored.state, counts(project)["runs"]) == (ImportState.FAILED, 0)
+    assert "is not what was uploaded" in stored.error
+
+
 def test_errors_and_names_are_stored_without_secrets(store: Store) -> None:
     [canary, secret] = next(iter(CANARIES.values()))
     content = json.dumps([{"role": secret, "content": "a"}, {"role": "user", "content": "b"}]).encode()

@@ -1,0 +1,190 @@
+"""The lines of a session of Claude Code, read once: what the runs of the file need to know of them before their events.
+
+Their contents are not kept. They are read again when the events are made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from runs.external.importers.answer_events import event_id, identifier_or_none, time_or_none
+from runs.external.importers.base import ImportFile, ImportRefused, Reader
+from runs.external.importers.claude_conversation import MESSAGES, ConversationLine
+from runs.lifecycle.title_limits import MAX_TITLE
+
+#: Lines in memory at a time: those of an answer are not far from each other.
+KEPT_LINES = 64
+#: What a call says about the sub-agent that it spawns. Other calls have a description, too.
+_OF_SUB_AGENT = ("prompt", "subagent_type", "description")
+_ONLY_OF_SUB_AGENT = ("prompt", "subagent_type")
+
+
+@dataclass(eq=False)
+class SubAgent:
+    """The lines of a sub-agent, and the call of its parent, if it is known."""
+
+    key: str
+    lines: list[ConversationLine] = field(default_factory=list)
+    call_id: str = ""
+
+
+class SessionLines:
+    """The lines of a file without repeated ones, and what they say about the session."""
+
+    def __init__(self, file: ImportFile) -> None:
+        """Read the whole file. Raises `ImportRefused`."""
+        self.file = file
+        #: By their UUID, in the order of the file.
+        self.by_uuid: dict[str, ConversationLine] = {}
+        #: Those of the session itself.
+        self.main: list[ConversationLine] = []
+        #: The first of these values that a line has.
+        self.session_id = self.folder = self.branch = ""
+        #: The first prompt of a person.
+        self.prompt = ""
+        #: Titles, and the line of the conversation that each of them is about.
+        self.summaries: list[tuple[str, str]] = []
+        #: The arguments of the session's calls that say something about a sub-agent.
+        self.requests: dict[str, Mapping[str, Any]] = {}
+        #: The calls of the session that have a result.
+        self.ended_calls: set[str] = set()
+        self._of_sub_agents: list[ConversationLine] = []
+        #: The line before each line of a sub-agent, by their UUIDs.
+        self._parents: dict[str, str] = {}
+        recent: deque[ConversationLine] = deque(maxlen=KEPT_LINES)
+        refusal: ImportRefused | None = None
+        for index, (value, number, pointer, reader) in enumerate(_places(file)):
+            if not isinstance(value, Mapping):
+                raise file.refuse("not a JSON object", line=number, pointer=pointer)
+            uuid = value.get("uuid")
+            line_id = uuid if isinstance(uuid, str) and uuid else str(number or index)
+            if line_id not in self.by_uuid and refusal is None:
+                at = time_or_none(value.get("timestamp"))
+                line = ConversationLine(file, value, line_id, number, pointer, at=at, reader=reader, recent=recent)
+                refusal = self._add(line)
+        # What is no object at all comes first, wherever it is: a file of something else is not a damaged message.
+        if refusal is not None:
+            raise refusal
+
+    def sub_agents(self) -> list[SubAgent]:
+        """Return the sub-agents of the session that have messages."""
+        found: dict[str, SubAgent] = {}
+        seen: set[tuple[str, str]] = set()
+        for line in self._of_sub_agents:
+            inner = _inner_line(line)
+            key, call_id = self._owner(line)
+            sub_agent = found.setdefault(key, SubAgent(key))
+            sub_agent.call_id = sub_agent.call_id or call_id
+            if (key, inner.line_id) not in seen:
+                seen.add((key, inner.line_id))
+                sub_agent.lines.append(inner)
+        self._find_calls(found.values())
+        return [one for one in found.values() if any(line.kind in MESSAGES for line in one.lines)]
+
+    def _add(self, line: ConversationLine) -> ImportRefused | None:
+        """Take a line, or return why its message is invalid."""
+        self.by_uuid[line.line_id] = line
+        if line.kind in MESSAGES:
+            try:
+                line.check_message()
+            except ImportRefused as refusal:
+                return refusal
+        self.session_id = self.session_id or _text(line, "sessionId")
+        self.folder = self.folder or _text(line, "cwd")
+        self.branch = self.branch or _text(line, "gitBranch")
+        if line.data.get("isSidechain"):
+            self._parents[line.line_id] = str(line.data.get("parentUuid"))
+        if _is_of_sub_agent(line):
+            self._of_sub_agents.append(line)
+        else:
+            self.main.append(line)
+            self._note(line)
+        return None
+
+    def _note(self, line: ConversationLine) -> None:
+        if line.kind == "summary" and (summary := _text(line, "summary")):
+            self.summaries.append((summary[:MAX_TITLE], str(line.data.get("leafUuid"))))
+        if not self.prompt and not line.data.get("isMeta"):
+            text = line.text.strip()
+            self.prompt = "" if text.startswith("<") else text.partition("\n")[0]
+        self.ended_calls.update(block["tool_use_id"] for block in line.results)
+        for block in line.calls:
+            request = block.get("input")
+            if isinstance(request, Mapping) and any(name in request for name in _ONLY_OF_SUB_AGENT):
+                self.requests[block["id"]] = {name: request[name] for name in _OF_SUB_AGENT if name in request}
+
+    def _owner(self, line: ConversationLine) -> tuple[str, str]:
+        """Return the key of the sub-agent of a line, and the call of its parent, if the line names it."""
+        data = line.data.get("data")
+        if line.kind == "progress" and isinstance(data, Mapping):
+            call_id = identifier_or_none(line.data.get("parentToolUseID")) or ""
+            return event_id(str(data.get("agentId") or call_id or line.line_id)), call_id
+        if agent_id := _text(line, "agentId"):
+            return event_id(agent_id), ""
+        first, seen = line.line_id, {line.line_id}
+        while (parent := self._parents[first]) in self._parents and parent not in seen:
+            seen.add(parent)
+            first = parent
+        return event_id(first), ""
+
+    def _find_calls(self, sub_agents: Iterable[SubAgent]) -> None:
+        """Find the calls of sub-agents whose lines do not name them, by the prompt."""
+        unused = {call_id: request.get("prompt") for call_id, request in self.requests.items()}
+        for sub_agent in sub_agents:
+            unused.pop(sub_agent.call_id, None)
+        for sub_agent in sub_agents:
+            if not sub_agent.call_id:
+                prompt = next((line.text for line in sub_agent.lines if line.text), None)
+                sub_agent.call_id = next((call for call, asked in unused.items() if asked == prompt and prompt), "")
+                unused.pop(sub_agent.call_id, None)
+
+
+def _places(file: ImportFile) -> Iterator[tuple[Any, int | None, str, Reader | None]]:
+    """Yield each line with its number or pointer, and a function that reads it again."""
+    document = file.whole()
+    if not isinstance(document, Mapping) or "loglines" not in document:
+        yield from ((value, number, "", reader) for number, value, reader in file.lines_and_readers())
+        return
+    if not isinstance(document["loglines"], list):
+        raise file.refuse("not a list", pointer="/loglines")
+    for index, value in enumerate(document["loglines"]):
+        yield value, None, f"/loglines/{index}", None
+
+
+def _text(line: ConversationLine, name: str) -> str:
+    value = line.data.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _is_of_sub_agent(line: ConversationLine) -> bool:
+    if line.kind != "progress":
+        return bool(line.data.get("isSidechain"))
+    data = line.data.get("data")
+    if not isinstance(data, Mapping) or data.get("type") != "agent_progress":
+        return False
+    return isinstance(data.get("message"), Mapping)
+
+
+def _inner_line(line: ConversationLine) -> ConversationLine:
+    """Return the line of a sub-agent that a line of its parent reports."""
+    if line.kind != "progress":
+        return line
+    data = line.data["data"]["message"]
+    uuid = data.get("uuid")
+    line_id = uuid if isinstance(uuid, str) and uuid else line.line_id
+    at = time_or_none(data.get("timestamp")) or line.at
+    reader = partial(_inner_data, line)
+    inner = ConversationLine(
+        line.file, data, line_id, line.number, line.pointer, at=at, reader=reader, recent=line.recent
+    )
+    if inner.kind in MESSAGES:
+        inner.check_message()
+    return inner
+
+
+def _inner_data(line: ConversationLine) -> Any:
+    return line.data["data"]["message"]

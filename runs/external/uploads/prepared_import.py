@@ -1,0 +1,60 @@
+"""Imports of files: prepared without a transaction, if possible, and stored by the caller's.
+
+On SQLite, where everybody waits for a transaction that writes, the rows of a large file are made in a database of their
+own. PostgreSQL locks the runs of the file only, and imports in the caller's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from django.db import connection
+
+from agentops.projects.models import Project
+from runs.external.import_runs import ImportReport, Progress, import_file
+from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
+from runs.external.uploads.private_database import PrivateDatabase
+
+#: Bytes of a file from which on a database of its own is worth while: smaller ones take less than a tenth of a second.
+PREPARED_FROM = 128 * 1024
+
+
+@contextmanager
+def prepared(
+    project: Project, file: ImportFile, importer: Importer, *, by: str, progress: Progress = lambda report: None
+) -> Iterator[Callable[[], ImportReport]]:
+    """Give a function that imports a file in the caller's transaction. Raises `ImportRefused`, as the function does.
+
+    `progress` is called after each chunk.
+    """
+    directly = partial(import_file, project, file, importer, by=by, progress=progress)
+    if connection.vendor != "sqlite" or connection.in_atomic_block or file.stored.size < PREPARED_FROM:
+        yield directly
+        return
+    with TemporaryDirectory(prefix="agentops-import-") as folder:
+        private = PrivateDatabase(Path(folder) / "import.sqlite3")
+        with private.in_use():
+            bringing = _Bringing(importer, partial(private.bring, project))
+            report = import_file(project, file, bringing, by=by, progress=progress)
+        with private.attached():
+            # What has changed is rare, such as the session of a program that is being watched.
+            yield lambda: report if private.copy() else directly()
+
+
+class _Bringing:
+    """An importer that tells of each run before it is imported."""
+
+    def __init__(self, importer: Importer, bring: Callable[[ImportedRun], None]) -> None:
+        self.name, self.title, self.detect = importer.name, importer.title, importer.detect
+        self._importer, self._bring = importer, bring
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        """Yield what the importer yields."""
+        for item in self._importer.read(file):
+            if isinstance(item, ImportedRun):
+                self._bring(item)
+            yield item

@@ -1,0 +1,164 @@
+"""A database of one import, on SQLite: its rows are made there, and then copied into that of the site.
+
+SQLite has one writer at a time. Making the rows of a large file takes seconds, copying them a small part of that.
+"""
+
+# ruff: noqa: S608 - names of tables and columns, never values
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
+
+from agentops.projects.models import Project, RedactionRule
+from runs.external.importers.base import ImportedRun
+from runs.models import (
+    AgentRun,
+    AgentRunMessage,
+    AgentRunToolCall,
+    ExternalRun,
+    RunCommand,
+    RunError,
+    TurnUsage,
+)
+from timeline.models import Event, Log
+
+#: The tables that an import writes, with the column that holds the ID of the run.
+_WRITTEN: dict[type[models.Model], str] = {
+    Log: "id",
+    AgentRun: "id",
+    AgentRunMessage: "run_id",
+    AgentRunToolCall: "run_id",
+    RunCommand: "run_id",
+    ExternalRun: "run_id",
+    TurnUsage: "run_id",
+    RunError: "run_id",
+    Event: "log_id",
+}
+#: Those of them whose rows may change.
+_CHANGED = (Log, AgentRun, AgentRunToolCall, RunCommand, ExternalRun)
+#: The tables that it only reads. An access to any other table fails.
+_READ: tuple[type[models.Model], ...] = (Project, RedactionRule)
+#: New rows get higher numbers than all that are copied from the site.
+_FIRST_NUMBER = 2**62
+#: Runs and logs as they were in the site.
+_BEFORE = {AgentRun: "runs_before", Log: "logs_before"}
+
+
+class PrivateDatabase:
+    """A database with the tables of an import. It gets the runs that the import continues one by one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._site = connections[DEFAULT_DB_ALIAS]
+        self._announcements: list[Callable[[], object]] = []
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let all queries of this thread go to this database. What they announce, `copy` announces."""
+        private = self._site.copy()
+        private.settings_dict["NAME"] = str(self._path)
+        connections[DEFAULT_DB_ALIAS] = private
+        try:
+            self._create_tables()
+            with transaction.atomic():
+                yield
+                # Not at this commit: nobody sees the rows before they are copied.
+                self._announcements = [hook[1] for hook in private.run_on_commit]
+                private.run_on_commit = []
+        finally:
+            connections[DEFAULT_DB_ALIAS] = self._site
+            private.close()
+
+    def bring(self, project: Project, head: ImportedRun) -> None:
+        """Copy the run that an import continues, and its parent, as they were when the import began."""
+        for reference in filter(None, (head.run_ref, head.parent_ref)):
+            run = f"(SELECT id FROM site.{_table(AgentRun)} WHERE project_id = %s AND external_id = %s)"
+            for model, key in _WRITTEN.items():
+                rows = f"SELECT * FROM site.{_table(model)} WHERE {key} = {run}"
+                for target in filter(None, (f"main.{_table(model)}", _BEFORE.get(model))):
+                    _execute(f"INSERT OR IGNORE INTO {target} {rows}", project.pk.hex, reference)
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Let the site's connection read this database. SQLite can do so only between transactions."""
+        _execute("ATTACH %s AS prepared", str(self._path))
+        try:
+            yield
+        finally:
+            _execute("DETACH prepared")
+
+    def copy(self) -> bool:
+        """Copy the rows into the site, in the caller's transaction. False if a run of it has changed meanwhile."""
+        if self._has_changed():
+            return False
+        for model, key in _WRITTEN.items():
+            _copy(model, key)
+        for announcement in self._announcements:
+            transaction.on_commit(announcement, robust=True)
+        return True
+
+    def _create_tables(self) -> None:
+        _execute("PRAGMA foreign_keys = OFF")
+        # It is deleted if the process dies.
+        _execute("PRAGMA synchronous = OFF")
+        _execute("ATTACH %s AS site", f"file:{quote(str(self._site.settings_dict['NAME']))}?mode=ro")
+        for model in (*_WRITTEN, *_READ):
+            definitions = "SELECT sql FROM site.sqlite_master WHERE tbl_name = %s AND type <> 'trigger' AND sql <> ''"
+            for (definition,) in _execute(f"{definitions} ORDER BY type = 'index'", model._meta.db_table):
+                _execute(definition)
+            if _is_numbered(model):
+                _execute("INSERT INTO sqlite_sequence (name, seq) VALUES (%s, %s)", model._meta.db_table, _FIRST_NUMBER)
+        for model in _READ:
+            _execute(f"INSERT INTO main.{_table(model)} SELECT * FROM site.{_table(model)}")
+        for model, before in _BEFORE.items():
+            _execute(f"CREATE TABLE {before} AS SELECT * FROM site.{_table(model)} WHERE FALSE")
+
+    def _has_changed(self) -> bool:
+        """Return whether a run that the import continues is not as it was, or somebody has opened a new one."""
+        runs = _table(AgentRun)
+        changes = [
+            f"SELECT 1 FROM (SELECT * FROM prepared.{before} EXCEPT SELECT * FROM main.{_table(model)})"
+            for model, before in _BEFORE.items()
+        ]
+        opened = f"""SELECT 1 FROM prepared.{runs} p JOIN main.{runs} m
+            ON m.project_id = p.project_id AND m.external_id = p.external_id AND m.id <> p.id"""
+        return any(_execute(f"{query} LIMIT 1") for query in (*changes, opened))
+
+
+def _copy(model: type[models.Model], key: str) -> None:
+    """Copy the new rows of a table, and the changed ones of runs that were continued."""
+    table, pk, columns = _table(model), model._meta.pk.column, _columns(model)
+    known = f"SELECT {pk} FROM main.{table} WHERE {key} IN (SELECT id FROM prepared.{_BEFORE[AgentRun]})"
+    if model in _CHANGED:
+        _execute(
+            f"UPDATE main.{table} AS t SET ({columns}) ="
+            f" (SELECT {columns} FROM prepared.{table} p WHERE p.{pk} = t.{pk}) WHERE {pk} IN ({known})"
+        )
+    is_new = f"{pk} > {_FIRST_NUMBER}" if _is_numbered(model) else f"{pk} NOT IN ({known})"
+    _execute(
+        f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM prepared.{table} WHERE {is_new} ORDER BY {pk}"
+    )
+
+
+def _columns(model: type[models.Model]) -> str:
+    """Return the columns of a table without a number that the database assigns."""
+    skipped = model._meta.pk.column if _is_numbered(model) else ""
+    return ", ".join(f'"{field.column}"' for field in model._meta.concrete_fields if field.column != skipped)
+
+
+def _is_numbered(model: type[models.Model]) -> bool:
+    return isinstance(model._meta.pk, models.AutoField)
+
+
+def _table(model: type[models.Model]) -> str:
+    return model._meta.db_table
+
+
+def _execute(statement: str, *parameters: str | int) -> list[tuple[str]]:
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute(statement, parameters or None)
+        return list(cursor.fetchall())
