@@ -30,7 +30,7 @@ TIMES = "CREATE INDEX search_entry_times ON agent_run_search_entries (project_id
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0010_claude_transcripts")]
+    dependencies = [("runs", "0015_commit_cost_source")]
 
     operations = [
         VendorSQL("postgresql", [DROP, INDEX.replace("TEXTS", TEXTS)], [DROP, INDEX.replace("TEXTS", FOLDED)]),
