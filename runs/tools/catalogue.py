@@ -1,4 +1,4 @@
-"""The registry of all tools: the built-in ones, `done`, `ask_user` and the toolset of recordings."""
+"""The registry of all tools: the built-in ones, `done`, `ask_user`, the toolset of recordings, and added tools."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
+from runs.tools import own_tools
 from runs.tools.base import Toolset
 from runs.tools.builtin import BUILTIN
 from runs.tools.conversation_tools import CONVERSATION_TOOLS
@@ -19,5 +20,5 @@ def _recorded(settings: Mapping[str, Any]) -> Toolset:
     return toolset
 
 
-TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS])
+TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS], own_tools.load)
 TOOLS.register_toolset(RECORDED, _recorded)
