@@ -12,5 +12,9 @@ from __future__ import annotations
 from runs.statuses import Effect
 from runs.tools.base import OutcomeUnknown, Tool, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.functions import tool
+from timeline.events.work import FileChanged, GitCommit
 
-__all__ = ["Effect", "OutcomeUnknown", "Tool", "ToolContext", "ToolDenied", "ToolFailed", "ToolResult", "tool"]
+__all__ = [
+    "Effect", "FileChanged", "GitCommit", "OutcomeUnknown", "Tool", "ToolContext", "ToolDenied", "ToolFailed",
+    "ToolResult", "tool",
+]  # fmt: skip

@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 TOOLS, PROVIDERS, IMPORTERS = "agentops.tools", "agentops.providers", "agentops.importers"
+HOOKS, SINKS = "agentops.hooks", "agentops.sinks"
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from runs.conversation import checkpoints, repeats, transcript
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import spending
+from runs.engine.calls_ahead import CallsAhead
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.results import NoAnswer
@@ -33,6 +34,7 @@ from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS
+from runs.tools.parallel import parallel_limit
 from timeline import log
 
 #: Seconds between two looks for a stop command while the model or a tool runs.
@@ -76,6 +78,8 @@ class Drive:
     committed_steps: int = 0
     #: The call whose unknown outcome a person has to resolve before the run can continue.
     unknown_call: AgentRunToolCall | None = None
+    #: Open calls after the first one whose tools run already.
+    ahead: CallsAhead = field(default_factory=CallsAhead)
     #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
     _next_stop_check: float = 0.0
@@ -157,8 +161,13 @@ class Drive:
         return repeats.streak(reversed(self.conversation.history), call.call_id)
 
     def is_release_due(self) -> bool:
-        """Whether to release the run: the worker is ending, or the slice is over."""
-        return self.shutdown.requested.is_set() or (self.committed_steps > 0 and time.monotonic() >= self.slice_end)
+        """Whether to release the run: the worker is ending, or the slice is over and no tool runs."""
+        is_slice_over = self.committed_steps > 0 and time.monotonic() >= self.slice_end
+        return self.shutdown.requested.is_set() or (is_slice_over and not self.ahead)
+
+    def close(self) -> None:
+        """Let go of what this worker has started for the run."""
+        self.ahead.abandon()
 
 
 def open_drive(
@@ -172,7 +181,9 @@ def open_drive(
     config = run.agent_config
     provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
-    retry_limits(tool_settings)  # raises on invalid settings before anything is written
+    # These raise on invalid settings before anything is written.
+    retry_limits(tool_settings)
+    parallel_limit(tool_settings)
     drive = Drive(
         run=run,
         lease=lease,

@@ -129,6 +129,8 @@ def _drive(claim: _ClaimContext) -> Progress:
         run_until_released(drive)
     except STORAGE_ERRORS as error:
         return _handle_storage_failure(lease, error)
+    finally:
+        drive.close()
     return Progress.RELEASED
 
 

@@ -25,6 +25,7 @@ from runs.providers.messages import canonical, content_of, request
 from runs.providers.retry_limits import retry_limits
 from runs.tools import roots
 from runs.tools.catalogue import TOOLS
+from runs.tools.parallel import parallel_limit
 from timeline import log
 from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunCreated
@@ -170,6 +171,7 @@ def check_agent(agent: Agent) -> None:
         budgets.run_limits(agent.settings)
         trimming.window_of(agent.settings)
         retry_limits(agent.settings)
+        parallel_limit(agent.settings)
     except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
         raise InvalidAgent(str(error), agent_id=agent.slug) from error
 
