@@ -151,6 +151,8 @@ if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOM
     raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
 # Modules with tools of this deployment, besides those of installed packages (runs/tools/own_tools.py).
 AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
+# A JSON file with the MCP servers that agents may name (runs/tools/mcp/servers.py). Only here can they be commands.
+AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])

@@ -32,9 +32,9 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
-from runs.tools.base import Toolset
 from runs.tools.catalogue import TOOLS
 from runs.tools.parallel import parallel_limit
+from runs.tools.registry import AgentTools
 from timeline import log
 
 #: Seconds between two looks for a stop command while the model or a tool runs.
@@ -60,7 +60,7 @@ class Drive:
     loop: LoopThread
     shutdown: Shutdown
     provider: providers.Provider
-    toolset: Toolset
+    toolset: AgentTools
     #: The agent's rules for idle, failed and dead runs and for questions.
     policies: Policies
     slice_end: float
@@ -168,6 +168,7 @@ class Drive:
     def close(self) -> None:
         """Let go of what this worker has started for the run."""
         self.ahead.abandon()
+        self.toolset.close()
 
 
 def open_drive(
@@ -201,6 +202,7 @@ def open_drive(
         checkpointed_step=checkpoints.last_checkpoint(run),
         failed_attempts=_failed_attempts(run),
     )
+    drive.toolset.open()
     # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
     log.require_epoch(run.pk, lease.epoch)
     return drive

@@ -19,6 +19,7 @@ __all__ = [
     "BadArguments",
     "Effect",
     "OutcomeUnknown",
+    "RemoteToolset",
     "Tool",
     "ToolContext",
     "ToolDenied",
@@ -182,6 +183,18 @@ class Toolset(Protocol):
 
     def definitions(self) -> list[ToolDefinition]:
         """Return the tools as they are described to the model."""
+        ...
+
+
+class RemoteToolset(Toolset, Protocol):
+    """The tools of a server. It is usable without `open`, and after `close`."""
+
+    def open(self) -> None:
+        """Ask the server for its tools, unless this is known. Raises ValueError if it cannot be reached."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
         ...
 
 

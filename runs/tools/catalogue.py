@@ -1,4 +1,4 @@
-"""The registry of all tools: the built-in ones, `done`, `ask_user`, the toolset of recordings, and added tools."""
+"""The registry of all tools: the built-in ones, `done`, `ask_user`, recordings, MCP servers, and added tools."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from runs.tools import own_tools
 from runs.tools.base import Toolset
 from runs.tools.builtin import BUILTIN
 from runs.tools.conversation_tools import CONVERSATION_TOOLS
+from runs.tools.mcp import mcp_toolset
 from runs.tools.registry import RECORDED, Registry
 
 
@@ -22,3 +23,4 @@ def _recorded(settings: Mapping[str, Any]) -> Toolset:
 
 TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS], own_tools.load)
 TOOLS.register_toolset(RECORDED, _recorded)
+TOOLS.register_family(mcp_toolset.PREFIX, mcp_toolset.for_agent)

@@ -12,7 +12,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from runs import extensions
 from runs.extensions import ExtensionFailed
-from runs.tools.base import Tool, Toolset
+from runs.tools.base import RemoteToolset, Tool, Toolset
 
 #: The name of the toolset that answers calls of any tool from a fixture.
 RECORDED = "recorded"
@@ -22,6 +22,9 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 #: Creates a toolset from an agent's settings.
 ToolsetFactory = Callable[[Mapping[str, Any]], Toolset]
+
+#: Creates one toolset of a family from its whole name, such as `mcp:time`, and an agent's settings.
+FamilyFactory = Callable[[str, Mapping[str, Any]], RemoteToolset]
 
 #: Yields added tools, each with the place that it comes from. Extensions that cannot be used are added to the list.
 Loader = Callable[[list[ExtensionFailed]], Iterable[tuple[Tool, str]]]
@@ -63,6 +66,7 @@ class Registry:
     def __init__(self, tools: Iterable[Tool] = (), load: Loader | None = None) -> None:
         self._tools: dict[str, RegisteredTool] = {}
         self._factories: dict[str, ToolsetFactory] = {}
+        self._families: dict[str, FamilyFactory] = {}
         self._load = load
         # Reentrant, because a module that is loaded may read the registry.
         self._loading = threading.RLock()
@@ -83,8 +87,12 @@ class Registry:
         self._refuse_duplicate(name)
         self._factories[name] = factory
 
+    def register_family(self, prefix: str, factory: FamilyFactory) -> None:
+        """Add toolsets whose names begin with `prefix`. Creating one must not connect to anything."""
+        self._families[prefix] = factory
+
     def names(self) -> list[str]:
-        """Return the sorted names of all tools and toolsets."""
+        """Return the sorted names of all tools and toolsets, without families."""
         return sorted([*self._all(), *self._factories])
 
     def tool(self, name: str) -> Tool | None:
@@ -101,15 +109,20 @@ class Registry:
         self._all()
         return list(self._faults)
 
-    def resolve(self, names: Sequence[str], settings: Mapping[str, Any]) -> Toolset:
-        """Return the toolset of an agent that lists `names`. Raises `UnknownTool` or `DuplicateTool`."""
+    def resolve(self, names: Sequence[str], settings: Mapping[str, Any]) -> AgentTools:
+        """Return the toolset of an agent that lists `names`. Raises `UnknownTool`, `DuplicateTool` or ValueError."""
         unique_names = list(dict.fromkeys(names))
         tools = {name: tool for name in unique_names if (tool := self.tool(name)) is not None}
-        unknown = [name for name in unique_names if name not in tools and name not in self._factories]
+        families = {name: family for name in unique_names if (family := self._family(name)) is not None}
+        unknown = [name for name in unique_names if name not in {**tools, **self._factories, **families}]
         if unknown:
             raise UnknownTool(unknown, self.names(), len(self._faults))
         toolsets = [self._factories[name](settings) for name in unique_names if name in self._factories]
-        return _AgentTools(tools, toolsets)
+        remote = [make(name, settings) for name, make in families.items()]
+        return AgentTools(tools, toolsets, remote)
+
+    def _family(self, name: str) -> FamilyFactory | None:
+        return next((make for prefix, make in self._families.items() if name.startswith(prefix)), None)
 
     def _all(self) -> dict[str, RegisteredTool]:
         """Return the tools, after loading the added ones."""
@@ -127,12 +140,16 @@ class Registry:
             raise DuplicateTool(name, self._tools[name].source if name in self._tools else "toolset")
 
 
-class _AgentTools:
-    """The tools of one agent: first the ones it names, then the ones of its toolsets."""
+class AgentTools:
+    """The tools of one agent: first the ones it names, then the ones of its toolsets, last the ones of servers."""
 
-    def __init__(self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset]) -> None:
+    def __init__(
+        self, tools: Mapping[str, Tool], toolsets: Sequence[Toolset], remote: Sequence[RemoteToolset] = ()
+    ) -> None:
         self._tools = tools
         self._toolsets = toolsets
+        # Asked only when their tools are needed: until then they have no connection.
+        self._remote = remote
         names = set(tools)
         for definition in (each for toolset in toolsets for each in toolset.definitions()):
             if definition.name in names:
@@ -142,9 +159,21 @@ class _AgentTools:
     def get(self, name: str) -> Tool | None:
         if name in self._tools:
             return self._tools[name]
-        matches = (toolset.get(name) for toolset in self._toolsets)
+        matches = (toolset.get(name) for toolset in [*self._toolsets, *self._remote])
         return next((tool for tool in matches if tool is not None), None)
 
     def definitions(self) -> list[ToolDefinition]:
         definitions = [tool.definition for tool in self._tools.values()]
-        return definitions + [each for toolset in self._toolsets for each in toolset.definitions()]
+        definitions += [each for toolset in [*self._toolsets, *self._remote] for each in toolset.definitions()]
+        # A server may name a tool as another one is named: the first one counts, as in `get`.
+        return list({each.name: each for each in reversed(definitions)}.values())[::-1]
+
+    def open(self) -> None:
+        """Ask servers for their tools. Raises ValueError if one cannot be reached."""
+        for toolset in self._remote:
+            toolset.open()
+
+    def close(self) -> None:
+        """Let go of the connections to servers."""
+        for toolset in self._remote:
+            toolset.close()

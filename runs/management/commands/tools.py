@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from django.core.management import CommandError
 from django.core.management.base import CommandParser
 
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, EXIT_NOT_FOUND, AgentopsCommand
+from agentops.projects.management.base import (
+    EXIT_INVALID,
+    EXIT_NOT_COMPLETED,
+    EXIT_NOT_FOUND,
+    EXIT_REFUSED,
+    AgentopsCommand,
+)
 from runs.tools.catalogue import TOOLS
+from runs.tools.mcp.mcp_toolset import PREFIX
+from runs.tools.mcp.servers import McpRefused, operators_servers
 from runs.tools.registry import RegisteredTool
 
 
@@ -19,23 +28,56 @@ class Command(AgentopsCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", metavar="TOOL", nargs="?", help="show this tool, with its schema")
+        what = f"show this tool, with its schema; {PREFIX}SERVER asks an MCP server for its tools"
+        parser.add_argument("name", metavar="TOOL", nargs="?", help=what)
         parser.add_argument("--json", action="store_true", help="print JSON, with the schemas")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        chosen = [each for each in TOOLS.registered() if options["name"] in (None, each.tool.name)]
-        if options["name"] is not None and not chosen:
-            raise CommandError(f"tool not found: {options['name']!r}", returncode=EXIT_NOT_FOUND)
-        facts = [_facts(each) for each in chosen]
-        if options["json"] or options["name"] is not None:
-            self.write_json(facts if options["name"] is None else facts[0])
-        else:
-            headers = ["tool", "effect", "time limit", "approval", "from", "description"]
-            self.write_table(headers, [_cells(each) for each in facts])
-        faults = TOOLS.faults()
-        if faults and options["name"] is None:
+        name = options["name"]
+        if name is None:
+            return self._list(as_json=options["json"])
+        if name.startswith(PREFIX):
+            return self._write(_tools_of_server(name), as_json=options["json"])
+        tool = next((each for each in TOOLS.registered() if each.tool.name == name), None)
+        if tool is None:
+            raise CommandError(f"tool not found: {name!r}", returncode=EXIT_NOT_FOUND)
+        return self.write_json(_facts(tool))
+
+    def _list(self, *, as_json: bool) -> None:
+        self._write([*map(_facts, TOOLS.registered()), *_servers()], as_json=as_json)
+        if faults := TOOLS.faults():
             left_out = "\n".join(f"  {fault}" for fault in faults)
             raise CommandError(f"extensions that cannot be used:\n{left_out}", returncode=EXIT_NOT_COMPLETED)
+
+    def _write(self, facts: list[dict[str, Any]], *, as_json: bool) -> None:
+        if as_json:
+            self.write_json(facts)
+        else:
+            headers = ["tool", "effect", "time limit", "approval", "from", "description"]
+            self.write_table(headers, map(_cells, facts))
+
+
+def _servers() -> list[dict[str, Any]]:
+    """Return the MCP servers of the operator, as tools whose schema is not known."""
+    try:
+        servers = operators_servers()
+    except McpRefused as error:
+        raise CommandError(str(error), returncode=EXIT_INVALID) from error
+    return [
+        {"name": f"{PREFIX}{name}", "timeout_s": server.timeout_s, "source": "AGENTOPS_MCP_SERVERS"}
+        for name, server in sorted(servers.items())
+    ]
+
+
+def _tools_of_server(name: str) -> list[dict[str, Any]]:
+    """Return the tools of an MCP server, which is started or reached for it."""
+    try:
+        with closing(TOOLS.resolve([name], {})) as toolset:
+            names = [definition.name for definition in toolset.definitions()]
+            tools = [tool for each in names if (tool := toolset.get(each)) is not None]
+    except McpRefused as error:
+        raise CommandError(str(error), returncode=EXIT_REFUSED) from error
+    return [_facts(RegisteredTool(tool, name)) for tool in tools]
 
 
 def _facts(registered: RegisteredTool) -> dict[str, Any]:
@@ -53,6 +95,6 @@ def _facts(registered: RegisteredTool) -> dict[str, Any]:
 
 def _cells(facts: dict[str, Any]) -> list[object]:
     limit = "none" if facts["timeout_s"] is None else f"{facts['timeout_s']:g} s"
-    approval = "required" if facts["needs_approval"] else ""
-    summary = facts["description"].partition("\n")[0]
-    return [facts["name"], facts["effect"], limit, approval, facts["source"], summary]
+    approval = "required" if facts.get("needs_approval") else ""
+    summary = facts.get("description", "").partition("\n")[0]
+    return [facts["name"], facts.get("effect", ""), limit, approval, facts["source"], summary]
