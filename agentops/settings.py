@@ -149,6 +149,9 @@ AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
 AGENTOPS_TOOL_ROOTS = env.directories("AGENTOPS_TOOL_ROOTS", [])
 if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOME)) for root in AGENTOPS_TOOL_ROOTS):
     raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
+# Tools that change files and run commands below these directories. Off unless they are switched on.
+AGENTOPS_WRITE_TOOLS = env.boolean("AGENTOPS_WRITE_TOOLS", default=False)
+AGENTOPS_SHELL_TOOL = env.boolean("AGENTOPS_SHELL_TOOL", default=False)
 # Modules with tools of this deployment, besides those of installed packages (runs/tools/own_tools.py).
 AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
 # A JSON file with the MCP servers that agents may name (runs/tools/mcp/servers.py). Only here can they be commands.

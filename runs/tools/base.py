@@ -130,6 +130,8 @@ class Tool:
     ends: bool = False
     #: Reads files below the agent's root, which AGENTOPS_TOOL_ROOTS has to allow: see runs.tools.roots.
     reads_files: bool = False
+    #: The setting of the site without which the tool is off; see runs.tools.sandbox.switches.
+    switch: str = ""
     #: For tools with the effect at_most_once: an error means that the call had no effect.
     repeats_after_error: bool = False
 

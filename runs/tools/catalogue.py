@@ -13,6 +13,8 @@ from runs.tools.builtin import BUILTIN
 from runs.tools.conversation_tools import CONVERSATION_TOOLS
 from runs.tools.mcp import mcp_toolset
 from runs.tools.registry import RECORDED, Registry
+from runs.tools.sandbox.shell import SHELL
+from runs.tools.sandbox.write_tools import WRITE_TOOLS
 
 
 def _recorded(settings: Mapping[str, Any]) -> Toolset:
@@ -21,6 +23,6 @@ def _recorded(settings: Mapping[str, Any]) -> Toolset:
     return toolset
 
 
-TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS], own_tools.load)
+TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS, SHELL, *WRITE_TOOLS], own_tools.load)
 TOOLS.register_toolset(RECORDED, _recorded)
 TOOLS.register_family(mcp_toolset.PREFIX, mcp_toolset.for_agent)
