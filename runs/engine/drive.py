@@ -32,6 +32,7 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
+from runs.tools.base import Tool
 from runs.tools.catalogue import TOOLS
 from runs.tools.parallel import parallel_limit
 from runs.tools.registry import AgentTools
@@ -115,6 +116,10 @@ class Drive:
         Such a turn starts no tool with its commit.
         """
         return self.policies.on_crash is OnCrash.ROLL_BACK
+
+    def may_start_ahead(self, tool: Tool) -> bool:
+        """Whether calls of this tool may run at the same time as other calls of their turn."""
+        return tool.may_overlap
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is gone, or `ShutdownDue` if the process must end now."""

@@ -42,6 +42,8 @@ from timeline.log import Entry
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
+#: Statuses of calls that may be started ahead: a lost one is run again.
+STARTABLE = (ToolStatus.PLANNED, ToolStatus.RUNNING)
 #: The error type of a retry after a result that the tool itself calls an error.
 SOFT_ERROR = "tool_error"
 
@@ -87,7 +89,7 @@ def _start_ahead(drive: Drive) -> None:
     limit = parallel_limit(drive.settings)
     for call in drive.open_calls[:limit]:
         tool = drive.toolset.get(call.tool_name)
-        if tool is None or not tool.may_overlap or call.status not in (ToolStatus.PLANNED, ToolStatus.RUNNING):
+        if tool is None or not drive.may_start_ahead(tool) or call.status not in STARTABLE:
             return
         if call is drive.open_calls[0] or call.pk in drive.ahead:
             continue
