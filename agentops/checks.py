@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Doubt
 from django.db import connections
+from django.utils.module_loading import import_string
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 #: Settings of PostgreSQL that have to be on, and why.
@@ -63,6 +64,14 @@ def no_door_of_the_tests_is_open(app_configs: Any, **_: Any) -> list[CheckMessag
     if not settings.AGENTOPS_TESTING:
         return []
     return [Error("AGENTOPS_TESTING is set: other programs can end this process.", id="agentops.E003")]
+
+
+@register()
+def tools_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn about tools of other packages that cannot be used. Agents that name them cannot start."""
+    registry = import_string("runs.tools.catalogue.TOOLS")
+    hint = "Correct or uninstall it; `agentops tools` lists what is left."
+    return [Doubt(f"Tools are missing. {fault}", hint=hint, id="agentops.W005") for fault in registry.faults()]
 
 
 @register(Tags.database)

@@ -152,6 +152,13 @@ if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOM
     raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
 # The program of the provider claude_cli, with its whole path. Empty: the provider is off.
 AGENTOPS_CLAUDE_CLI = env.text("AGENTOPS_CLAUDE_CLI")
+# Tools that change files and run commands below these directories. Off unless they are switched on.
+AGENTOPS_WRITE_TOOLS = env.boolean("AGENTOPS_WRITE_TOOLS", default=False)
+AGENTOPS_SHELL_TOOL = env.boolean("AGENTOPS_SHELL_TOOL", default=False)
+# Modules with tools of this deployment, besides those of installed packages (runs/tools/own_tools.py).
+AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
+# A JSON file with the MCP servers that agents may name (runs/tools/mcp/servers.py). Only here can they be commands.
+AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 AGENTOPS_MODEL_KEYS = env.names("AGENTOPS_MODEL_KEYS", [])
 if not all(re.fullmatch(r"[A-Za-z0-9.:\[\]_-]+=[A-Z][A-Z0-9_]*", entry) for entry in AGENTOPS_MODEL_KEYS):

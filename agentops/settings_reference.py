@@ -61,6 +61,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "provider is off. Set it for web processes and workers.",
         "AGENTOPS_TOOL_ROOTS": "Absolute paths of the directories below which agents may read files (`read_file`, "
         "`list_dir`). Without it these tools are off.",
+        "AGENTOPS_WRITE_TOOLS": "Allow agents the tools `write_file` and `edit_file`, below their root.",
+        "AGENTOPS_SHELL_TOOL": "Allow agents the tool `shell`, which runs commands in their root, in a sandbox.",
+        "AGENTOPS_TOOL_MODULES": "Python modules whose tools agents may use, besides those of installed packages.",
+        "AGENTOPS_MCP_SERVERS": "Path of a JSON file with the MCP servers whose tools agents may use.",
         "AGENTOPS_GATE_COMMANDS": "Programs that gates of policies may start: names on `PATH`, or absolute paths. "
         "Without it gates may use tools only.",
         "AGENTOPS_GATE_TIMEOUT_S": "Seconds that such a program may take.",

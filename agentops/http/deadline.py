@@ -24,6 +24,54 @@ class _Result(Generic[T]):
     value: T
 
 
+class TimedCall(Generic[T]):
+    """A function that runs in a new daemon thread, within a time limit that begins now."""
+
+    def __init__(self, seconds: float | None, function: Callable[[], T], *, name: str) -> None:
+        self._answer: SimpleQueue[_Result[T] | BaseException] = SimpleQueue()
+        self._abandoned = threading.Event()
+        self._late: Callable[[T], None] | None = None
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._until = None if seconds is None else self._began + seconds
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._work, function), name=name, daemon=True).start()
+
+    def wait(self, watch: Callable[[], None] | None = None, late: Callable[[T], None] | None = None) -> T:
+        """Return or raise what the function does, or raise `DeadlineExceeded`.
+
+        `watch` is called every 0.25 s. If it raises, waiting ends. A result that comes after the wait goes to `late`.
+        """
+        try:
+            result = _await_answer(self._answer, self._until, watch)
+        except BaseException:
+            self.abandon(late)
+            raise
+        if isinstance(result, _Result):
+            return result.value
+        raise result
+
+    def abandon(self, late: Callable[[T], None] | None = None) -> None:
+        """Pass the result to `late` when it comes, on that thread or this one. Threads cannot be killed."""
+        self._late = late
+        self._abandoned.set()
+        _pass_on_late_result(self._answer, late)
+
+    def elapsed_s(self) -> float:
+        """Return the seconds that the function has run, or took."""
+        return (self._ended or time.monotonic()) - self._began
+
+    def _work(self, function: Callable[[], T]) -> None:
+        try:
+            result: _Result[T] | BaseException = _Result(function())
+        except BaseException as error:
+            result = error
+        self._ended = time.monotonic()
+        self._answer.put(result)
+        if self._abandoned.is_set():
+            _pass_on_late_result(self._answer, self._late)
+
+
 def call_within(
     seconds: float | None,
     function: Callable[[], T],
@@ -34,30 +82,9 @@ def call_within(
 ) -> T:
     """Call a function in a new daemon thread, and return or raise what it does, or raise `DeadlineExceeded`.
 
-    A new thread each time, because hanging calls would fill a pool.
+    A new thread each time, because hanging calls would fill a pool. See `TimedCall.wait` for the rest.
     """
-    answer: SimpleQueue[_Result[T] | BaseException] = SimpleQueue()
-    abandoned = threading.Event()
-
-    def work() -> None:
-        try:
-            answer.put(_Result(function()))
-        except BaseException as error:
-            answer.put(error)
-        if abandoned.is_set():
-            _pass_on_late_result(answer, late)
-
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
-    try:
-        result = _await_answer(answer, None if seconds is None else time.monotonic() + seconds, watch)
-    except BaseException:
-        abandoned.set()
-        _pass_on_late_result(answer, late)
-        raise
-    if isinstance(result, _Result):
-        return result.value
-    raise result
+    return TimedCall(seconds, function, name=name).wait(watch, late)
 
 
 def _await_answer(

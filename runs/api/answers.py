@@ -127,6 +127,17 @@ class Money(serializers.DecimalField):  # type: ignore[misc]
         super().__init__(max_digits=16, decimal_places=8, allow_null=True, help_text=help_text)
 
 
+class ModelTotals(serializers.Serializer):  # type: ignore[misc]
+    """What the calls of one model have used."""
+
+    model = serializers.CharField()
+    calls = serializers.IntegerField()
+    input_tokens, output_tokens = serializers.IntegerField(), serializers.IntegerField()
+    cache_read_tokens, cache_write_tokens = serializers.IntegerField(), serializers.IntegerField()
+    reasoning_tokens = serializers.IntegerField()
+    cost_usd = Money("Null if unknown.")
+
+
 class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
     """What the model calls of a run have used."""
 
@@ -189,9 +200,10 @@ class PageLink(serializers.CharField):  # type: ignore[misc]
 
 @extend_schema_serializer(many=False)
 class UsagePage(serializers.Serializer):  # type: ignore[misc]
-    """A page of UsageRows, after the totals of the run."""
+    """A page of UsageRows, after the totals of the run and of each model."""
 
     totals = UsageTotals()
+    models = ModelTotals(many=True)
     next, previous = PageLink(), PageLink()
     results = UsageRow(many=True)
 

@@ -8,10 +8,11 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework.response import Response
 
-from runs.api.answers import CheckpointRow, ErrorRow, UsagePage, UsageRow, UsageTotals, usage_totals
+from runs.api.answers import CheckpointRow, ErrorRow, ModelTotals, UsagePage, UsageRow, UsageTotals, usage_totals
 from runs.api.base_views import ListView
 from runs.errors import RunNotFound
 from runs.models import Checkpoint, RunError, TurnUsage
+from runs.queries.model_usage import usage_by_model
 
 
 class Checkpoints(ListView):
@@ -34,7 +35,7 @@ class Errors(ListView):
 
 @extend_schema(responses=UsagePage)
 class UsageView(ListView):
-    """Get tokens and cost: of the run in `totals`, of each model call in `results`."""
+    """Get tokens and cost: of the run in `totals`, of each model in `models`, of each model call in `results`."""
 
     serializer_class = UsageRow
 
@@ -46,5 +47,6 @@ class UsageView(ListView):
         if totals is None:  # removed in the meantime
             raise RunNotFound("no such run")
         response = super().get_paginated_response(data)
-        response.data = {"totals": UsageTotals(totals).data, **response.data}
+        models = ModelTotals(usage_by_model(totals.pk), many=True).data
+        response.data = {"totals": UsageTotals(totals).data, "models": models, **response.data}
         return response

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
@@ -22,9 +22,10 @@ from runs.conversation import checkpoints, repeats, transcript
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import spending
+from runs.engine.calls_ahead import CallsAhead
 from runs.engine.event_loop import LoopThread
 from runs.engine.held_session import PROVIDER as SESSIONS
-from runs.engine.held_session import HeldSession
+from runs.engine.held_session import HeldSession, SessionTools
 from runs.engine.leases import Lease
 from runs.engine.results import NoAnswer
 from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
@@ -34,8 +35,10 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
-from runs.tools.base import Toolset
+from runs.tools.base import Tool
 from runs.tools.catalogue import TOOLS
+from runs.tools.parallel import parallel_limit
+from runs.tools.registry import AgentTools
 from timeline import log
 
 #: Seconds between two looks for a stop command while the model or a tool runs.
@@ -61,7 +64,7 @@ class Drive:
     loop: LoopThread
     shutdown: Shutdown
     provider: providers.Provider
-    toolset: Toolset
+    toolset: AgentTools | SessionTools
     #: The agent's rules for idle, failed and dead runs and for questions.
     policies: Policies
     slice_end: float
@@ -83,6 +86,8 @@ class Drive:
     unknown_call: AgentRunToolCall | None = None
     #: The program that executes the run; None for a run whose model is called from here.
     session: HeldSession | None = None
+    #: Open calls after the first one whose tools run already.
+    ahead: CallsAhead = field(default_factory=CallsAhead)
     #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
     _next_stop_check: float = 0.0
@@ -118,6 +123,10 @@ class Drive:
         Such a turn starts no tool with its commit.
         """
         return self.policies.on_crash is OnCrash.ROLL_BACK
+
+    def may_start_ahead(self, tool: Tool) -> bool:
+        """Whether calls of this tool may run at the same time as other calls of their turn."""
+        return tool.may_overlap
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is gone, or `ShutdownDue` if the process must end now."""
@@ -164,15 +173,23 @@ class Drive:
         return repeats.streak(reversed(self.conversation.history), call.call_id)
 
     def is_release_due(self) -> bool:
-        """Whether to release the run: the worker is ending, or the slice is over."""
-        if self.session is not None:  # a slice would end its program
-            return self.shutdown.requested.is_set()
-        return self.shutdown.requested.is_set() or (self.committed_steps > 0 and time.monotonic() >= self.slice_end)
+        """Whether to release the run: the worker is ending, or the slice is over and no tool runs.
 
-    def close(self, *, gently: bool = True) -> None:
+        The end of a slice would end the program of a session.
+        """
+        is_slice_over = self.committed_steps > 0 and time.monotonic() >= self.slice_end and self.session is None
+        return self.shutdown.requested.is_set() or (is_slice_over and not self.ahead)
+
+    def close(self) -> None:
+        """Let go of what this worker has started for the run."""
+        self.ahead.abandon()
+        self.end_program(gently=False)
+        self.toolset.close()
+
+    def end_program(self, *, gently: bool = True) -> None:
         """End the program of the run, if it has one: in its own way, or at once."""
         if self.session is not None:
-            self.session.close(gently=gently)
+            self.session.end(gently=gently)
 
 
 def open_drive(
@@ -186,7 +203,9 @@ def open_drive(
     config = run.agent_config
     provider = providers.get(config["provider"])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
-    retry_limits(tool_settings)  # raises on invalid settings before anything is written
+    # These raise on invalid settings before anything is written.
+    retry_limits(tool_settings)
+    parallel_limit(tool_settings)
     conversation = transcript.load(run)
     session = HeldSession(run, lease, loop, conversation) if config["provider"] == SESSIONS else None
     drive = Drive(
@@ -196,7 +215,7 @@ def open_drive(
         shutdown=shutdown,
         provider=session or provider,
         session=session,
-        toolset=session or TOOLS.resolve(config.get("tools") or [], tool_settings),
+        toolset=SessionTools(session) if session else TOOLS.resolve(config.get("tools") or [], tool_settings),
         policies=policies.parse(config.get("policies") or {}),
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),
@@ -208,6 +227,7 @@ def open_drive(
         checkpointed_step=checkpoints.last_checkpoint(run),
         failed_attempts=_failed_attempts(run),
     )
+    drive.toolset.open()
     # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
     log.require_epoch(run.pk, lease.epoch)
     return drive

@@ -60,7 +60,7 @@ class _Launch:
 
 
 class HeldSession:
-    """The provider and the toolset of a run that is a session of a program."""
+    """The provider of a run that is a session of a program."""
 
     def __init__(self, run: AgentRun, lease: Lease, loop: LoopThread, conversation: Conversation) -> None:
         self._run, self._lease, self._loop, self._conversation = run, lease, loop, conversation
@@ -86,19 +86,10 @@ class HeldSession:
         alive = self._session is not None and self._session.is_alive
         return self._answer(call, None if alive else self._prepare(call))
 
-    # --- Tools: each is run by the program ----------------------------------------------------------------------
+    # --- Calls of tools -----------------------------------------------------------------------------------------
 
-    def get(self, name: str) -> Tool:
-        """Return a tool that lets the program run a call. Any name: the program knows its tools."""
-        return Tool(
-            name=name, description="", parameters_schema={}, execute=self._run_call, effect=Effect.AT_MOST_ONCE,
-            timeout_s=None,
-        )  # fmt: skip
-
-    def definitions(self) -> list[ToolDefinition]:
-        return []
-
-    def _run_call(self, ctx: ToolContext, arguments: Arguments) -> ToolResult:
+    def run_call(self, ctx: ToolContext, arguments: Arguments) -> ToolResult:
+        """Let the program run a call, and wait for its result."""
         session = self._session
         if session is None:
             raise OutcomeUnknown
@@ -123,7 +114,7 @@ class HeldSession:
 
     # --- The end ------------------------------------------------------------------------------------------------
 
-    def close(self, *, gently: bool = True) -> None:
+    def end(self, *, gently: bool = True) -> None:
         """End the program: in its own way, so that its transcript is whole, or at once if the run is not ours."""
         session, self._session = self._session, None
         if session is not None:
@@ -214,6 +205,28 @@ class HeldSession:
             await session.say(_joined(new))
         elif session.is_idle:
             await session.say(CONTINUE)
+
+
+class SessionTools:
+    """The toolset of a run that is a session: any tool, because the program knows which it has."""
+
+    def __init__(self, session: HeldSession) -> None:
+        self._session = session
+
+    def get(self, name: str) -> Tool:
+        return Tool(
+            name=name, description="", parameters_schema={}, execute=self._session.run_call,
+            effect=Effect.AT_MOST_ONCE, timeout_s=None,
+        )  # fmt: skip
+
+    def definitions(self) -> list[ToolDefinition]:
+        return []
+
+    def open(self) -> None:
+        """Do nothing: the program has its own servers."""
+
+    def close(self) -> None:
+        """Do nothing: `HeldSession.end` ends the program."""
 
 
 def _is_reported(error: BaseException, session: ProgramSession) -> bool:

@@ -47,7 +47,7 @@ def run_until_released(drive: Drive) -> None:
         except (DecideAgain, StopPending):
             result = Progress.CONTINUE  # the next decision sees the command that arrived
         except ShutdownDue:
-            drive.close()
+            drive.end_program()
             result = ending.hand_back(drive, "worker_ending")
         if result is Progress.RELEASED:
             return
@@ -68,7 +68,7 @@ def _act(drive: Drive, action: Next) -> ActResult:
         case _:
             if action in _RELEASES:
                 # Before another worker may have the run: the transcript of its program must be whole.
-                drive.close(gently=action is not Next.STOP)
+                drive.end_program(gently=action is not Next.STOP)
             return _ACTS[action](drive)
 
 

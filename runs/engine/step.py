@@ -130,7 +130,7 @@ def _drive(claim: _ClaimContext) -> Progress:
     except STORAGE_ERRORS as error:
         return _handle_storage_failure(lease, error)
     finally:
-        drive.close(gently=False)
+        drive.close()
     return Progress.RELEASED
 
 

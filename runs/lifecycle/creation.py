@@ -25,6 +25,8 @@ from runs.providers.messages import canonical, content_of, request
 from runs.providers.retry_limits import retry_limits
 from runs.tools import roots
 from runs.tools.catalogue import TOOLS
+from runs.tools.parallel import parallel_limit
+from runs.tools.sandbox import switches
 from timeline import log
 from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunCreated
@@ -166,20 +168,18 @@ def check_agent(agent: Agent) -> None:
     try:
         providers.get(agent.provider).check(agent.model, agent.settings)
         TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
-        roots.check([name for name in agent.tools if _reads_files(name)], agent.settings)
+        tools = [tool for name in agent.tools if (tool := TOOLS.tool(name)) is not None]
+        switches.check(tools)
+        roots.check([tool.name for tool in tools if tool.reads_files], agent.settings)
         if agent.provider in providers.WORKING_IN_ROOT:
             roots.locate(agent.settings.get("root"))
         budgets.run_limits(agent.settings)
         trimming.window_of(agent.settings)
         retry_limits(agent.settings)
+        parallel_limit(agent.settings)
         output_schema.schema_of(agent.settings)
     except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
         raise InvalidAgent(str(error), agent_id=agent.slug) from error
-
-
-def _reads_files(name: str) -> bool:
-    tool = TOOLS.tool(name)
-    return tool is not None and tool.reads_files
 
 
 def checked_max_steps(value: Any, *, default: int) -> int:

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
+
+from runs import extensions
+from runs.extensions import ExtensionFailed
 
 
 class ProviderUnusable(ValueError):
@@ -84,6 +87,8 @@ MODULES = {
 }
 #: The providers whose program works in the agent's root.
 WORKING_IN_ROOT = frozenset({"claude_cli"})
+#: What a provider of an entry point must have.
+MEMBERS = ("check", "open", "context_window", "follow_up")
 _factories: dict[str, Callable[[], Provider]] = {}
 
 
@@ -100,10 +105,19 @@ def register(name: str) -> Callable[[Callable[[], Provider]], Callable[[], Provi
 
 
 def get(name: str) -> Provider:
-    """Return the provider registered as `name`. Raises `ProviderUnusable`."""
+    """Return the provider registered as `name`, or the one of the entry point `name`. Raises `ProviderUnusable`."""
     if name not in _factories and name in MODULES:
         import_module(MODULES[name])
-    if name not in _factories:
-        names = ", ".join(sorted({*_factories, *MODULES}))
+    return _factories[name]() if name in _factories else _added(name)
+
+
+def _added(name: str) -> Provider:
+    """Return the provider of an entry point."""
+    added = {each.name: each for each in reversed(extensions.installed(extensions.PROVIDERS))}
+    if name not in added:
+        names = ", ".join(sorted({*_factories, *MODULES, *added}))
         raise ProviderUnusable(f"unknown provider {name!r}; use one of: {names}")
-    return _factories[name]()
+    try:
+        return cast("Provider", extensions.build(added[name], added[name].load(), MEMBERS))
+    except ExtensionFailed as fault:
+        raise ProviderUnusable(str(fault)) from fault

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Sum
-
 from runs.conversation.message_text import text_of
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, TurnUsage
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
+from runs.queries.model_usage import usage_by_model
 from timeline.dialects.agent_output import Fields, WholeTexts, agent_event
 from timeline.events import EventType
 from timeline.models import Event
@@ -68,10 +67,9 @@ def _complete(run: AgentRun) -> Fields:
 
 
 def _model_usage(run: AgentRun) -> Fields:
-    sums = {name: Sum(name) for name in _TOKENS}
-    rows = TurnUsage.objects.filter(run=run).order_by("model").values("model").annotate(cost=Sum("cost_usd"), **sums)
     return {
-        row["model"]: {**_usage(row), "costUsd": None if row["cost"] is None else float(row["cost"])} for row in rows
+        row["model"]: {**_usage(row), "costUsd": None if row["cost_usd"] is None else float(row["cost_usd"])}
+        for row in usage_by_model(run.pk)
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from runs.statuses import Effect
 from runs.tools.output import MAX_MESSAGE, Output, as_output, clip, limit_size
+from timeline.events.base import Payload
 
 __all__ = [
     "JSON",
@@ -18,6 +19,7 @@ __all__ = [
     "BadArguments",
     "Effect",
     "OutcomeUnknown",
+    "RemoteToolset",
     "Tool",
     "ToolContext",
     "ToolDenied",
@@ -62,6 +64,10 @@ class BadArguments(Exception):
     """The model's arguments do not match the schema. The message tells the model what to correct."""
 
 
+def _write_nothing(text: str, stream: str = "stdout") -> None:
+    """Drop the output: nobody shows it."""
+
+
 @dataclass(frozen=True)
 class ToolContext:
     """The context of a tool call. A tool function receives it as its first parameter."""
@@ -84,6 +90,8 @@ class ToolContext:
     cancelled: Callable[[], bool]
     #: mask(text, before, after): returns the text with its secrets masked. `before` and `after` are its surroundings.
     mask: Callable[[str, str, str], str]
+    #: write(text, stream="stdout"): shows output in the timeline while the tool runs, with its secrets masked.
+    write: Callable[..., None] = _write_nothing
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,8 @@ class ToolResult:
     retryable: bool = True
     #: Set by recorded tools only. Otherwise the caller measures the duration.
     duration_ms: int | None = None
+    #: What the call changed, for the timeline: payloads such as `FileChanged` and `GitCommit`.
+    events: Sequence[Payload] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +132,8 @@ class Tool:
     ends: bool = False
     #: Reads files below the agent's root, which AGENTOPS_TOOL_ROOTS has to allow: see runs.tools.roots.
     reads_files: bool = False
+    #: The setting of the site without which the tool is off; see runs.tools.sandbox.switches.
+    switch: str = ""
     #: For tools with the effect at_most_once: an error means that the call had no effect.
     repeats_after_error: bool = False
 
@@ -133,6 +145,12 @@ class Tool:
     def may_repeat(self) -> bool:
         """Whether a failed call may be retried. The agent's settings limit the number of retries."""
         return self.effect is not Effect.AT_MOST_ONCE or self.repeats_after_error
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether calls may run at the same time as other calls of their turn."""
+        waits = self.inline or self.asks or self.ends or self.needs_approval
+        return self.effect is not Effect.AT_MOST_ONCE and not waits
 
     @property
     def definition(self) -> ToolDefinition:
@@ -169,6 +187,18 @@ class Toolset(Protocol):
 
     def definitions(self) -> list[ToolDefinition]:
         """Return the tools as they are described to the model."""
+        ...
+
+
+class RemoteToolset(Toolset, Protocol):
+    """The tools of a server. It is usable without `open`, and after `close`."""
+
+    def open(self) -> None:
+        """Ask the server for its tools, unless this is known. Raises ValueError if it cannot be reached."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the connection."""
         ...
 
 

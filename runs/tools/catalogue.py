@@ -1,4 +1,4 @@
-"""The registry of all tools: the built-in ones, those that speak to people and to agents, and those of recordings."""
+"""The registry of all tools: built-in, of people and of agents, of recordings, of MCP servers, and added ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
+from runs.tools import own_tools
 from runs.tools.agent_tools import AGENT_TOOLS
 from runs.tools.base import Toolset
 from runs.tools.builtin import BUILTIN
 from runs.tools.conversation_tools import CONVERSATION_TOOLS
+from runs.tools.mcp import mcp_toolset
 from runs.tools.registry import RECORDED, Registry
+from runs.tools.sandbox.shell import SHELL
+from runs.tools.sandbox.write_tools import WRITE_TOOLS
 
 
 def _recorded(settings: Mapping[str, Any]) -> Toolset:
@@ -20,5 +24,6 @@ def _recorded(settings: Mapping[str, Any]) -> Toolset:
     return toolset
 
 
-TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS, *AGENT_TOOLS])
+TOOLS = Registry([*BUILTIN, *CONVERSATION_TOOLS, *AGENT_TOOLS, SHELL, *WRITE_TOOLS], own_tools.load)
 TOOLS.register_toolset(RECORDED, _recorded)
+TOOLS.register_family(mcp_toolset.PREFIX, mcp_toolset.for_agent)

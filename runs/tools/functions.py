@@ -25,7 +25,7 @@ Function = Callable[..., object]
 
 def tool(
     *,
-    effect: Effect = Effect.AT_MOST_ONCE,
+    effect: Effect | str = Effect.AT_MOST_ONCE,
     timeout_s: float | None = 30,
     needs_approval: bool = False,
     name: str | None = None,
@@ -34,7 +34,8 @@ def tool(
 ) -> Callable[[Function], Tool]:
     """Make a tool of a function. The docstring becomes the description, the parameters become the schema.
 
-    If the first parameter is annotated `ToolContext`, the engine passes the context; the model does not see it.
+    `effect` is `read`, `idempotent` or `at_most_once`. If the first parameter is annotated `ToolContext`, the engine
+    passes the context; the model does not see it.
     `repeats_after_error` allows retries of a tool with the effect at_most_once.
     """
 
@@ -46,7 +47,7 @@ def tool(
             description=schema.description or "",
             parameters_schema=schema.function_schema.json_schema,
             execute=_executor(function, schema.function_schema.validator, takes_ctx=takes_ctx),
-            effect=effect,
+            effect=Effect(effect),
             timeout_s=timeout_s,
             needs_approval=needs_approval,
             inline=inline,

@@ -63,6 +63,15 @@ def belongs_to_site(status: os.stat_result) -> bool:
     return any(os.path.samestat(status, own) for own in _own_files())
 
 
+def contains_site(root: object) -> bool:
+    """Return whether the home directory or the database of the site lies below an agent's root."""
+    resolved = os.path.realpath(str(root))
+    paths = [str(settings.AGENTOPS_HOME)]
+    if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+        paths.append(str(settings.DATABASES["default"]["NAME"]))
+    return any(Path(os.path.realpath(path)).is_relative_to(resolved) for path in paths if not path.startswith("file:"))
+
+
 def is_kernel_file_system(device: int) -> bool:
     """Return whether a kernel file system such as proc or sysfs is mounted from the device."""
     try:

@@ -6,33 +6,51 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from agentops.http.deadline import DeadlineExceeded, call_within
+from agentops.http.deadline import DeadlineExceeded, TimedCall
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
+
+Watch = Callable[[], None]
+Late = Callable[[ToolResult], None]
+
+
+class StartedTool:
+    """A tool that runs in a thread of its own, for at most its `timeout_s` seconds.
+
+    Threads cannot be killed: a tool that exceeds the limit keeps running, and its `ctx.cancelled()` returns True.
+    """
+
+    def __init__(self, tool: Tool, ctx: ToolContext, arguments: Arguments) -> None:
+        self._tool = tool
+        self._abandoned = threading.Event()
+        watched = replace(ctx, cancelled=lambda: self._abandoned.is_set() or ctx.cancelled())
+        self._call = TimedCall(tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}")
+
+    def wait(self, watch: Watch | None = None, late: Late | None = None) -> ToolResult:
+        """Return the result. Raises `ToolFailed` of the type "timeout" and what the tool raises.
+
+        A result that comes later is passed to `late`, on that thread or this one. `watch` is called every 0.25 s. If
+        it raises, waiting ends in the same way.
+        """
+        try:
+            return self._call.wait(watch, late)
+        except DeadlineExceeded:
+            text = f"{self._tool.name!r} did not answer within {self._tool.timeout_s:g} s"
+            raise ToolFailed("timeout", text, retryable=True) from None
+        finally:
+            self._abandoned.set()
+
+    def abandon(self) -> None:
+        """Tell the tool that nobody waits for it."""
+        self._abandoned.set()
+        self._call.abandon()
+
+    def elapsed_ms(self) -> int:
+        """Return the milliseconds that the tool has run, or took."""
+        return round(self._call.elapsed_s() * 1000)
 
 
 def run_with_deadline(
-    tool: Tool,
-    ctx: ToolContext,
-    arguments: Arguments,
-    watch: Callable[[], None] | None = None,
-    late: Callable[[ToolResult], None] | None = None,
+    tool: Tool, ctx: ToolContext, arguments: Arguments, watch: Watch | None = None, late: Late | None = None
 ) -> ToolResult:
-    """Run a tool for at most its `timeout_s` seconds. Raises `ToolFailed` of the type "timeout".
-
-    Threads cannot be killed: a tool that exceeds the limit keeps running, its `ctx.cancelled()` returns True, and its
-    result is passed to `late`, on that thread or this one. `watch` is called every 0.25 s. If it raises, waiting ends
-    in the same way.
-    """
-    if tool.inline:
-        return tool.run(ctx, arguments)
-    abandoned = threading.Event()
-    watched = replace(ctx, cancelled=lambda: abandoned.is_set() or ctx.cancelled())
-    try:
-        return call_within(
-            tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}", watch=watch, late=late
-        )
-    except DeadlineExceeded:
-        text = f"{tool.name!r} did not answer within {tool.timeout_s:g} s"
-        raise ToolFailed("timeout", text, retryable=True) from None
-    finally:
-        abandoned.set()
+    """Run a tool and wait for its result: see `StartedTool.wait`. An inline tool runs on the current thread."""
+    return tool.run(ctx, arguments) if tool.inline else StartedTool(tool, ctx, arguments).wait(watch, late)

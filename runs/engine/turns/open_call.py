@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from runs.engine.drive import Drive
+from runs.engine.live_output import LiveOutput
 from runs.models import AgentRunToolCall
 from runs.tools.base import ToolContext
 from runs.tools.conversation_tools import Question, question_of
@@ -16,6 +19,8 @@ from timeline.redaction.windows import mask
 
 #: Calls of one answer that are run. The rest get an error: such a model has run away.
 MAX_CALLS = 64
+#: Names of tools that are listed for a model that calls one that does not exist.
+MAX_NAMES = 20
 
 
 def question(drive: Drive) -> Question | None:
@@ -39,11 +44,22 @@ def is_too_many(drive: Drive, call: AgentRunToolCall) -> bool:
     return [part.tool_call_id for part in _parts(drive)].index(call.call_id) >= MAX_CALLS
 
 
-def context(drive: Drive, call: AgentRunToolCall, *, attempt: int) -> ToolContext:
-    """Return the context for the tool of a call. Attempts count from 0."""
+def unknown_tool(drive: Drive, call: AgentRunToolCall) -> str:
+    """Return the answer to a call of a tool that the agent does not have: the most similar name, or all names."""
+    names = [definition.name for definition in drive.toolset.definitions()]
+    similar = get_close_matches(call.tool_name, names, n=1)
+    hint = f" Did you mean {similar[0]!r}?" if similar else ""
+    if not hint and names:
+        hint = f" There are: {', '.join(names[:MAX_NAMES])}{', …' if len(names) > MAX_NAMES else ''}."
+    return f"There is no tool named {call.tool_name!r}.{hint}"
+
+
+def context(drive: Drive, call: AgentRunToolCall, *, attempt: int, output: LiveOutput | None = None) -> ToolContext:
+    """Return the context for the tool of a call. Attempts count from 0. What the tool writes goes to `output`."""
     pk = str(call.pk)
     key = call.idempotency_key or pk
-    return _context(drive, call.call_id, pk, key, attempt=attempt, step=call.step_number)
+    made = _context(drive, call.call_id, pk, key, attempt=attempt, step=call.step_number)
+    return made if output is None else replace(made, write=output.write)
 
 
 def context_of_gate(drive: Drive, name: str) -> ToolContext:

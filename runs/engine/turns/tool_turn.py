@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -14,8 +15,10 @@ from runs import chaos
 from runs.conversation import checkpoints, repeats, tool_results, tool_starts, writes
 from runs.conversation.tool_results import CallResult
 from runs.engine import views
+from runs.engine.calls_ahead import CallAhead
 from runs.engine.decisions import Next, next_action
 from runs.engine.drive import STOP_CHECK_S, Drive
+from runs.engine.live_output import LiveOutput
 from runs.engine.notes import note, note_failure
 from runs.engine.results import CallClosed, CallUnknown
 from runs.engine.safe_commit import commit_safely, do_nothing
@@ -28,7 +31,8 @@ from runs.providers.retry_limits import retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolDenied, ToolFailed, ToolResult
 from runs.tools.output import MODEL_LIMIT, Output
-from runs.tools.timed_call import run_with_deadline
+from runs.tools.parallel import parallel_limit
+from runs.tools.timed_call import StartedTool, run_with_deadline
 from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events.hook import HookDecided, SafetyBlock
@@ -38,6 +42,8 @@ from timeline.log import Entry
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
+#: Statuses of calls that may be started ahead: a lost one is run again.
+STARTABLE = (ToolStatus.PLANNED, ToolStatus.RUNNING)
 #: The error type of a retry after a result that the tool itself calls an error.
 SOFT_ERROR = "tool_error"
 
@@ -63,6 +69,7 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
     """
     call = drive.open_calls[0]
     chaos.point("hooks.before")
+    _start_ahead(drive)
     result = _result(drive, call, started=started)
     if result.status is ToolStatus.UNKNOWN and not _tells_model(drive):
         return CallUnknown(call)
@@ -72,6 +79,31 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
         if result.duration_ms is not None:  # the tool has run, and the worker that took the run over does not know
             late_results.keep(call, result.output)
         raise
+
+
+def _start_ahead(drive: Drive) -> None:
+    """Start the tools of the calls that may run at the same time as the next open call.
+
+    These are the calls after it, up to the first one that must not overlap with others.
+    """
+    limit = parallel_limit(drive.settings)
+    for call in drive.open_calls[:limit]:
+        tool = drive.toolset.get(call.tool_name)
+        if tool is None or not drive.may_start_ahead(tool) or call.status not in STARTABLE:
+            return
+        if call is drive.open_calls[0] or call.pk in drive.ahead:
+            continue
+        if open_call.is_too_many(drive, call) or drive.streak(call) >= repeats.STOP_AT:
+            return
+        _commit_start(drive, call, 0)
+        drive.ahead.add(call.pk, _start(drive, call, tool))
+
+
+def _start(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallAhead:
+    """Start the tool of a call that is marked running."""
+    output = LiveOutput(call)
+    context = open_call.context(drive, call, attempt=0, output=output)
+    return CallAhead(StartedTool(tool, context, open_call.arguments(drive, call)), output)
 
 
 def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult:
@@ -87,7 +119,7 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
         # Started by a worker that died, so it may have taken effect.
         return _unknown_result(call)
     if tool is None:
-        return _refusal(f"There is no tool named {call.tool_name!r}.")
+        return _refusal(open_call.unknown_tool(drive, call))
     if open_call.is_too_many(drive, call):
         return _refusal(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
     return _run(drive, call, tool, started=started)
@@ -97,7 +129,7 @@ def _run(drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool) -> 
     """Run the tool, with retries if its effect and its settings allow them. The last attempt counts."""
     attempt = 0
     while True:
-        if attempt or not started:
+        if attempt or not (started or call.pk in drive.ahead):
             _commit_start(drive, call, attempt)
         result, failed = _attempt(drive, call, tool, attempt)
         pause_s = _pause_s(drive, tool, failed, attempt)
@@ -122,9 +154,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
     began = time.perf_counter()
     try:
         chaos.point("tool.running")
-        context, arguments = open_call.context(drive, call, attempt=attempt), open_call.arguments(drive, call)
-        late = partial(late_results.keep_and_close, call)
-        result = run_with_deadline(tool, context, arguments, partial(_watch, drive), late)
+        result = _run_once(drive, call, tool, attempt)
     except OutcomeUnknown:
         return _unknown_result(call, attempts=attempt + 1), None
     except ToolDenied as error:
@@ -140,11 +170,35 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
         outcome = CallResult(ToolStatus.ERROR, str(error), attempt + 1, _elapsed_ms(began))
         return outcome, _FailedCall(error.error_type, error.message, error.retryable, error)
     chaos.point("tool.returned")
-    outcome = _tool_result(result, attempt + 1, _elapsed_ms(began))
+    outcome = _tool_result(call, result, attempt + 1, _elapsed_ms(began))
     if not result.is_error:
         return outcome, None
     text = result.output if isinstance(result.output, str) else ""
     return outcome, _FailedCall(SOFT_ERROR, text, result.retryable)
+
+
+def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> ToolResult:
+    """Run the tool, or wait for it if it runs already, and log what it writes meanwhile."""
+    late = partial(late_results.keep_and_close, call)
+    ahead = drive.ahead.pop(call.pk) if attempt == 0 else None
+    output = ahead.output if ahead is not None else LiveOutput(call)
+
+    def watch() -> None:
+        _watch(drive)
+        if entries := [*output.take(), *drive.ahead.output()]:
+            note(drive.lease, *entries)
+
+    try:
+        if ahead is not None:
+            result = ahead.tool.wait(watch, late)
+            return replace(result, duration_ms=result.duration_ms or ahead.tool.elapsed_ms())
+        context = open_call.context(drive, call, attempt=attempt, output=output)
+        return run_with_deadline(tool, context, open_call.arguments(drive, call), watch, late)
+    finally:
+        if rest := output.close():
+            # A lost lease is noticed by the commit that follows.
+            with suppress(LeaseLost):
+                note(drive.lease, *rest)
 
 
 def _watch(drive: Drive) -> None:
@@ -181,12 +235,13 @@ def _wait(drive: Drive, pause_s: float) -> None:
     drive.check()
 
 
-def _tool_result(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
+def _tool_result(call: AgentRunToolCall, result: ToolResult, attempts: int, took_ms: int) -> CallResult:
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
     # Before it is cut for the model: half a secret is not recognised.
     output = cast("Output", REDACTOR.clean(result.output)[0])
-    return CallResult(status, output, attempts, duration)
+    events = [Entry(payload, step=call.step_number, ref_id=call.pk) for payload in result.events]
+    return CallResult(status, output, attempts, duration, events)
 
 
 def _refusal(why: str) -> CallResult:

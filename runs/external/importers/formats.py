@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.metadata import entry_points
+from typing import cast
 
+from runs import extensions
+from runs.extensions import ExtensionFailed
 from runs.external.importers.atif import AtifImporter
 from runs.external.importers.base import Importer, ImportFile
 from runs.external.importers.claude_agent_sdk import ClaudeAgentSdkImporter
@@ -19,7 +21,8 @@ from runs.external.importers.openai_chat import OpenAIChatImporter
 from runs.external.importers.openhands import OpenHandsImporter
 from runs.external.importers.swe_agent import SweAgentImporter
 
-GROUP = "agentops.importers"
+#: What an importer of an entry point must have.
+MEMBERS = ("name", "title", "detect", "read")
 #: In the order of detection: formats that are easily recognised first.
 BUILTIN: tuple[Importer, ...] = (
     ClaudeCodeImporter(),
@@ -39,9 +42,18 @@ BUILTIN: tuple[Importer, ...] = (
 @cache
 def importers() -> Sequence[Importer]:
     """Return all importers. Those of entry points come first, so that they can replace one of the same name."""
-    added = [entry.load()() for entry in entry_points(group=GROUP)]
+    added = list(_added([]))
     names = {importer.name for importer in added}
     return (*added, *(importer for importer in BUILTIN if importer.name not in names))
+
+
+def _added(faults: list[ExtensionFailed]) -> Iterator[Importer]:
+    """Yield the importers of entry points. Those that cannot be used are left out and added to `faults`."""
+    for extension, factory in extensions.load_each(extensions.installed(extensions.IMPORTERS), faults):
+        try:
+            yield cast("Importer", extensions.build(extension, factory, MEMBERS))
+        except ExtensionFailed as fault:
+            extensions.note(fault, faults)
 
 
 def find(file: ImportFile, name: str = "") -> Importer:

@@ -6,7 +6,7 @@ includes them again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -55,6 +55,21 @@ class DiscardedCalls:
 
 
 @dataclass(frozen=True)
+class ModelShare:
+    """What a run has used of one model."""
+
+    model: str
+    calls: int
+    tokens: int
+    cost: Decimal | None
+
+    @property
+    def dollars(self) -> str:
+        """Return the cost for display."""
+        return dollars(self.cost)
+
+
+@dataclass(frozen=True)
 class Billing:
     """Details of the tokens and the cost of a run. All of them are part of the totals."""
 
@@ -65,6 +80,8 @@ class Billing:
     #: Number of model calls for which the provider did not report all tokens.
     incomplete: int
     cache_saved: Decimal | None
+    #: By model, if there are several.
+    models: Sequence[ModelShare] = ()
 
     @property
     def cache_saving(self) -> str:
@@ -176,18 +193,35 @@ def run_data_of(run: Any) -> RunData:
 
 
 def _billing(run_id: UUID) -> Billing:
-    turns = TurnUsage.objects.filter(run=run_id)
-    sums = turns.aggregate(
-        **_sums("abandoned", Q(outcome=Outcome.ABANDONED)),
-        **_sums("repeated", Q(outcome__in=[Outcome.LOST, Outcome.ROLLED_BACK])),
-        incomplete=Count("pk", filter=Q(usage_complete=False)),
-        cache_saved=Sum("cache_saved_usd"),
-    )
+    """Return the details of the cost. One query, with a row for each model."""
+    rows: list[Any] = list(
+        TurnUsage.objects.filter(run=run_id).values("model").order_by("model").annotate(
+            **_sums("all", Q()),
+            **_sums("abandoned", Q(outcome=Outcome.ABANDONED)),
+            **_sums("repeated", Q(outcome__in=[Outcome.LOST, Outcome.ROLLED_BACK])),
+            incomplete=Count("pk", filter=Q(usage_complete=False)),
+            cache_saved=Sum("cache_saved_usd"),
+        )
+    )  # fmt: skip
     abandoned, repeated = (
-        DiscardedCalls(sums[f"{name}_calls"], sums[f"{name}_tokens"] or 0, sums[f"{name}_cost"])
+        DiscardedCalls(
+            calls=sum(row[f"{name}_calls"] for row in rows),
+            tokens=sum(row[f"{name}_tokens"] or 0 for row in rows),
+            cost=_total(row[f"{name}_cost"] for row in rows),
+        )
         for name in ("abandoned", "repeated")
     )
-    return Billing(abandoned, repeated, sums["incomplete"], sums["cache_saved"])
+    shares = [ModelShare(clean(row["model"]), row["all_calls"], row["all_tokens"], row["all_cost"]) for row in rows]
+    return Billing(
+        abandoned, repeated, sum(row["incomplete"] for row in rows), _total(row["cache_saved"] for row in rows),
+        shares if len(shares) > 1 else [],
+    )  # fmt: skip
+
+
+def _total(amounts: Iterable[Decimal | None]) -> Decimal | None:
+    """Return the sum of the known amounts; None if none is known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if known else None
 
 
 def _sums(name: str, which: Q) -> dict[str, Any]:

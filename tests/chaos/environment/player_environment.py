@@ -56,7 +56,7 @@ class Program:
 
     def agent(self, project: Project, slug: str, ledger: str) -> Agent:
         wishes: dict[str, Any] = {
-            "seed": self.seed, "length": self.length, "faults": self.faults, "ledger": ledger,
+            "parallel_tools": 1, "seed": self.seed, "length": self.length, "faults": self.faults, "ledger": ledger,
             "pause_s": PIECE_S * self.slow, "busy_s": BUSY_S * self.slow, "explodes_at": self.explodes_at,
         }  # fmt: skip
         if self.budget:

@@ -19,6 +19,8 @@ from tests.support.factories import make_agent, make_run
 from tests.support.processes.scripted_model import PLAYS, Play
 
 _numbers = itertools.count(1)
+#: One crash window at a time; test_calls_ahead.py is about calls that run at the same time.
+ONE_BY_ONE = {"parallel_tools": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +70,7 @@ def scripted(ledger: Path) -> Iterator[MakeScripted]:
     def make(
         play: Play | None = None, *, calls: Any = (), tools: Any = None, max_steps: int = 50, **settings: Any
     ) -> AgentRun:
-        settings |= {"ledger": str(ledger), "calls": list(calls)}
+        settings = {"ledger": str(ledger), "calls": list(calls), **ONE_BY_ONE} | settings
         if play is not None:
             mine.append(f"play-{next(_numbers)}")
             PLAYS[mine[-1]] = play

@@ -80,7 +80,8 @@ class Stage:
         """A queued run of an agent that follows a script."""
         reconnect()
         project, _ = Project.objects.get_or_create(slug="crash", defaults={"name": "Crash"})
-        settings = {"calls": calls, "ledger": str(self.ledger), **script}
+        # One crash window at a time.
+        settings = {"calls": calls, "ledger": str(self.ledger), "parallel_tools": 1, **script}
         agent = Agent.objects.create(
             project=project, slug=f"agent-{Agent.objects.count()}", provider="scripted", model="scripted-model",
             instructions="Follow the script.", tools=["ledger_read", "ledger_idempotent", "ledger_once"],

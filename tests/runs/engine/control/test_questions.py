@@ -297,7 +297,9 @@ def test_somebody_who_is_there_goes_before_a_policy(
 def test_an_agent_without_the_tool_cannot_ask(scripted: MakeScripted, worker: Worker) -> None:
     run = drive(scripted(saying([asks()], ["Well."])), worker)
 
-    assert (run.status, results_of(run)) == (RunStatus.COMPLETED, ["There is no tool named 'ask_user'."])
+    names = "ledger_read, ledger_idempotent, ledger_once"
+    answer = f"There is no tool named 'ask_user'. There are: {names}."
+    assert (run.status, results_of(run)) == (RunStatus.COMPLETED, [answer])
     in_order(run)
 
 

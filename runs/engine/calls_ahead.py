@@ -1,0 +1,47 @@
+"""Tool calls that run at the same time as an earlier call of their turn. Their results are committed in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from runs.engine.live_output import LiveOutput
+from runs.tools.timed_call import StartedTool
+from timeline.log import Entry
+
+
+@dataclass(frozen=True)
+class CallAhead:
+    """A call whose tool runs already."""
+
+    tool: StartedTool
+    output: LiveOutput
+
+
+@dataclass
+class CallsAhead:
+    """The calls of the last answer that run before it is their turn, by the ID of their row."""
+
+    _calls: dict[UUID, CallAhead] = field(default_factory=dict)
+
+    def __contains__(self, pk: UUID) -> bool:
+        return pk in self._calls
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, pk: UUID, call: CallAhead) -> None:
+        self._calls[pk] = call
+
+    def pop(self, pk: UUID) -> CallAhead | None:
+        return self._calls.pop(pk, None)
+
+    def output(self) -> list[Entry]:
+        """Return the events for what these calls have written since the last time."""
+        return [entry for call in self._calls.values() for entry in call.output.take()]
+
+    def abandon(self) -> None:
+        """Tell the tools that nobody waits for them. Another worker runs the calls again."""
+        for call in self._calls.values():
+            call.tool.abandon()
+        self._calls.clear()

@@ -1,0 +1,170 @@
+"""The tools of one MCP server, as an agent has them."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai.tools import ToolDefinition
+
+from runs.statuses import Effect
+from runs.tools.base import Arguments, OutcomeUnknown, Tool, ToolContext, ToolFailed, ToolResult
+from runs.tools.functions import parse
+from runs.tools.mcp.servers import McpRefused, McpServer, find
+from runs.tools.output import Output
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, ToolAnnotations
+    from mcp_types import Tool as ServerTool
+
+    from runs.tools.mcp.session import McpSession
+
+#: What a definition writes before the name of a server.
+PREFIX = "mcp:"
+#: Between the name of the server and the name of its tool.
+SEPARATOR = "__"
+MAX_NAME = 64
+#: Seconds for which the list of a server's tools is kept.
+LIST_S = 60.0
+#: Where the server finds the key by which it can recognise a repeated call.
+KEY = "agentops/idempotency-key"
+
+_lists: dict[str, tuple[float, list[ServerTool]]] = {}
+
+
+class McpToolset:
+    """The tools of one server. The server is started or reached when they are needed, and let go by `close`."""
+
+    def __init__(self, name: str, server: McpServer, only: str = "") -> None:
+        self._name = name
+        self._server = server
+        self._only = only
+        self._tools: dict[str, Tool] | None = None
+        self._session: McpSession | None = None
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of this name, or None. Raises `McpRefused` if the server does not list its tools."""
+        return self._all().get(name) if name.startswith(f"{self._name}{SEPARATOR}") else None
+
+    def definitions(self) -> list[ToolDefinition]:
+        """Return the tools of the server. Raises `McpRefused` if it does not list them."""
+        return [tool.definition for tool in self._all().values()]
+
+    def open(self) -> None:
+        """Ask the server for its tools. Raises `McpRefused` if it cannot be reached."""
+        self._all()
+
+    def close(self) -> None:
+        """End the session, if there is one."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _all(self) -> dict[str, Tool]:
+        if self._tools is None:
+            tools = [self._tool(each) for each in self._listed() if self._only in ("", each.name)]
+            if self._only and not tools:
+                raise McpRefused(f"The MCP server {self._name!r} has no tool named {self._only!r}.")
+            self._tools = {tool.name: tool for tool in tools}
+        return self._tools
+
+    def _listed(self) -> list[ServerTool]:
+        from runs.tools.mcp.session import McpUnavailable
+
+        key = f"{self._name} {self._server.model_dump_json()}"
+        listed_at, tools = _lists.get(key, (float("-inf"), []))
+        if time.monotonic() - listed_at < LIST_S:
+            return tools
+        try:
+            tools = self._open().tools()
+        except McpUnavailable as error:
+            raise McpRefused(f"The MCP server {self._name!r} cannot be used: {error}") from error
+        _lists[key] = (time.monotonic(), tools)
+        return tools
+
+    def _open(self) -> McpSession:
+        """Return the session, after starting a new one if the last one has ended. Raises `McpUnavailable`."""
+        from runs.tools.mcp.session import McpSession
+
+        with self._lock:
+            if self._session is not None and not self._session.is_open:
+                self._session.close()
+                self._session = None
+            if self._session is None:
+                self._session = McpSession(self._server)
+            return self._session
+
+    def _tool(self, listed: ServerTool) -> Tool:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{self._name}{SEPARATOR}{listed.name}")[:MAX_NAME]
+        effect = self._server.effects.get(listed.name) or effect_of(listed.annotations)
+
+        def execute(ctx: ToolContext, arguments: Arguments) -> ToolResult:
+            return self._call(listed.name, effect, ctx, parse(arguments))
+
+        return Tool(
+            name=name, description=listed.description or listed.title or "", parameters_schema=listed.input_schema,
+            execute=execute, effect=effect, timeout_s=self._server.timeout_s,
+        )  # fmt: skip
+
+    def _call(self, name: str, effect: Effect, ctx: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+        from runs.tools.mcp.session import McpDisconnected, McpUnavailable
+
+        try:
+            session = self._open()
+        except McpUnavailable as error:
+            raise ToolFailed("mcp_unavailable", str(error), retryable=True) from error
+        try:
+            return result_of(session.call(name, arguments, {KEY: ctx.idempotency_key}, ctx.cancelled))
+        except McpDisconnected as error:
+            if effect is Effect.AT_MOST_ONCE:
+                raise OutcomeUnknown(str(error)) from error
+            raise ToolFailed("mcp_disconnected", str(error), retryable=True) from error
+
+
+def for_agent(name: str, settings: Mapping[str, Any]) -> McpToolset:
+    """Return the toolset that a definition calls `mcp:NAME` (all tools of a server) or `mcp:NAME/TOOL` (one).
+
+    Connects to nothing. Raises `McpRefused`.
+    """
+    server_name, _, only = name.removeprefix(PREFIX).partition("/")
+    if find_spec("mcp") is None:
+        raise McpRefused("Tools of MCP servers need the package mcp: install agentops[mcp]")
+    return McpToolset(server_name, find(server_name, settings), only)
+
+
+def effect_of(annotations: ToolAnnotations | None) -> Effect:
+    """Return the effect that a server declares for a tool; `at_most_once` if it declares none."""
+    if annotations is not None and annotations.read_only_hint:
+        return Effect.READ
+    if annotations is not None and annotations.idempotent_hint:
+        return Effect.IDEMPOTENT
+    return Effect.AT_MOST_ONCE
+
+
+def result_of(answer: CallToolResult) -> ToolResult:
+    """Return the result of a call: its texts and media, or its structured content if it has neither."""
+    items = [_item(block.model_dump(mode="json")) for block in answer.content]
+    output: Output = "\n".join(map(str, items)) if all(isinstance(item, str) for item in items) else items
+    if not items and answer.structured_content is not None:
+        output = json.dumps(answer.structured_content, ensure_ascii=False)
+    return ToolResult(output, is_error=bool(answer.is_error), retryable=False)
+
+
+def _item(block: dict[str, Any]) -> Any:
+    """Return a block as text, or as media in the form of pydantic-ai."""
+    match block:
+        case {"type": "text", "text": text}:
+            return text
+        case {"type": "image" | "audio", "data": data, "mime_type": media_type}:
+            return {"kind": "binary", "data": data, "media_type": media_type}
+        case {"type": "resource", "resource": {"text": text}}:
+            return text
+    uri = block.get("uri") or (block.get("resource") or {}).get("uri") or ""
+    return f"[{block.get('type')} {uri}]".replace(" ]", "]")

@@ -1,0 +1,1 @@
+"""Tools that change files and run commands, off by default: file writing below the root, and a sandboxed shell."""

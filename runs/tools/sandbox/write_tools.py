@@ -1,0 +1,144 @@
+"""The tools `write_file` and `edit_file`: whole files below the agent's root, replaced at once or not at all."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+
+from runs.tools import roots
+from runs.tools.base import Effect, ToolContext, ToolDenied, ToolResult
+from runs.tools.functions import tool
+from runs.tools.rooted_files import PathNotFound, open_below_root, parts_of
+from runs.tools.sandbox import switches
+from timeline.events.work import FileChanged
+from timeline.preview import preview
+
+MAX_FILE = 1024 * 1024
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Content = Annotated[str, Field(max_length=MAX_FILE)]
+
+
+@tool(effect=Effect.IDEMPOTENT, timeout_s=20)
+def write_file(ctx: ToolContext, path: str, content: Content) -> ToolResult:
+    """Write a text file below the agent's root. An existing file is replaced; missing directories are created.
+
+    Args:
+        path: Relative to the root, with forward slashes.
+        content: The whole new content.
+    """
+    switches.require(switches.WRITE)
+    before = _content(ctx, path)
+    return _replaced(ctx, path, before, content)
+
+
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
+def edit_file(ctx: ToolContext, path: str, old: Annotated[str, Field(min_length=1)], new: str) -> ToolResult:
+    """Replace a text in a file below the agent's root. It must occur exactly once.
+
+    Args:
+        path: Relative to the root, with forward slashes.
+        old: The text to replace, with enough of its surroundings to be unique.
+        new: The text that comes in its place.
+    """
+    switches.require(switches.WRITE)
+    before = _content(ctx, path)
+    if before is None:
+        return ToolResult(f"There is no {path!r}.", is_error=True, retryable=False)
+    if (times := before.count(old)) != 1:
+        return ToolResult(f"{path!r} contains the text {times} times, not once.", is_error=True, retryable=False)
+    return _replaced(ctx, path, before, before.replace(old, new))
+
+
+WRITE_TOOLS = tuple(replace(each, reads_files=True, switch=switches.WRITE) for each in (write_file, edit_file))
+
+
+def _content(ctx: ToolContext, path: str) -> str | None:
+    """Return the text of a file, or None if there is none. Raises `ToolDenied`, also for files that are not text."""
+    try:
+        with open_below_root(ctx.settings.get("root"), path, directory=False) as descriptor:
+            if os.fstat(descriptor).st_size > MAX_FILE:
+                raise ToolDenied("path_denied", f"{path!r} is larger than {MAX_FILE} bytes.")
+            return os.pread(descriptor, MAX_FILE, 0).decode()
+    except PathNotFound as error:
+        if "is a directory" in str(error):
+            raise ToolDenied("path_denied", f"{error}.") from error
+        return None
+    except UnicodeDecodeError:
+        raise ToolDenied("path_denied", f"{path!r} is not text in UTF-8.") from None
+
+
+def _replaced(ctx: ToolContext, path: str, before: str | None, after: str) -> ToolResult:
+    parts = parts_of(path)
+    if not parts:
+        raise ToolDenied("path_denied", "The path names no file.")
+    try:
+        with _parent(ctx, parts[:-1]) as parent:
+            _write(parent, parts[-1], after.encode(errors="replace"))
+    except PathNotFound as error:
+        raise ToolDenied("path_denied", f"Nothing was written: {error}.") from error
+    except OSError as error:
+        raise ToolDenied("path_denied", f"{path[:200]!r} cannot be written: {error.strerror}.") from error
+    if before == after:
+        return ToolResult(f"{path} has this content already.")
+    event = _event("/".join(parts), before, after)
+    return ToolResult(f"{path} {event.change} (+{event.additions} -{event.deletions})", events=[event])
+
+
+@contextmanager
+def _parent(ctx: ToolContext, parts: list[str]) -> Iterator[int]:
+    """Open the directory of a file, after creating what is missing of its path."""
+    root = ctx.settings.get("root")
+    for depth, name in enumerate(parts):
+        parent = open_below_root(root, "/".join(parts[:depth]) or ".", directory=True)
+        with parent as directory, suppress(FileExistsError):
+            os.mkdir(name, 0o777, dir_fd=directory)
+            _give_to_owner(directory, name)
+    with open_below_root(root, "/".join(parts) or ".", directory=True) as directory:
+        yield directory
+
+
+def _write(directory: int, name: str, data: bytes) -> None:
+    """Write a file beside the old one, and rename it. A link in its place is replaced, not followed."""
+    temporary = f".{secrets.token_hex(8)}.tmp"
+    mode = 0o666
+    with suppress(FileNotFoundError):
+        old = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(old.st_mode) or old.st_nlink > 1 or roots.belongs_to_site(old):
+            raise ToolDenied("path_denied", f"{name!r} is not a regular file that may be replaced.")
+        mode = stat.S_IMODE(old.st_mode) & 0o777
+    try:
+        descriptor = os.open(temporary, _CREATE, mode, dir_fd=directory)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        _give_to_owner(directory, temporary)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+
+
+def _give_to_owner(directory: int, name: str) -> None:
+    """As root, let what was created belong to the owner of its directory, whose commands work with it."""
+    if os.geteuid() == 0:
+        owner = os.fstat(directory)
+        os.chown(name, owner.st_uid, owner.st_gid, dir_fd=directory, follow_symlinks=False)
+
+
+def _event(path: str, before: str | None, after: str) -> FileChanged:
+    lines = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), n=2, lineterm=""))[2:]
+    return FileChanged(
+        path=path, change="added" if before is None else "modified", diff=preview("\n".join(lines))[0],
+        additions=sum(line.startswith("+") for line in lines), deletions=sum(line.startswith("-") for line in lines),
+    )  # fmt: skip

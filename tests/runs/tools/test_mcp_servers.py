@@ -1,0 +1,198 @@
+"""Tools of real MCP servers, over standard input and output and over HTTP, called as the engine calls them."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.core.management import call_command
+
+from runs.statuses import Effect
+from runs.tools.base import OutcomeUnknown, ToolFailed
+from runs.tools.catalogue import TOOLS
+from runs.tools.mcp.mcp_toolset import McpToolset, for_agent
+from runs.tools.mcp.servers import McpRefused
+from runs.tools.timed_call import run_with_deadline
+from tests.support.free_port import free_port
+from tests.support.paths import ROOT
+from tests.support.waiting import eventually
+
+SERVER = str(ROOT / "tests" / "support" / "mcp" / "shop_server.py")
+SHOP = {"command": sys.executable, "args": [SERVER], "env": {"SHOP": "1"}}
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def configure(tmp_path: Path, settings) -> Configure:
+    def write(**servers: Any) -> None:
+        path = tmp_path / "mcp.json"
+        path.write_text(json.dumps({"mcpServers": servers}))
+        settings.AGENTOPS_MCP_SERVERS = str(path)
+
+    return write
+
+
+@pytest.fixture
+def shop(configure: Configure) -> Iterator[McpToolset]:
+    configure(shop={**SHOP, "effects": {"nap": "at_most_once"}, "timeout_s": 20})
+    with closing(for_agent("mcp:shop", {})) as tools:
+        yield tools
+
+
+@pytest.fixture
+def web_shop() -> Iterator[str]:
+    """The same server over HTTP."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}/mcp"
+    try:
+        eventually(lambda: answers(url), within_s=30, why="the server answers")
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code > 0
+    except httpx.TransportError:
+        return False
+
+
+def call(tools: McpToolset, ctx: Any, name: str, **arguments: Any) -> Any:
+    found = tools.get(name)
+    assert found is not None
+    return run_with_deadline(found, ctx, arguments)
+
+
+def test_a_command(shop: McpToolset, ctx) -> None:
+    """Names, schemas, effects, results and media; and nothing of the worker's environment."""
+    names = [each.name for each in shop.definitions()]
+    tools = ["stock", "picture", "label", "sell", "crash", "nap", "environment"]
+    assert names == [f"shop__{each}" for each in tools]
+    effects = {name: shop.get(f"shop__{name}").effect for name in ("stock", "label", "sell", "nap")}
+    assert effects == {
+        "stock": Effect.READ, "label": Effect.IDEMPOTENT, "sell": Effect.AT_MOST_ONCE, "nap": Effect.AT_MOST_ONCE,
+    }  # fmt: skip
+    assert shop.get("shop__stock").parameters_schema["required"] == ["item"]
+    assert shop.get("stock") is None
+
+    assert call(shop, ctx, "shop__stock", item="pens").output == "7 of pens"
+    assert call(shop, ctx, "shop__label", item="pen").output == "pen key-1"
+    [picture] = call(shop, ctx, "shop__picture").output
+    assert picture == {"kind": "binary", "data": "iVBORw0KGgo=", "media_type": "image/png"}
+    failed = call(shop, ctx, "shop__sell", item="nothing")
+    assert failed.is_error
+    assert failed.output == "Error executing tool sell"
+    assert call(shop, ctx, "shop__stock").is_error, "a missing argument"
+    variables = call(shop, ctx, "shop__environment").output
+    assert "SHOP" in variables
+    assert "DJANGO_SETTINGS_MODULE" not in variables
+
+
+def test_the_command_shows_the_tools_of_a_server(shop: McpToolset) -> None:
+    out = io.StringIO()
+    call_command("tools", "mcp:shop", stdout=out)
+    rows = {line.split("\t")[0]: line.split("\t")[1] for line in out.getvalue().splitlines()}
+    assert (rows["shop__stock"], rows["shop__nap"]) == ("read", "at_most_once")
+    listed = io.StringIO()
+    call_command("tools", stdout=listed)
+    assert "mcp:shop\t\t20 s\t\tAGENTOPS_MCP_SERVERS" in listed.getvalue()
+
+
+def test_a_server_that_crashes(shop: McpToolset, ctx, tmp_path: Path) -> None:
+    """A call that may be repeated fails, and the next one has a new server. Of another one the outcome is unknown."""
+    marker = str(tmp_path / "marker")
+    with pytest.raises(ToolFailed) as failed:
+        call(shop, ctx, "shop__crash", marker=marker)
+    assert (failed.value.error_type, failed.value.retryable) == ("mcp_disconnected", True)
+    assert call(shop, ctx, "shop__crash", marker=marker).output == "recovered"
+
+    with pytest.raises(OutcomeUnknown):
+        call(shop, ctx, "shop__sell", item="crash")
+    assert call(shop, ctx, "shop__sell", item="pen").output == "sold pen"
+
+
+def test_http(web_shop: str, configure: Configure, ctx) -> None:
+    configure(web={"url": web_shop, "allow_private": True})
+    with closing(TOOLS.resolve(["mcp:web/stock", "done"], {})) as tools:
+        assert [each.name for each in tools.definitions()] == ["done", "web__stock"]
+        assert call(tools, ctx, "web__stock", item="pens").output == "7 of pens"
+
+
+def test_a_call_that_takes_too_long(configure: Configure, ctx) -> None:
+    configure(shop={**SHOP, "timeout_s": 0.5})
+    with closing(for_agent("mcp:shop", {})) as tools:
+        tools.open()
+        with pytest.raises(ToolFailed):
+            call(tools, ctx, "shop__nap", seconds=30)
+
+
+def test_a_server_of_another_author(configure: Configure, ctx) -> None:
+    """mcp-server-time, as it comes from the registry."""
+    program = str(Path(sys.executable).with_name("mcp-server-time"))
+    configure(time={"command": program, "args": ["--local-timezone=UTC"]})
+    with closing(for_agent("mcp:time", {})) as tools:
+        assert {"time__get_current_time", "time__convert_time"} <= {each.name for each in tools.definitions()}
+        arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+        assert "21:00" in call(tools, ctx, "time__convert_time", **arguments).output
+
+
+AGENTS = {
+    "a command": ({"command": "sh"}, "'command' is only allowed in the file AGENTOPS_MCP_SERVERS"),
+    "headers": ({"url": "https://example.com/mcp", "headers": {"a": "b"}}, "'headers' is only allowed in the file"),
+    "an exception": ({"url": "http://127.0.0.1:9/mcp", "allow_private": True}, "'allow_private' is only allowed"),
+    "a private address": ({"url": "https://10.0.0.1/mcp"}, "the address 10.0.0.1 is not public"),
+    "plain HTTP": ({"url": "http://example.com/mcp"}, "the scheme 'http' is not allowed"),
+    "another port": ({"url": "https://example.com:6379/mcp"}, "port 6379 is not allowed"),
+    "nothing": ({}, "either command or url is required"),
+    "no object": (["sh"], "Input should be"),
+}
+
+
+@pytest.mark.parametrize("case", AGENTS)
+def test_a_definition_may_only_name_public_addresses(case: str) -> None:
+    definition, reason = AGENTS[case]
+    with pytest.raises(McpRefused, match=rf"settings\.mcp_servers\.docs.*{reason}"):
+        TOOLS.resolve(["mcp:docs"], {"mcp_servers": {"docs": definition}})
+
+
+def test_a_host_that_resolves_to_a_private_address(ctx) -> None:
+    """The name looks public; its address is checked when it is used."""
+    tools = TOOLS.resolve(["mcp:docs"], {"mcp_servers": {"docs": {"url": "https://localhost/mcp"}}})
+    with pytest.raises(McpRefused, match=r"'docs' cannot be used: .*the address .* is not public"):
+        tools.open()
+
+
+@pytest.mark.parametrize(
+    ("definition", "reason"),
+    [
+        ({"command": "sh", "url": "https://example.com"}, "either command or url is required"),
+        ({"command": "sh", "shell": True}, "mcp.shell: Extra inputs are not permitted"),
+        ({"command": "sh", "effects": {"a": "never"}}, "mcp.effects.a: "),
+    ],
+)
+def test_a_faulty_file_is_named(definition: Any, reason: str, configure: Configure) -> None:
+    configure(mcp=definition)
+    with pytest.raises(McpRefused, match=f"AGENTOPS_MCP_SERVERS.*{reason}"):
+        TOOLS.resolve(["mcp:mcp"], {})
+
+
+def test_unknown_and_missing_servers(configure: Configure) -> None:
+    configure(gone={"command": "no-such-program"}, quits={"command": sys.executable, "args": ["-c", "pass"]})
+    with pytest.raises(McpRefused, match=r"Unknown MCP server 'shop'. Known are: gone, quits."):
+        TOOLS.resolve(["mcp:shop"], {})
+    with pytest.raises(McpRefused, match="the program 'no-such-program' was not found"):
+        TOOLS.resolve(["mcp:gone"], {}).open()
+    with pytest.raises(McpRefused, match="The MCP server 'quits' cannot be used"):
+        TOOLS.resolve(["mcp:quits"], {}).open()

@@ -1,0 +1,179 @@
+"""Tools, providers and importers that other packages add: found, checked, and never in the way of the site."""
+
+from __future__ import annotations
+
+import io
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.checks import run_checks
+from django.core.management import CommandError, call_command
+
+from runs.extensions import ExtensionFailed
+from runs.external.importers import formats
+from runs.providers import base as providers
+from runs.tools import own_tools
+from runs.tools.builtin import BUILTIN
+from runs.tools.registry import Registry, UnknownTool
+
+Install = Callable[..., None]
+
+WEATHER = """
+    from agentops.tools import ToolContext, tool
+
+    @tool(effect="read", timeout_s=3)
+    def weather(ctx: ToolContext, city: str) -> str:
+        '''Return the weather of a city.'''
+        return f"fine in {city}"
+
+    _hidden = tool(name="hidden")(lambda: "")
+    again = weather
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a module with entry points, as a package would."""
+
+    def install(module: str, source: str, **groups: dict[str, str]) -> None:
+        (tmp_path / f"{module}.py").write_text(textwrap.dedent(source))
+        metadata = tmp_path / f"{module}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        lines = [f"[agentops.{group}]\n" + "".join(f"{n} = {v}\n" for n, v in e.items()) for group, e in groups.items()]
+        (metadata / "entry_points.txt").write_text("".join(lines))
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return install
+
+
+def test_the_public_tools_of_a_module_are_added(install: Install) -> None:
+    install("own_weather", WEATHER, tools={"acme": "own_weather", "same": "own_weather:weather"})
+    registry = Registry(BUILTIN, own_tools.load)
+
+    assert registry.names() == ["http_fetch", "list_dir", "read_file", "weather"]
+    [added] = [each for each in registry.registered() if each.tool.name == "weather"]
+    assert added.source == "entry point agentops.tools: acme = own_weather of own_weather 1.0"
+    assert (added.tool.effect, added.tool.timeout_s) == ("read", 3)
+    assert list(added.tool.parameters_schema["properties"]) == ["city"]
+    [fault] = registry.faults()
+    assert str(fault) == (
+        "entry point agentops.tools: same = own_weather:weather of own_weather 1.0: "
+        f"There is already a tool named 'weather' ({added.source})."
+    )
+
+
+FAULTY = {
+    "import": ("import no_such_library", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_library'"),
+    "exit": ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+    "async": (
+        "from agentops.tools import tool\n@tool()\nasync def later(): ...",
+        "cannot be loaded: TypeError: Tool 'later' must be a plain function, not an async one.",
+    ),
+    "effect": (
+        "from agentops.tools import tool\n@tool(effect='sometimes')\ndef f(): ...",
+        "cannot be loaded: ValueError: 'sometimes' is not a valid Effect",
+    ),
+    "empty": ("NOTHING = 1", "contains no tools; decorate a function with @tool"),
+    "taken": (
+        "from agentops.tools import tool\n@tool()\ndef http_fetch(): ...",
+        "There is already a tool named 'http_fetch' (built in).",
+    ),
+    "name": (
+        "from agentops.tools import tool\n@tool(name='a b')\ndef f(): ...",
+        "A tool cannot be named 'a b': 1 to 64 of A-Z a-z 0-9 _ -, and not 'recorded'.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAULTY)
+def test_a_faulty_module_is_named_and_left_out(case: str, install: Install, settings, caplog) -> None:
+    source, reason = FAULTY[case]
+    install(f"faulty_{case}", source)
+    settings.AGENTOPS_TOOL_MODULES = [f"faulty_{case}"]
+    registry = Registry(BUILTIN, own_tools.load)
+
+    with pytest.raises(UnknownTool, match=r"Extensions that cannot be used: 1; see `agentops tools`"):
+        registry.resolve(["later"], {})
+
+    [fault] = registry.faults()
+    assert str(fault) == f"module 'faulty_{case}' of AGENTOPS_TOOL_MODULES: {reason}"
+    assert registry.resolve(["http_fetch"], {}).get("http_fetch") is BUILTIN[0]
+    assert str(fault) in caplog.text
+
+
+def test_the_checks_of_the_site_name_faults(settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.AGENTOPS_TOOL_MODULES = ["no_such_module"]
+    monkeypatch.setattr("runs.tools.catalogue.TOOLS", Registry(BUILTIN, own_tools.load))
+
+    [message] = [each for each in run_checks() if each.id == "agentops.W005"]
+    assert "module 'no_such_module' of AGENTOPS_TOOL_MODULES" in message.msg
+    assert not message.is_serious()
+
+
+def test_a_function_without_the_decorator_is_no_tool(install: Install) -> None:
+    install("own_plain", "def plain(): ...", tools={"plain": "own_plain:plain"})
+    faults: list[ExtensionFailed] = []
+
+    assert list(own_tools.load(faults)) == []
+    assert (
+        faults[0].reason == "names a function that is not decorated with @tool; expected a tool, or a module with tools"
+    )
+
+
+def test_the_command_lists_tools_and_faults(install: Install, monkeypatch: pytest.MonkeyPatch, settings) -> None:
+    install("own_sky", WEATHER, tools={"sky": "own_sky"})
+    settings.AGENTOPS_TOOL_MODULES = ["no_such_module"]
+    monkeypatch.setattr("runs.management.commands.tools.TOOLS", Registry(BUILTIN, own_tools.load))
+    out = io.StringIO()
+
+    with pytest.raises(CommandError, match=r"module 'no_such_module' of AGENTOPS_TOOL_MODULES: cannot be loaded"):
+        call_command("tools", stdout=out)
+    row = next(line.split("\t") for line in out.getvalue().splitlines() if line.startswith("weather"))
+    assert row[1:4] == ["read", "3 s", ""]
+    assert row[4].startswith("entry point agentops.tools: sky = own_sky")
+
+    shown = io.StringIO()
+    call_command("tools", "weather", stdout=shown)
+    assert json.loads(shown.getvalue())["parameters"]["required"] == ["city"]
+    with pytest.raises(CommandError, match="tool not found: 'storm'"):
+        call_command("tools", "storm")
+
+
+def test_a_provider_comes_from_an_entry_point(install: Install) -> None:
+    source = """
+        from runs.providers.base import FollowUp
+
+        class Echo:
+            def check(self, model, settings): ...
+            def open(self, call): ...
+            def context_window(self, model): return 1000
+            def follow_up(self, model, node, number): return FollowUp()
+
+        class Half:
+            def check(self, model, settings): ...
+    """
+    entries = {"echo": "own_echo:Echo", "half": "own_echo:Half", "gone": "own_echo:Gone"}
+    install("own_echo", source, providers=entries)
+
+    assert providers.get("echo").context_window("any") == 1000
+    with pytest.raises(providers.ProviderUnusable, match=r"half = own_echo:Half .*: Half lacks open, context_window"):
+        providers.get("half")
+    with pytest.raises(providers.ProviderUnusable, match=r"gone = own_echo:Gone .*: cannot be loaded: AttributeError"):
+        providers.get("gone")
+    with pytest.raises(providers.ProviderUnusable, match=r"use one of: .*echo, fixture, gone, half, llm"):
+        providers.get("other")
+
+
+def test_a_faulty_importer_leaves_the_others(install: Install, caplog) -> None:
+    install("own_format", "class Half:\n    name = 'half'\n", importers={"half": "own_format:Half", "none": "nowhere"})
+    formats.importers.cache_clear()
+    try:
+        assert formats.importers() == formats.BUILTIN
+    finally:
+        formats.importers.cache_clear()
+    assert "half = own_format:Half of own_format 1.0: Half lacks title, detect, read" in caplog.text
+    assert "none = nowhere of own_format 1.0: cannot be loaded: ModuleNotFoundError" in caplog.text

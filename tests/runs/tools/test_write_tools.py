@@ -1,0 +1,141 @@
+"""Files are written below the root and nowhere else, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.memberships import create_project
+from runs.actions import agent_definitions
+from runs.errors import InvalidAgent
+from runs.tools.base import ToolDenied, ToolResult
+from runs.tools.catalogue import TOOLS
+from timeline.events.work import FileChanged
+
+Call = Callable[..., ToolResult]
+
+
+@pytest.fixture
+def root(tmp_path: Path, settings) -> Path:
+    root = tmp_path / "root"
+    (root / "docs").mkdir(parents=True)
+    (root / "docs" / "a.txt").write_text("one\ntwo\nthree\n")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "kept.txt").write_text("kept")
+    settings.AGENTOPS_TOOL_ROOTS = [str(root)]
+    settings.AGENTOPS_WRITE_TOOLS = True
+    return root
+
+
+@pytest.fixture
+def call(make_ctx, root: Path) -> Call:
+    def run(name: str, **arguments: Any) -> ToolResult:
+        tool = TOOLS.tool(name)
+        assert tool is not None
+        return tool.run(make_ctx(settings={"root": str(root)}), arguments)
+
+    return run
+
+
+def test_it_writes_new_and_existing_files(call: Call, root: Path) -> None:
+    (root / "docs" / "a.txt").chmod(0o640)
+    new = call("write_file", path="src/deep/new.py", content="print('é')\n")
+    changed = call("write_file", path="docs/a.txt", content="one\n2\nthree\n")
+    same = call("write_file", path="docs/a.txt", content="one\n2\nthree\n")
+
+    assert (root / "src" / "deep" / "new.py").read_text() == "print('é')\n"
+    assert (new.output, changed.output) == ("src/deep/new.py added (+1 -0)", "docs/a.txt modified (+1 -1)")
+    assert (same.output, same.events) == ("docs/a.txt has this content already.", ())
+    [event] = changed.events
+    assert isinstance(event, FileChanged)
+    assert (event.path, event.change, event.additions, event.deletions) == ("docs/a.txt", "modified", 1, 1)
+    assert event.diff == "@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"
+    assert (root / "docs" / "a.txt").stat().st_mode & 0o777 == 0o640
+    assert sorted(each.name for each in (root / "docs").iterdir()) == ["a.txt"], "a temporary file is left"
+
+
+def test_it_edits_what_occurs_once(call: Call, root: Path) -> None:
+    edited = call("edit_file", path="docs/a.txt", old="two", new="2")
+    twice = call("edit_file", path="docs/a.txt", old="e\n", new="")
+    gone = call("edit_file", path="docs/b.txt", old="a", new="b")
+
+    assert (edited.output, (root / "docs" / "a.txt").read_text()) == ("docs/a.txt modified (+1 -1)", "one\n2\nthree\n")
+    assert (twice.is_error, twice.output) == (True, "'docs/a.txt' contains the text 2 times, not once.")
+    assert (gone.is_error, gone.output) == (True, "There is no 'docs/b.txt'.")
+
+
+ESCAPES = [
+    "../outside/kept.txt", "/etc/passwd", "~/x", "C:\\x", "docs/../../outside/kept.txt", "a\0b", ".git/hooks/update",
+    "docs/.GIT/config", "link/kept.txt", "link/new.txt", "file-link", "hard", "docs", ".", "docs/a.txt/b", "pipe",
+    "binary", "x" * 4097, "x" * 300,
+]  # fmt: skip
+
+
+def outcome(call: Call, name: str, **arguments: Any) -> str:
+    """The code of a denial, or whether the tool succeeded."""
+    try:
+        return "error" if call(name, **arguments).is_error else "written"
+    except ToolDenied as denied:
+        return denied.code
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+@pytest.mark.parametrize("name", ["write_file", "edit_file"])
+def test_nothing_else_is_written(name: str, path: str, call: Call, root: Path) -> None:
+    kept = root.parent / "outside" / "kept.txt"
+    os.symlink(root.parent / "outside", root / "link")
+    os.symlink(kept, root / "file-link")
+    os.link(kept, root / "hard")
+    os.mkfifo(root / "pipe")
+    (root / "binary").write_bytes(b"\xff\xfe\x00")
+    arguments = {"content": "x"} if name == "write_file" else {"old": "kept", "new": "x"}
+
+    assert outcome(call, name, path=path, **arguments) in ("path_denied", "error")
+    assert kept.read_text() == "kept"
+    assert [each.name for each in (root.parent / "outside").iterdir()] == ["kept.txt"]
+
+
+def test_a_directory_that_is_swapped_by_a_link(call: Call, root: Path) -> None:
+    """Somebody changes the tree while it is written to: it is written below the root, or refused."""
+    outside, inside, spare = root.parent / "outside", root / "swap", root / "spare"
+    inside.mkdir()
+    (inside / "kept.txt").write_text("kept")
+    inode = (outside / "kept.txt").stat().st_ino
+    ended = threading.Event()
+
+    def swap() -> None:
+        while not ended.is_set():
+            os.rename(inside, spare)
+            os.symlink(outside, inside)
+            os.unlink(inside)
+            os.rename(spare, inside)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        outcomes = {outcome(call, "edit_file", path="swap/kept.txt", old="kept", new="kept") for _ in range(200)}
+    finally:
+        ended.set()
+        swapping.join()
+    assert outcomes <= {"written", "error", "path_denied"}
+    assert [(each.name, each.stat().st_ino) for each in outside.iterdir()] == [("kept.txt", inode)]
+
+
+@pytest.mark.django_db
+def test_they_are_off_by_default(call: Call, settings, root: Path) -> None:
+    settings.AGENTOPS_WRITE_TOOLS = False
+    with pytest.raises(ToolDenied, match="tool_off"):
+        call("write_file", path="new.txt", content="x")
+    definition = {
+        "agent_id": "a", "provider": "fixture", "model": "claude-code-5c", "tools": ["write_file"],
+        "settings": {"root": str(root)},
+    }  # fmt: skip
+    project = create_project("alpha", "Alpha", actor=SYSTEM)
+    with pytest.raises(InvalidAgent, match="The tool 'write_file' is off: AGENTOPS_WRITE_TOOLS is not set"):
+        agent_definitions.apply(project, definition, by="system")

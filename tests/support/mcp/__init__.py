@@ -1,0 +1,1 @@
+"""An MCP server for the tests, made with the official SDK."""
