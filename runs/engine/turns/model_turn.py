@@ -20,7 +20,6 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 
 from runs import chaos
-from runs.agents import output_schema
 from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
@@ -121,7 +120,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
         history=drive.context.fit(drive.conversation.history),
         tools=drive.toolset.definitions(),
         settings=drive.settings,
-        output_schema=output_schema.schema_of(drive.settings),
+        output_schema=drive.output_schema,
     )
     chunks: SimpleQueue[TextChunk | None] = SimpleQueue()
     future = drive.loop.submit(read(drive.provider.open(call), chunks.put, state=state))
