@@ -161,8 +161,9 @@ AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
 AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 AGENTOPS_MODEL_KEYS = env.names("AGENTOPS_MODEL_KEYS", [])
-if not all(re.fullmatch(r"[A-Za-z0-9.:\[\]_-]+=[A-Z][A-Z0-9_]*", entry) for entry in AGENTOPS_MODEL_KEYS):
-    raise BadSetting("AGENTOPS_MODEL_KEYS must be a comma list of HOST=VARIABLE or HOST:PORT=VARIABLE")
+# Variables with such names are hidden from child processes, and their values from texts: see runs.environment.
+if not all(re.fullmatch(r"[A-Za-z0-9.:\[\]_-]+=[A-Z][A-Z0-9_]*_(KEY|TOKEN)", entry) for entry in AGENTOPS_MODEL_KEYS):
+    raise BadSetting("AGENTOPS_MODEL_KEYS must be a comma list of HOST=NAME_KEY or HOST:PORT=NAME_TOKEN")
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)

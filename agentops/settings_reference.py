@@ -73,7 +73,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too: of tools, and "
         "to model servers that agents name.",
         "AGENTOPS_MODEL_KEYS": "API keys for model servers that agents name (`base_url`): `HOST=VARIABLE` or "
-        "`HOST:PORT=VARIABLE`, where the environment variable holds the key.",
+        "`HOST:PORT=VARIABLE`. The environment variable holds the key, and its name ends with `_KEY` or `_TOKEN`.",
     },
     "Web server": {
         "AGENTOPS_WEB_THREADS": "Requests that one web process works on at the same time. Streams need no thread.",

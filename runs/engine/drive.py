@@ -16,6 +16,7 @@ from django.db.models import Count, Min, QuerySet
 from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
 from runs.agents import policies
+from runs.agents.output_schema import schema_of
 from runs.agents.policies import OnCrash, Policies, Trigger
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import checkpoints, repeats, transcript
@@ -69,6 +70,8 @@ class Drive:
     policies: Policies
     slice_end: float
     spending: Spending
+    #: The JSON Schema that the result must match, if the agent has one.
+    output_schema: dict[str, Any] | None
     #: What the project sets in place of published prices.
     prices: Sequence[ModelPrice]
     context: Context
@@ -219,6 +222,7 @@ def open_drive(
         policies=policies.parse(config.get("policies") or {}),
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),
+        output_schema=schema_of(tool_settings),
         prices=readable_prices(run.project.settings),
         context=Context(window_of(tool_settings) or provider.context_window(config["model"])),
         on_progress=on_progress,

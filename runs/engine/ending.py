@@ -14,7 +14,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from runs import chaos
-from runs.agents import output_schema
+from runs.agents.output_schema import InvalidOutput, parse_output
 from runs.conversation import checkpoints, tool_results, transcript
 from runs.engine.drive import Drive
 from runs.engine.leases import Lease
@@ -54,11 +54,10 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
     # The message stays as it is; the copy on the run is redacted.
     answer, summary = _result(drive)
     result, _ = REDACTOR.clean_text(answer)
-    schema = output_schema.schema_of(drive.settings)
-    if schema is not None:
+    if drive.output_schema is not None:
         try:
-            move_options["structured_output"] = REDACTOR.clean(output_schema.parse_output(answer, schema))[0]
-        except output_schema.InvalidOutput as error:
+            move_options["structured_output"] = REDACTOR.clean(parse_output(answer, drive.output_schema))[0]
+        except InvalidOutput as error:
             text = f"The result does not match the agent's output schema: {error}. Resume the run to ask again."
             return pause_error(drive, INVALID_OUTPUT, text)
     summary = summaries.first_paragraph(summary or result)

@@ -47,6 +47,8 @@ class ModelCall:
     history: list[ModelMessage]
     tools: Sequence[ToolDefinition] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    #: The JSON Schema of the result, if the agent has one.
+    output_schema: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

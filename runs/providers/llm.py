@@ -14,7 +14,6 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
-from runs.agents import output_schema
 from runs.providers import model_servers, model_settings
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
 from runs.providers.endings import complete_only
@@ -104,11 +103,10 @@ class LLMProvider:
 def _parameters(call: ModelCall, model: Model) -> ModelRequestParameters:
     """Return the tools and the schema of the result. A model that takes no schema is told in its instructions."""
     tools = list(call.tools)
-    schema = output_schema.schema_of(call.settings)
-    if schema is None:
+    if call.output_schema is None:
         return ModelRequestParameters(function_tools=tools)
     return ModelRequestParameters(
         function_tools=tools,
         output_mode="native" if model.profile.get("supports_json_schema_output") else "prompted",
-        output_object=OutputObjectDefinition(json_schema=schema, name=OUTPUT_NAME),
+        output_object=OutputObjectDefinition(json_schema=call.output_schema, name=OUTPUT_NAME),
     )

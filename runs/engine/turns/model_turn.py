@@ -121,6 +121,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
         history=drive.context.fit(drive.conversation.history),
         tools=drive.toolset.definitions(),
         settings=drive.settings,
+        output_schema=drive.output_schema,
     )
     chunks: SimpleQueue[TextChunk | None] = SimpleQueue()
     idle_s = held_session.IDLE_S if drive.session is not None else IDLE_S

@@ -253,8 +253,8 @@ def test_a_server_that_the_agent_names(
 ) -> None:
     """A local server, with its own key; the vendor's address and key are not used."""
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
-    settings.AGENTOPS_MODEL_KEYS = [f"127.0.0.1:{models.url.rpartition(':')[2]}=LOCAL_SERVER"]
-    monkeypatch.setenv("LOCAL_SERVER", "of-the-local-server")
+    settings.AGENTOPS_MODEL_KEYS = [f"127.0.0.1:{models.url.rpartition(':')[2]}=LOCAL_SERVER_KEY"]
+    monkeypatch.setenv("LOCAL_SERVER_KEY", "of-the-local-server")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     prompt, model = f"Run locally, as {vendor}", f"{vendor}:llama3"
     call = {"id": "call_a", "name": "ledger_read", "arguments": '{"n": 1}'}

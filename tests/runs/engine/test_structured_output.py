@@ -44,3 +44,15 @@ def test_another_result_pauses_the_run_and_a_resume_asks_again(scripted: MakeScr
     run = drive(AgentRun.objects.get(pk=resume(paused.pk, by="test").run.pk))
     assert (run.status, run.structured_output) == (RunStatus.COMPLETED, {"city": "Zürich"})
     check(run)
+
+
+def test_a_run_from_before_schemas_were_checked_is_not_driven(scripted: MakeScripted) -> None:
+    queued = scripted(lambda _: ["{}"])
+    queued.agent_config["settings"]["output_schema"] = "any"
+    queued.save(update_fields=["agent_config"])
+    run = drive(queued)
+
+    assert run.status in (RunStatus.PAUSED, RunStatus.FAILED)
+    assert "settings.output_schema must be a JSON Schema" in run.error_message
+    assert run.step_count == 0
+    check(run)

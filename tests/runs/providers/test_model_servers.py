@@ -77,16 +77,18 @@ def test_only_models_of_its_protocols() -> None:
 
 
 def test_keys_go_to_the_servers_that_the_operator_names(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings.AGENTOPS_MODEL_KEYS = ["models.example.com=KEY_A", "127.0.0.1:8000=KEY_B", "[::1]:1=KEY_A"]
-    monkeypatch.setenv("KEY_A", "a")
-    monkeypatch.setenv("KEY_B", "b")
+    settings.AGENTOPS_MODEL_KEYS = ["models.example.com=A_KEY", "127.0.0.1:8000=B_KEY", "[::1]:1=A_KEY"]
+    monkeypatch.setenv("A_KEY", "a")
+    monkeypatch.setenv("B_KEY", "b")
     assert key_for("https://Models.Example.com./v1") == "a"
     assert key_for("http://127.0.0.1:8000/v1") == "b"
     for url in ("http://127.0.0.1:8001/v1", "https://models.example.com.evil.org/v1", "https://evil.org/v1"):
         assert key_for(url) is None
 
 
-@pytest.mark.parametrize("value", ["models.example.com", "x=lower", "=KEY", "a b=KEY"])
+@pytest.mark.parametrize(
+    "value", ["models.example.com", "x=lower_key", "=A_KEY", "a b=A_KEY", "models.example.com=HOME"]
+)
 def test_a_wrong_list_of_keys_stops_the_start(value: str) -> None:
     env = os.environ | {"AGENTOPS_MODEL_KEYS": value}
     command = [sys.executable, "-c", "from django.conf import settings; settings.DEBUG"]

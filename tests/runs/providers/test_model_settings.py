@@ -50,7 +50,7 @@ def test_a_model_that_takes_no_schema_is_told_in_words(model: str, takes_schemas
     schema = {"type": "object", "properties": {"the_city": {"type": "string"}}, "additionalProperties": False}
     vendor.answers = [Answer(b"{}", status=400)]
     history: list[ModelMessage] = [ModelRequest([SystemPromptPart("Be brief."), UserPromptPart("Hi")])]
-    call = ModelCall(model, "node", 1, history, settings={"output_schema": schema})
+    call = ModelCall(model, "node", 1, history, output_schema=schema)
     with pytest.raises(ModelHTTPError):
         asyncio.run(read(base.get("llm").open(call), lambda _: None))
 
