@@ -23,7 +23,6 @@ from runs.conversation import checkpoints, repeats, transcript
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import spending
-from runs.engine.calls_ahead import CallsAhead
 from runs.engine.event_loop import LoopThread
 from runs.engine.held_session import PROVIDER as SESSIONS
 from runs.engine.held_session import HeldSession, SessionTools
@@ -31,6 +30,7 @@ from runs.engine.leases import Lease
 from runs.engine.results import NoAnswer
 from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
 from runs.engine.spending import Spending
+from runs.engine.turns.calls_ahead import CallsAhead
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers

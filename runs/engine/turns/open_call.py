@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from runs.engine.drive import Drive
-from runs.engine.live_output import LiveOutput
+from runs.engine.turns.live_output import LiveOutput
 from runs.models import AgentRunToolCall
 from runs.tools.base import ToolContext
 from runs.tools.conversation_tools import Question, question_of

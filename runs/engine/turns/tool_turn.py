@@ -15,15 +15,15 @@ from runs import chaos
 from runs.conversation import checkpoints, repeats, tool_results, tool_starts, writes
 from runs.conversation.tool_results import CallResult
 from runs.engine import views
-from runs.engine.calls_ahead import CallAhead
 from runs.engine.decisions import Next, next_action
 from runs.engine.drive import STOP_CHECK_S, Drive
-from runs.engine.live_output import LiveOutput
 from runs.engine.notes import note, note_failure
 from runs.engine.results import CallClosed, CallUnknown
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.shutdown import StopPending
 from runs.engine.turns import late_results, open_call, subagents
+from runs.engine.turns.calls_ahead import CallAhead
+from runs.engine.turns.live_output import LiveOutput
 from runs.engine.turns.model_turn import turn_start
 from runs.models import AgentRunToolCall, Checkpoint, RunError
 from runs.providers.retries import HOLD_WORKER_S

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from runs.engine.live_output import MAX_LIVE
+from runs.engine.turns.live_output import MAX_LIVE
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.tools.base import ToolContext, ToolFailed, ToolResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from runs.engine.live_output import LiveOutput
+from runs.engine.turns.live_output import LiveOutput
 from runs.tools.timed_call import StartedTool
 from timeline.log import Entry
 
