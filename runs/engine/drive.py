@@ -76,6 +76,8 @@ class Drive:
     committed_steps: int = 0
     #: The call whose unknown outcome a person has to resolve before the run can continue.
     unknown_call: AgentRunToolCall | None = None
+    #: Why the child runs of the next call could not be opened; empty otherwise.
+    spawn_refusal: str = ""
     #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
     _next_stop_check: float = 0.0
