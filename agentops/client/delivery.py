@@ -51,7 +51,8 @@ class EventDelivery:
         """Begin with an empty queue, in a new process too."""
         self._outbox = Outbox(*self._bounds)
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        # Re-entrant, as that of the outbox.
+        self._starting = threading.RLock()
         self._sending = threading.Lock()
         self._batch_limit = BATCH_EVENTS
         self._failures = 0

@@ -91,6 +91,8 @@ class Drive:
     session: HeldSession | None = None
     #: Open calls after the first one whose tools run already.
     ahead: CallsAhead = field(default_factory=CallsAhead)
+    #: Why the child runs of the next call could not be opened; empty otherwise.
+    spawn_refusal: str = ""
     #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
     _next_stop_check: float = 0.0

@@ -28,6 +28,7 @@ from runs.engine.results import (
     MessagesTaken,
     NoAnswer,
     Progress,
+    SpawnRefused,
 )
 from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import model_turn, subagents, tool_turn
@@ -83,6 +84,8 @@ def _apply_result(drive: Drive, result: ActResult) -> Next | None:
             drive.unknown_call = call
         case NoAnswer():
             drive.no_answer = result
+        case SpawnRefused(why):
+            drive.spawn_refusal = why
         case MessagesTaken(messages):
             for row, message in messages:
                 drive.conversation.add(row, message)
@@ -109,6 +112,7 @@ def _apply_answer(drive: Drive, answer: AnswerCommitted) -> Next | None:
 def _apply_call_result(drive: Drive, closed: CallClosed) -> Next | None:
     drive.conversation.add(closed.row, closed.message)
     drive.open_calls.pop(0)
+    drive.spawn_refusal = ""
     chaos.point("result.committed")
     if not closed.is_last:
         chaos.point("tool.next")

@@ -64,10 +64,19 @@ class MessagesTaken:
 
 
 @dataclass(frozen=True)
+class SpawnRefused:
+    """The next call would spawn child runs, and none could be opened. Nothing was written."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class CheckpointSaved:
     """The last step has its checkpoint."""
 
     step: int
 
 
-ActResult = Progress | AnswerCommitted | NoAnswer | CallClosed | CallUnknown | MessagesTaken | CheckpointSaved
+ActResult = (
+    Progress | AnswerCommitted | NoAnswer | CallClosed | CallUnknown | MessagesTaken | SpawnRefused | CheckpointSaved
+)

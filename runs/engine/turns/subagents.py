@@ -23,7 +23,7 @@ from runs.conversation import tool_starts
 from runs.conversation.tool_results import CallResult
 from runs.engine.drive import Drive
 from runs.engine.releases import DecideAgain, release_run
-from runs.engine.results import Progress
+from runs.engine.results import Progress, SpawnRefused
 from runs.engine.turns import open_call
 from runs.errors import RunRefusal
 from runs.lifecycle import creation, inbox
@@ -62,7 +62,7 @@ def tool_of_next_call(drive: Drive) -> Tool | None:
 def has_to_wait(drive: Drive) -> bool:
     """Return whether the next call spawns children that are not opened yet, or have not ended."""
     tool = tool_of_next_call(drive)
-    if tool is None:
+    if tool is None or drive.spawn_refusal:
         return False
     call = drive.open_calls[0]
     if call.status == ToolStatus.RUNNING:
@@ -75,7 +75,7 @@ def has_to_wait(drive: Drive) -> bool:
     return call.status == ToolStatus.PLANNED
 
 
-def wait(drive: Drive) -> Progress:
+def wait(drive: Drive) -> Progress | SpawnRefused:
     """Open the children, unless they are, and let the run wait for them without a worker."""
     tool = tool_of_next_call(drive)
     assert tool is not None
@@ -83,20 +83,19 @@ def wait(drive: Drive) -> Progress:
     is_new = call.status == ToolStatus.PLANNED
     until = _deadline(call, request)
     reason = WaitReason.CHILDREN
-    return release_run(
-        drive, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, ref_id=call.pk,
-        unless=STOP_OR_PAUSE, also=partial(_spawn, drive, tool, request) if is_new else None, not_before=until,
-    )  # fmt: skip
+    try:
+        return release_run(
+            drive, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, ref_id=call.pk,
+            unless=STOP_OR_PAUSE, also=partial(_spawn, drive, tool, request) if is_new else None, not_before=until,
+        )  # fmt: skip
+    except _Refused as error:
+        return SpawnRefused(str(error))
 
 
 def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
     """Return the result of a call whose children have ended or are late, or that was refused."""
     if call.status != ToolStatus.RUNNING:
-        try:
-            _check(drive.run, _request(drive, tool))
-        except (BadArguments, _Refused) as error:
-            return CallResult(ToolStatus.ERROR, f"Nothing was started. {error}")
-        raise DecideAgain  # what stood against it has gone
+        return CallResult(ToolStatus.ERROR, f"Nothing was started. {_refusal(drive, tool)}")
     children = _children(call)
     for child in children:
         if not child.state.terminal:
@@ -111,6 +110,17 @@ def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
         for index, (child, outcome) in enumerate(zip(children, outcomes, strict=True))
     ]
     return CallResult(status, output, 1, round(elapsed.total_seconds() * 1000), events)
+
+
+def _refusal(drive: Drive, tool: Tool) -> str:
+    """Return why the next call is refused. Raises `DecideAgain` if what stood against it has gone."""
+    if drive.spawn_refusal:
+        return drive.spawn_refusal
+    try:
+        _check(drive.run, _request(drive, tool))
+    except (BadArguments, _Refused) as error:
+        return str(error)
+    raise DecideAgain
 
 
 def _request(drive: Drive, tool: Tool) -> SpawnRequest:
@@ -183,13 +193,12 @@ def _check_resumable(run: AgentRun, run_id: str) -> None:
 
 
 def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
-    """Open the children and mark the call running, in the transaction that has locked the run."""
+    """Open the children and mark the call running, in the transaction that has locked the run. Raises `_Refused`."""
     run, call = drive.run, drive.open_calls[0]
     try:
-        tasks = _check(run, request)
-        children = [_open(run, task, agent) for task, agent in tasks]
-    except (_Refused, RunRefusal):
-        raise DecideAgain from None  # something came between the decision and this: the call is refused next
+        children = [_open(run, task, agent) for task, agent in _check(run, request)]
+    except RunRefusal as error:
+        raise _Refused(f"A child cannot start: {error}.") from error
     # A copy, because this transaction may be rolled back and tried again.
     started = tool_starts.start_call(call := copy(call), attempt=0)
     only_child = children[0].pk if len(children) == 1 else None

@@ -237,6 +237,30 @@ def test_a_paused_child_is_resumed_by_its_parent(
     in_order(successor)
 
 
+@pytest.mark.breaks_invariants("a child is given steps that it has not made")
+def test_a_child_that_cannot_be_resumed_is_told_to_the_model(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(spawns(task("helper")))
+    helper(run, "helper", ["Found it."])
+    drive(run, worker)
+    [child] = children_of(run)
+    run_actions.pause(SYSTEM, run)
+    AgentRun.objects.filter(pk=child.pk).update(step_count=500)
+    tasks = [task("helper"), {"resume_run_id": str(child.pk), "prompt": "Go on."}]
+    config = AgentRun.objects.get(pk=run.pk).agent_config
+    PLAYS[config["settings"]["play"]] = saying([ToolCallPart("spawn_agents", {"tasks": tasks}, "again")], ["Done."])
+    successor = resume(run.pk, by="user:1").run
+    work(worker)
+
+    assert (state_of(successor), state_of(child)) == (("completed", ""), ("paused", "operator"))
+    assert call_of(successor).output == (
+        "Nothing was started. A child cannot start: the lineage has used all of its 500 steps."
+    )
+    # Nor was the other one, which could have been.
+    assert children_of(successor) == []
+
+
 @pytest.mark.parametrize(
     ("tasks", "why"),
     [
