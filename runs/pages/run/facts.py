@@ -186,7 +186,7 @@ def run_data_of(run: Any) -> RunData:
 
 def _billing(run_id: UUID) -> Billing:
     """Return the details of the cost. One query, with a row for each model."""
-    rows = list(
+    rows: list[Any] = list(
         TurnUsage.objects.filter(run=run_id).values("model").order_by("model").annotate(
             **_sums("all", Q()),
             **_sums("abandoned", Q(outcome=Outcome.ABANDONED)),
