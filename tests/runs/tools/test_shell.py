@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -118,6 +119,34 @@ def test_nothing_outside_is_reached(case: str, sh: Sh, place: Path) -> None:
     assert (place / "secret.txt").read_text() == "outside the root"
     assert sorted(each.name for each in place.iterdir()) == ["root", "secret.txt"]
     assert (place / "root" / "kept.txt").exists()
+
+
+def test_landlock_alone_confines_a_command(
+    sh: Sh, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that makes no namespaces: files, TCP and signals are out of reach."""
+    source = sandboxed_command.LAUNCHER.read_text()
+    assert source.count("LIBC.unshare(") == 1
+    copy = tmp_path / "launcher.py"
+    copy.write_text(source.replace("LIBC.unshare(", "abs("))
+    monkeypatch.setattr(sandboxed_command, "LAUNCHER", copy)
+
+    for case in ("an absolute path", "the parent", "a symbolic link", "writing outside", "a new file outside"):
+        assert sh(ESCAPES[case].format(place=place)).is_error
+    assert (place / "secret.txt").read_text() == "outside the root"
+    victim = subprocess.Popen(["sleep", "60"], user=OWNER if os.geteuid() == 0 else None)
+    try:
+        assert "not permitted" in sh(f"kill -9 {victim.pid}").output
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+    with socket.create_server(("127.0.0.1", 0)) as tcp:
+        assert "reached" not in sh(_connecting(tcp.getsockname()[1])).output
+
+
+def _connecting(port: int) -> str:
+    return f"python3 -I -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 2); print('reached')\""
 
 
 def test_there_is_no_network(sh: Sh, place: Path, root: Path) -> None:
