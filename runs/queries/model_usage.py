@@ -17,7 +17,6 @@ def usage_by_model(run_id: UUID) -> list[dict[str, Any]]:
 
     Calls without a lasting answer are included. `cost_usd` is None if the cost of no call is known.
     """
-    sums = {name: Sum(name) for name in TOKENS}
-    rows = TurnUsage.objects.filter(run=run_id).values("model").order_by("model")
-    used: Any = rows.annotate(calls=Count("pk"), cost_usd=Sum("cost_usd"), **sums)
-    return list(used)
+    sums: dict[str, Any] = {name: Sum(name) for name in (*TOKENS, "cost_usd")}
+    rows: Any = TurnUsage.objects.filter(run=run_id).values("model").order_by("model")
+    return list(rows.annotate(calls=Count("pk"), **sums))

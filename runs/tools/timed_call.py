@@ -44,9 +44,9 @@ class StartedTool:
         self._abandoned.set()
         self._call.abandon()
 
-    def elapsed_ms(self) -> int:
-        """Return the milliseconds that the tool has run, or took."""
-        return round(self._call.elapsed_s() * 1000)
+    def elapsed_s(self) -> float:
+        """Return the seconds that the tool has run, or took."""
+        return self._call.elapsed_s()
 
 
 def run_with_deadline(

@@ -36,6 +36,11 @@ class CallsAhead:
     def pop(self, pk: UUID) -> CallAhead | None:
         return self._calls.pop(pk, None)
 
+    def elapsed_s(self, pk: UUID) -> float:
+        """Return the seconds that the tool of a call has run, or took; 0 if it does not run ahead."""
+        call = self._calls.get(pk)
+        return 0.0 if call is None else call.tool.elapsed_s()
+
     def output(self) -> list[Entry]:
         """Return the events for what these calls have written since the last time."""
         return [entry for call in self._calls.values() for entry in call.output.take()]

@@ -151,7 +151,7 @@ def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> 
     """Run the tool once. Returns its result, and why it failed if it did."""
     chaos.point("tool.marked_running")
     log.require_epoch(drive.run.pk, drive.epoch)
-    began = time.perf_counter()
+    began = time.perf_counter() - drive.ahead.elapsed_s(call.pk)
     try:
         chaos.point("tool.running")
         result = _run_once(drive, call, tool, attempt)
@@ -190,8 +190,7 @@ def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) ->
 
     try:
         if ahead is not None:
-            result = ahead.tool.wait(watch, late)
-            return replace(result, duration_ms=result.duration_ms or ahead.tool.elapsed_ms())
+            return ahead.tool.wait(watch, late)
         context = open_call.context(drive, call, attempt=attempt, output=output)
         return run_with_deadline(tool, context, open_call.arguments(drive, call), watch, late)
     finally:

@@ -31,6 +31,7 @@ SEPARATOR = "__"
 MAX_NAME = 64
 #: Seconds for which the list of a server's tools is kept.
 LIST_S = 60.0
+MAX_LISTS = 100
 #: Where the server finds the key by which it can recognise a repeated call.
 KEY = "agentops/idempotency-key"
 
@@ -86,6 +87,8 @@ class McpToolset:
             tools = self._open().tools()
         except McpUnavailable as error:
             raise McpRefused(f"The MCP server {self._name!r} cannot be used: {error}") from error
+        if len(_lists) >= MAX_LISTS:
+            _lists.clear()
         _lists[key] = (time.monotonic(), tools)
         return tools
 

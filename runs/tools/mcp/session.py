@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotInTime
@@ -51,6 +52,7 @@ class McpSession:
         self._has_ended = self._portal.call(anyio.Event)
         self._ready: Future[None] = Future()
         self._is_broken = False
+        self._serving: Future[None] | None = None
         try:
             _check(server)
             self._serving = self._portal.start_task_soon(self._serve)
@@ -64,12 +66,13 @@ class McpSession:
     @property
     def is_open(self) -> bool:
         """Whether the session can be used for further calls."""
-        return not self._is_broken and not self._serving.done()
+        return not self._is_broken and self._serving is not None and not self._serving.done()
 
     def tools(self) -> list[Tool]:
         """Return the tools of the server, at most `MAX_TOOLS`. Raises `McpUnavailable`."""
+        until = time.monotonic() + CONNECT_S
         try:
-            return self._await(self._list_tools, lambda: False)
+            return self._await(self._list_tools, lambda: time.monotonic() >= until)
         except McpDisconnected as error:
             raise McpUnavailable(str(error)) from error
 
@@ -92,11 +95,13 @@ class McpSession:
 
     def close(self) -> None:
         """End the session. The command of the server is ended, in the end by SIGKILL."""
-        with suppress(Exception):
-            self._portal.call(self._has_ended.set)
-        with suppress(Exception, CancelledError):
-            self._serving.result(CONNECT_S)
-        with suppress(Exception):
+        if self._serving is not None:
+            with suppress(Exception):
+                self._portal.call(self._has_ended.set)
+            if self._client is None:
+                self._serving.cancel()  # it waits for the server's first answer
+            with suppress(Exception, CancelledError):
+                self._serving.result(CONNECT_S)
             self._serving.cancel()
         self._stack.close()
 
@@ -149,7 +154,7 @@ class McpSession:
             except NotInTime:
                 if cancelled():
                     future.cancel()
-                    raise McpDisconnected("the call was given up") from None
+                    raise McpDisconnected("no answer in time") from None
             except (Exception, CancelledError) as error:
                 self._is_broken = True
                 raise McpDisconnected(_reason(error)) from error

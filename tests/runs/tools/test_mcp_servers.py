@@ -196,3 +196,11 @@ def test_unknown_and_missing_servers(configure: Configure) -> None:
         TOOLS.resolve(["mcp:gone"], {}).open()
     with pytest.raises(McpRefused, match="The MCP server 'quits' cannot be used"):
         TOOLS.resolve(["mcp:quits"], {}).open()
+
+
+def test_a_server_that_does_not_answer(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither at the beginning, nor when it is asked for its tools; it is ended."""
+    monkeypatch.setattr("runs.tools.mcp.session.CONNECT_S", 1.0)
+    configure(mute={"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]})
+    with pytest.raises(McpRefused, match="The MCP server 'mute' cannot be used: no answer in time"):
+        TOOLS.resolve(["mcp:mute"], {}).open()
