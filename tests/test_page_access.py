@@ -50,6 +50,7 @@ ANSWERS = {
     "/notifications/read": {"POST": 400},
     "/imports": {"POST": 422},  # it has no file
     "/redaction/add": {"POST": 400},
+    "/redaction/model-input": {"POST": 400},
     "/redaction/remove": {"POST": 400},
     "/redaction/test": {"POST": 422},
     "/fork": {"POST": 422},

@@ -149,7 +149,7 @@ class Projection:
         """Add a message to the conversation. The caller appends its event."""
         self.position += 1
         row, _ = transcript.new_row(
-            self.run.pk, self.position, message, role=role, step=step, epoch=None, redacts_answer=True, at=at
+            self.run.pk, self.position, message, role=role, step=step, epoch=None, redacts_all=True, at=at
         )
         self._messages.append(row)
         return row

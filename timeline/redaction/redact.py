@@ -59,6 +59,7 @@ class Redactor:
 
     `secrets` are values, or a mapping of values to kinds; `tokens` are formats besides the built-in ones, and `off` the
     built-in kinds that are not replaced. If `shapes` is False, only NUL and unpaired surrogates are replaced.
+    `masks_model_input` says whether texts are redacted before they are stored and sent to a model.
     """
 
     def __init__(
@@ -68,16 +69,23 @@ class Redactor:
         shapes: bool = True,
         tokens: Iterable[TokenFormat] = (),
         off: Collection[str] = (),
+        masks_model_input: bool = True,
     ) -> None:
         self.shapes = shapes
         self._registered = SecretSet(secrets)
         self._tokens = TokenFormats(tokens)
         self._off = frozenset(off)
+        self._masks_model_input = masks_model_input
         self.longest = max(self._registered.longest, self._tokens.longest)
 
     def fixed(self) -> Redactor:
         """Return the redactor for a text that takes several calls."""
         return self
+
+    @property
+    def for_model_input(self) -> Redactor:
+        """The redactor for texts that are sent to a model: this one, or `BARE`."""
+        return self if self._masks_model_input else BARE
 
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
         """Return the redacted text, and what was replaced: a subset of `nul`, `surrogate` and `redacted`.
@@ -275,6 +283,13 @@ class ScopedRedactor(Redactor):
         return self.fixed().replace(text, spans)
 
 
+class ModelInputRedactor(ScopedRedactor):
+    """Redacts what is stored and sent to a model. Whether it redacts secrets is a setting of the projects in scope."""
+
+    def fixed(self) -> Redactor:
+        return super().fixed().for_model_input
+
+
 def use_rules(redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor]) -> None:
     """Set the function that returns the redactor of some projects, or of all if None. Called once at startup.
 
@@ -292,6 +307,8 @@ _redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor] = _built_in
 #: Without the rules of any project.
 BUILT_IN = Redactor()
 DEFAULT = ScopedRedactor()
+#: For prompts, messages and tool outputs before they are stored. What leaves the site passes `DEFAULT` in any case.
+MODEL_INPUT = ModelInputRedactor()
 #: For lines of the log, which belong to no project, and whose writers must not query the database.
 EVERYWHERE = ScopedRedactor(everywhere=True)
 # For messages of the model, which are stored unredacted.

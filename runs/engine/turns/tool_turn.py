@@ -36,7 +36,7 @@ from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 
 #: The error type of a retry after a result that the tool itself calls an error.
 SOFT_ERROR = "tool_error"
@@ -168,7 +168,7 @@ def _tool_result(result: ToolResult, attempts: int, took_ms: int) -> CallResult:
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
     # Before it is cut for the model: half a secret is not recognised.
-    output = cast("Output", REDACTOR.clean(result.output)[0])
+    output = cast("Output", MODEL_INPUT.clean(result.output)[0])
     return CallResult(status, output, attempts, duration)
 
 
