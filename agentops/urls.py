@@ -34,6 +34,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("p/<slug:project>/settings/redaction", rule_pages.index, name="redaction"),
     path("p/<slug:project>/settings/redaction/add", rule_pages.add, name="redaction-add"),
     path("p/<slug:project>/settings/redaction/remove", rule_pages.remove, name="redaction-remove"),
+    path("p/<slug:project>/settings/redaction/model-input", rule_pages.set_model_input, name="redaction-model-input"),
     path("p/<slug:project>/settings/redaction/test", rule_pages.test, name="redaction-test"),
     # /p/{project}/… and /runs/{run}/…
     path("", include("runs.pages.urls")),

@@ -19,7 +19,8 @@ from urllib.parse import quote
 from bench.report import Row, heading, note, rate, show
 from bench.workspace import Workspace
 from tests.support.redact_samples import FALSE, FRAMES, TRUE
-from timeline.redaction.redact import BUILT_IN, Redactor, Stream
+from timeline.redaction.redact import BUILT_IN, Redactor
+from timeline.redaction.text_stream import Stream
 from timeline.redaction.token_formats import TokenFormat
 
 #: S16 of the security requirements: at least this share of secrets, at most this share of other texts.

@@ -102,6 +102,13 @@ def run() -> AgentRun:
     AgentRunMessage.objects.filter(pk=message.pk).update(
         content={**message.content, "kind": "response", "parts": parts}
     )
+    # As in a project that does not mask what models receive.
+    for other in AgentRunMessage.objects.filter(run=run).exclude(role=AgentRunMessage.Role.ASSISTANT):
+        inputs = [{**part, "content": TEXT} for part in other.content["parts"]]
+        AgentRunMessage.objects.filter(pk=other.pk).update(content={**other.content, "parts": inputs})
+    RunCommand.objects.create(
+        run=run, type=RunCommand.Type.SEND, payload={"message": TEXT}, created_by="user:ada", received_at=run.created_at
+    )
     call = AgentRunToolCall.objects.filter(run=run).first()
     assert call is not None
     AgentRunToolCall.objects.filter(pk=call.pk).update(
@@ -380,6 +387,7 @@ def test_labels_and_keys_are_cleaned_before_they_are_stored(run: AgentRun) -> No
     ]
     assert [answer.status_code for answer in sent] == [202, 202]
     assert sent[0].json()["id"] != sent[1].json()["id"]
+    RunCommand.objects.filter(payload={"message": TEXT}).delete()
     rows = [row for model in (IdempotencyKey, RunCommand) for row in model.objects.values_list()]
     rows += list(AgentRun.objects.exclude(pk=run.pk).values_list())
     assert not [row for row in rows if token in str(row) or other in str(row)]

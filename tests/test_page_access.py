@@ -50,6 +50,7 @@ ANSWERS = {
     "/notifications/read": {"POST": 400},
     "/imports": {"POST": 422},  # it has no file
     "/redaction/add": {"POST": 400},
+    "/redaction/model-input": {"POST": 400},
     "/redaction/remove": {"POST": 400},
     "/redaction/test": {"POST": 422},
     "/fork": {"POST": 422},
@@ -121,11 +122,19 @@ def test_who_gets_what(project: Project, foreign: Project, run: AgentRun) -> Non
     urls = {address: filled(address, parts_of(run)) for address in PAGES}
     for who in EVERYONE:
         client = enter(who, project, foreign)
-        answers = {
-            (address, method): client.generic(method, url).status_code
-            for address, url in urls.items()
-            for method in METHODS
+        responses = {
+            (address, method): client.generic(method, url) for address, url in urls.items() for method in METHODS
         }
+        answers = {request: response.status_code for request, response in responses.items()}
+        # The top of every page of the project links to its settings, for those who may change them.
+        pages = {
+            request: page
+            for request, page in responses.items()
+            if b'aria-label="Project"' in getattr(page, "content", b"")
+        }
+        linked = {address for (address, _), page in pages.items() if b"/settings/redaction" in page.content}
+        assert linked == ({address for address, _ in pages} if who in ADMINS else set())
+        assert len(pages) > 10 or who not in READERS
 
         wrong = {key: status for key, status in answers.items() if status not in expected(*key, who)}
         assert not wrong, who

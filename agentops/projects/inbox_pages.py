@@ -11,7 +11,7 @@ from django.shortcuts import render, resolve_url
 
 from agentops.http.methods import require_POST, require_safe
 from agentops.projects import notifications
-from agentops.projects.access import Action, may, project_for, projects_for
+from agentops.projects.access import Action, enter, project_for
 from agentops.projects.errors import InvalidQuery
 from agentops.projects.requests import principal_of
 
@@ -24,7 +24,8 @@ MAX_CHOICES = 200
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show a page of notifications, newest first."""
     principal = principal_of(request)
-    owner = project_for(principal, project, Action.READ)
+    entry = enter(principal, project, Action.READ)
+    owner = entry.project
     before = _id(request.GET.get("before", ""), "before")
     rows = notifications.inbox(owner.pk, principal.user_id)
     if before is not None:
@@ -34,14 +35,15 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     page = batch[:PAGE_SIZE]
     context = {
         "project": owner,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
+        "may_manage": Action.MANAGE in entry.actions,
         "notifications": page,
         "any_unread": any(not each.is_read for each in page),
         "is_first_page": before is None,
         "before": before,
         "older": page[-1].pk if len(batch) > PAGE_SIZE else None,
         "has_email": settings.AGENTOPS_EMAIL,
-        "gets_mail": may(principal, Action.OPERATE, owner.pk),
+        "gets_mail": Action.OPERATE in entry.actions,
     }
     return render(request, "projects/notifications.html", context)
 

@@ -26,7 +26,9 @@ class Project(models.Model):
     #: Days after which ended runs are deleted; null keeps them forever.
     retention_days = models.PositiveIntegerField(null=True, blank=True, default=90)
     settings = models.JSONField(default=dict, blank=True)
-    #: Raised with each change of the redaction rules, so that other processes see it.
+    #: Whether prompts, messages and tool outputs are masked before they are stored and sent to a model.
+    masks_model_input = models.BooleanField(default=True, db_default=True, editable=False)
+    #: Raised with each change of the redaction rules and of `masks_model_input`, so that other processes see it.
     redaction_version = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 

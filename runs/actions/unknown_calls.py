@@ -30,6 +30,7 @@ from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 
 #: Events of a resolved outcome; older logs have the second one.
 RESOLUTION_EVENTS = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)
@@ -153,7 +154,7 @@ def _answer_late_request(
     chosen = last.payload if last is not None else {}
     # As in the log, where the name of an API key was redacted because it looks like a secret.
     is_same = (chosen.get("decision"), chosen.get("by")) == (choice, REDACTOR.clean_text(by)[0] or None)
-    if is_same and (choice is OutcomeChoice.RETRY or call.output == REDACTOR.clean(text)[0]):
+    if is_same and (choice is OutcomeChoice.RETRY or call.output == MODEL_INPUT.clean(text)[0]):
         return Resolution(run, call, run.state, is_new=False)
     facts = {"call_status": call.status, "run_status": run.status, "chosen": chosen.get("decision")}
     if chosen:

@@ -17,7 +17,7 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
 from runs.conversation import transcript, writes
-from runs.conversation.message_text import SHORT_PREVIEW, text_of
+from runs.conversation.message_text import SHORT_PREVIEW
 from runs.conversation.writes import Commit
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
@@ -32,6 +32,7 @@ from timeline.log import Entry
 from timeline.models import Event, Source
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 
 NOT_RUN = "not run: the run ended before this call"
 ROLLED_BACK = "not run: the answer that requested it was rolled back"
@@ -78,29 +79,30 @@ def close(
     before: Sequence[Entry] = (),
     checkpoint: Checkpoint | None = None,
     next_turn_start: Entry | None = None,
+    redacts_all: bool = False,
 ) -> ClosedCall:
     """Set the result of `call` in memory, and return what has to be committed with it.
 
     The model gets at most `limit` characters of the output, followed by `warning`. The events in `before` explain
-    the result and come before it. `checkpoint` and `next_turn_start` belong to the last result of a turn. Writing the
-    commit raises `MoveRefused` if the status of the row has changed since `call` was read, and `LeaseLost` if `epoch`
-    is outdated.
+    the result and come before it. `checkpoint` and `next_turn_start` belong to the last result of a turn. `redacts_all`
+    is that of `transcript.new_row`. Writing the commit raises `MoveRefused` if the status of the row has changed since
+    `call` was read, and `LeaseLost` if `epoch` is outdated.
     """
     expected_status, call.status = call.status, result.status.value
     call.attempts, call.duration_ms, call.finished_at = result.attempts, result.duration_ms, end_of(call)
     for_model, is_cut = shorten_for_model(result.output, limit)
     for_model = _with_warning(for_model, warning)
     if is_cut or warning:
-        call.output = REDACTOR.clean(result.output)[0]
+        call.output = (REDACTOR if redacts_all else MODEL_INPUT).clean(result.output)[0]
     part = ToolReturnPart(call.tool_name, content_of(for_model), call.call_id, outcome=_OUTCOMES[result.status])
     row, message = transcript.new_row(
         call.run_id, position, messages.request(part),
-        role=AgentRunMessage.Role.TOOL_RESULT, step=call.step_number, epoch=epoch,
+        role=AgentRunMessage.Role.TOOL_RESULT, step=call.step_number, epoch=epoch, redacts_all=redacts_all,
     )  # fmt: skip
     call.result_message_id = row.id
     if call.output is None:
         call.output = row.content["parts"][0]["content"]
-    events = [*before, _end_event(call, text_of(row.content)), transcript.message_event(row), *result.events]
+    events = [*before, _end_event(call, transcript.masked_text_of(row)), transcript.message_event(row), *result.events]
     commit = Commit(
         run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished_call=call,
         expected_status=expected_status, checkpoint=checkpoint, next_turn_start=next_turn_start,

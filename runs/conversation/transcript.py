@@ -25,7 +25,7 @@ from timeline.bulk.fast_rows import insert
 from timeline.events.message import MessageAdded
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.redact import BARE
+from timeline.redaction.redact import BARE, MODEL_INPUT
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
@@ -89,23 +89,24 @@ def new_row(
     role: str,
     step: int,
     epoch: int | None,
-    redacts_answer: bool = False,
+    redacts_all: bool = False,
     at: datetime | None = None,
 ) -> tuple[AgentRunMessage, ModelMessage]:
     """Return a row for `message`, and the message as the row has it, from which requests are built.
 
-    Text for the model is redacted here, so what is stored is what is sent. The answer of the model is stored
-    unchanged, except for NUL and lone surrogates, which no jsonb column accepts. `redacts_answer` redacts it too, for
-    conversations that are not continued here. `at` is the time of the message; by default, now.
+    Text for the model is redacted here, unless the project stores it as it is, so what is stored is what is sent. The
+    answer of the model is stored unchanged, except for NUL and lone surrogates, which no jsonb column accepts.
+    `redacts_all` redacts either, for conversations that are not continued here. `at` is the time of the message; by
+    default, now.
     """
     document = messages.dump(message)
     text = messages.canonical(document)
     content = messages.as_stored(document, text)
     text = text if content is document else messages.canonical(content)
     secrets: frozenset[str] = frozenset()
-    is_redacted = role != Role.ASSISTANT or redacts_answer
-    if is_redacted or not messages.fits_a_column(text):
-        cleaned, secrets = (REDACTOR if is_redacted else BARE).clean(content)
+    redactor = REDACTOR if redacts_all else BARE if role == Role.ASSISTANT else MODEL_INPUT.fixed()
+    if redactor is not BARE or not messages.fits_a_column(text):
+        cleaned, secrets = redactor.clean(content)
         content = cast("dict[str, Any]", cleaned)
         text = messages.canonical(content) if secrets else text
     row = AgentRunMessage(
@@ -123,9 +124,15 @@ def new_row(
     return row, message if content is document else messages.load(content)
 
 
+def masked_text_of(row: AgentRunMessage) -> str:
+    """Return the text of a message to the model for events: masked before a preview cuts a secret."""
+    text = text_of(row.content)
+    return REDACTOR.clean_text(text)[0] if MODEL_INPUT.fixed() is BARE else text
+
+
 def message_event(row: AgentRunMessage) -> Entry:
     """Return the event of a message. The preview of a tool result is in `tool.end`."""
-    text = text_of(row.content)
+    text = text_of(row.content) if row.role == Role.ASSISTANT else masked_text_of(row)
     text_preview, is_cut = ("", False) if row.role == Role.TOOL_RESULT else preview(text, SHORT_PREVIEW)
     payload = MessageAdded(
         role=cast("Any", row.role),

@@ -10,6 +10,7 @@ from django.utils import timezone
 from runs.external import message_events, status_events, tool_events
 from runs.external.event_input import IncomingEvent
 from runs.external.projection import Projection
+from runs.external.streamed_texts import DELTA_TYPES
 from runs.models import RunError
 from runs.providers.messages import canonical
 from timeline.events import EventType
@@ -27,9 +28,17 @@ def apply(projection: Projection, event: IncomingEvent) -> int:
     After the end of a run, events are stored as late, and change no row.
     """
     if projection.run.state.terminal:
-        return projection.append(projection.entry_of(event, late=True))
+        return _late(projection, event)
     handler = _HANDLERS.get(event.type, _only_log)
     return handler(projection, event, event.payload)
+
+
+def _late(projection: Projection, event: IncomingEvent) -> int:
+    if event.type in DELTA_TYPES:
+        return projection.append_delta(event, late=True)
+    if event.type in _ENDS_OF_TEXTS:
+        projection.end_texts(event.ts)
+    return projection.append(projection.entry_of(event, late=True))
 
 
 def _only_log(projection: Projection, event: IncomingEvent, payload: object) -> int:
@@ -62,6 +71,13 @@ def _child_started(projection: Projection, event: IncomingEvent, payload: ChildR
     return projection.append(projection.entry_of(event, ref_id=child))
 
 
+#: What ends the texts that are being streamed, among the events after the end of a run.
+_ENDS_OF_TEXTS = frozenset(
+    {
+        *(EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TEXT, EventType.LLM_THINKING),
+        *(EventType.MESSAGE_ADDED, EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED),
+    }
+)
 _HANDLERS: dict[str, Handler] = {
     EventType.RUN_STARTED: status_events.started,
     EventType.RUN_PHASE: status_events.phase,
@@ -73,9 +89,9 @@ _HANDLERS: dict[str, Handler] = {
     EventType.MESSAGE_ADDED: message_events.message,
     EventType.LLM_TURN_START: message_events.turn_start,
     EventType.LLM_TEXT: message_events.text,
-    EventType.LLM_TEXT_DELTA: message_events.text,
+    EventType.LLM_TEXT_DELTA: message_events.delta,
     EventType.LLM_THINKING: message_events.text,
-    EventType.LLM_THINKING_DELTA: message_events.text,
+    EventType.LLM_THINKING_DELTA: message_events.delta,
     EventType.LLM_TURN_END: message_events.turn_end,
     EventType.TOOL_START: tool_events.tool_start,
     EventType.TOOL_OUTPUT: tool_events.tool_output,

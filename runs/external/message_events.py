@@ -79,12 +79,19 @@ def turn_start(projection: Projection, event: IncomingEvent, payload: LlmTurnSta
     return projection.append(projection.entry_of(event, step=projection.next_step))
 
 
+def delta(projection: Projection, event: IncomingEvent, payload: Payload) -> int:
+    projection.begin_answer()
+    return projection.append_delta(event, step=projection.next_step)
+
+
 def text(projection: Projection, event: IncomingEvent, payload: Payload) -> int:
+    projection.end_texts(event.ts, [f"{event.type}.delta"])
     projection.begin_answer()
     return projection.append(projection.entry_of(event, step=projection.next_step))
 
 
 def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) -> int:
+    projection.end_texts(event.ts)
     calls = payload.tool_calls if isinstance(payload.tool_calls, list) else []
     parts: list[ModelResponsePart] = [ThinkingPart(payload.thinking)] if payload.thinking else []
     parts += [TextPart(payload.text)] if payload.text else []

@@ -6,7 +6,7 @@ runner that sends no turns, when something else follows its texts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -20,9 +20,10 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart,
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage
 from runs.external.event_input import IncomingEvent
-from runs.external.run_references import references
+from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
+from runs.models.run_references import references
 from runs.statuses import Effect
 from timeline import log
 from timeline.bulk.fast_rows import insert, select
@@ -41,7 +42,7 @@ _CALL_COLUMNS = (
     *("status", "starts", "attempts", "started_at", "finished_at", "duration_ms"),
     *("output", "result_message_id", "child_run_id"),
 )
-_STATE_COLUMNS = ("answer_from_seq", "sender", "silent_since")
+_STATE_COLUMNS = ("answer_from_seq", "open_texts", "sender", "silent_since")
 
 
 @dataclass
@@ -53,6 +54,7 @@ class Projection:
     source: Source
     #: The sequence number of the last event, those that are not written yet included.
     last_seq: int
+    texts: StreamedTexts
     #: The values of the state's columns as they are stored.
     _state_columns: tuple[object, ...] = ()
     _position: int | None = None
@@ -74,7 +76,8 @@ class Projection:
         # After the locks, and by itself: a joined row without a lock would be as it was before waiting for them.
         states = select(ExternalRun, "run_id = %s", [run.pk])
         state = states[0] if states else ExternalRun.objects.create(run=run)
-        return cls(run, state, source, last_seq, _state_columns=_columns_of(state))
+        texts = StreamedTexts(run.pk, dict(state.open_texts))
+        return cls(run, state, source, last_seq, texts, _state_columns=_columns_of(state))
 
     # --- Events -------------------------------------------------------------------------------------------------
 
@@ -83,6 +86,22 @@ class Projection:
         self._entries.append(entry)
         self.last_seq += 1
         return self.last_seq
+
+    def append_delta(self, event: IncomingEvent, **columns: Any) -> int:
+        """Add a delta of a streamed text. What of it can be stored already is decided when it is written."""
+        # A message of its own is hardly ever sent, and redacted like all others.
+        is_clean = not getattr(event.payload, "message", "")
+        entry = self.entry_of(event, clean=is_clean, **columns)
+        for earlier in self.texts.entries_before(entry, len(self._entries)):
+            self.append(self.derived(earlier, event.ts))
+        return self.append(entry)
+
+    def end_texts(self, at: datetime | None, types: Iterable[str] = DELTA_TYPES) -> None:
+        """End the texts that are streamed in deltas of these types, since something else follows them."""
+        for type_ in types:
+            for rest in self.texts.entries_of_rest(type_, len(self._entries)):
+                self.append(self.derived(rest, at))
+            self.texts.end(type_, self._entries)
 
     def entry_of(self, event: IncomingEvent, payload: Payload | None = None, **columns: Any) -> Entry:
         """Return the entry of a received event, with another payload if one is given."""
@@ -100,7 +119,7 @@ class Projection:
 
     def derived(self, entry: Entry, at: datetime | None) -> Entry:
         """Return the entry of an event that follows from a received one."""
-        return replace(entry, phase=PHASES[self.run.state], ts=at)
+        return replace(entry, phase=PHASES[self.run.state], ts=at, late=self.run.state.terminal)
 
     def append_message_event(self, row: AgentRunMessage, event: IncomingEvent | None) -> int:
         """Append the `message.added` of a row: `event`, if it was received. Return its sequence number."""
@@ -132,7 +151,7 @@ class Projection:
         """Add a message to the conversation. The caller appends its event."""
         self.position += 1
         row, _ = transcript.new_row(
-            self.run.pk, self.position, message, role=role, step=step, epoch=None, redacts_answer=True, at=at
+            self.run.pk, self.position, message, role=role, step=step, epoch=None, redacts_all=True, at=at
         )
         self._messages.append(row)
         return row
@@ -247,6 +266,7 @@ class Projection:
 
     def close_answer(self, at: datetime | None, *more: ModelResponsePart) -> None:
         """Store the answer whose texts were received, if there are any, or `more` parts are given."""
+        self.end_texts(at)
         parts = [*self.received_parts(), *more]
         self.state.answer_from_seq = None
         if parts:
@@ -274,6 +294,8 @@ class Projection:
             call.save(update_fields=_CALL_COLUMNS)
         if self._run_columns:
             self.run.save(update_fields=sorted(self._run_columns))
+        self.texts.release(self._entries)
+        self.state.open_texts = self.texts.state()
         first_seq = self.last_seq - len(self._entries) + 1
         append_numbered(self.run.pk, first_seq, self._entries, source=self.source, run_kind=RunKind(self.run.run_kind))
         self._stored_calls |= self._new_calls

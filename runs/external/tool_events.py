@@ -102,7 +102,9 @@ def close_call(
     if call.starts == 0 and result.status is not ToolStatus.DENIED:
         # The runner reported no start.
         _start(projection, call, event.ts)
-    closed = tool_results.close(call, result, position=projection.position + 1, epoch=None, source=projection.source)
+    closed = tool_results.close(
+        call, result, position=projection.position + 1, epoch=None, source=projection.source, redacts_all=True
+    )
     if event.ts is not None:
         call.finished_at = max(event.ts, call.started_at or event.ts)
         closed.row.created_at = event.ts

@@ -34,6 +34,7 @@ from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
@@ -103,8 +104,8 @@ def add_child_event(parent: AgentRun, child: AgentRun) -> None:
 def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Origin | None = None) -> AgentRun:
     """Write a queued run in one transaction, and wake a worker after it. The caller has validated the opening."""
     origin = origin or Origin()
-    # The prompt and the title are columns of their own, redacted as the messages are.
-    opening = replace(opening, turns=[cast("UserTurn", REDACTOR.clean(turn)[0]) for turn in opening.turns])
+    # The prompt is a column of its own, redacted as the messages are: a run that starts over begins with it.
+    opening = replace(opening, turns=[cast("UserTurn", MODEL_INPUT.clean(turn)[0]) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
         ledger = Log.objects.create(project=project, node_id=str(opening.config.get("agent_id") or "")[:128])
@@ -218,7 +219,7 @@ def _changed_fields(opening: Opening, forked_from: AgentRun) -> list[str]:
 
 
 def _created_event(opening: Opening, origin: Origin, run: AgentRun) -> RunCreated:
-    short, _ = preview(text_of_turn(opening.turns[0]) if opening.turns else "", SHORT_PREVIEW)
+    short, _ = preview(_masked_text_of(opening.turns), SHORT_PREVIEW)
     fork = origin.forked_at
     return RunCreated(
         agent=str(opening.config.get("agent_id")),
@@ -237,8 +238,13 @@ def text_of_turn(turn: UserTurn) -> str:
     return text_of({"parts": [{"part_kind": "user-prompt", "content": turn}]})
 
 
+def _masked_text_of(turns: list[UserTurn]) -> str:
+    """Return the text of the first turn for titles and events: masked before they cut it."""
+    return REDACTOR.clean_text(text_of_turn(turns[0]))[0] if turns else ""
+
+
 def _title(turns: list[UserTurn]) -> str:
-    lines = text_of_turn(turns[0]).strip().splitlines() if turns else []
+    lines = _masked_text_of(turns).strip().splitlines()
     return lines[0][:200] if lines else ""
 
 

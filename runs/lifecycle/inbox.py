@@ -24,6 +24,7 @@ from timeline.events.run import RunPaused, RunStopped
 from timeline.log import Entry
 from timeline.models import Phase, Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 
 Type = RunCommand.Type
 MAX_MESSAGE = 200_000
@@ -67,7 +68,7 @@ def _post_message(run_id: UUID, kind: Type, message: str, *, by: str, key: str |
         raise MessageEmpty("the message must not be empty", pointer="/message")
     if len(message) > MAX_MESSAGE:
         raise InvalidInput(f"a message must have at most {MAX_MESSAGE} characters", pointer="/message")
-    return _post(run_id, kind, {"message": REDACTOR.clean_text(message)[0]}, by=by, key=key)
+    return _post(run_id, kind, {"message": MODEL_INPUT.clean_text(message)[0]}, by=by, key=key)
 
 
 def pending_commands(run_id: UUID) -> list[RunCommand]:
@@ -98,7 +99,7 @@ def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tup
     """
     by = policy_name(trigger)
     command = RunCommand(
-        run_id=run_id, key=f"~{by}:{number}", type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]},
+        run_id=run_id, key=f"~{by}:{number}", type=Type.SEND, payload={"message": MODEL_INPUT.clean_text(message)[0]},
         created_by=by, received_at=timezone.now(),
     )  # fmt: skip
     return command, received_event(command)
@@ -107,7 +108,7 @@ def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tup
 def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, Entry]:
     """Return the message of a resume or a fork as a command of the new run, and its event."""
     command = RunCommand(
-        run_id=run_id, type=Type.SEND, payload={"message": REDACTOR.clean_text(message)[0]}, created_by=by,
+        run_id=run_id, type=Type.SEND, payload={"message": MODEL_INPUT.clean_text(message)[0]}, created_by=by,
         received_at=timezone.now(),
     )  # fmt: skip
     return command, replace(received_event(command), phase=Phase.QUEUED)
@@ -142,7 +143,7 @@ def has_recorded_turn(run_id: UUID, *, number: int) -> bool:
 
 def received_event(command: RunCommand) -> Entry:
     text = command.payload.get("message")
-    preview_of_payload: JsonValue = {"message": text[:280]} if isinstance(text, str) else None
+    preview_of_payload: JsonValue = {"message": REDACTOR.clean_text(text)[0][:280]} if isinstance(text, str) else None
     payload = CommandReceived(key=command.key, type=command.type, by=command.created_by, payload=preview_of_payload)
     return Entry(payload, ref_id=command.pk)
 

@@ -13,6 +13,8 @@ class ExternalRun(models.Model):
     run = models.OneToOneField(AgentRun, models.PROTECT, primary_key=True, related_name="external")
     #: The sequence number of the first event of the answer that is being received. Null between answers.
     answer_from_seq = models.BigIntegerField(null=True)
+    #: What the texts that are being streamed continue from. Holds up to 32 KiB of each unredacted: no way out shows it.
+    open_texts = models.JSONField(default=dict)
     #: The actor that sent the last events, as the audit log names it.
     sender = models.CharField(max_length=200, blank=True, default="")
     #: The time of the last event of a runner whose silence was noticed. Null while it sends events.

@@ -231,11 +231,11 @@ def test_the_page_and_the_bell_cost_the_same_with_many(
     client = signed_in(ann)
     told(project)
     # Session, user, project and its visibility, the menu, the rows, who gets mail, the bell.
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(7):
         client.get(INBOX)
     for number in range(PAGE_SIZE * 2):
         told(project, str(number))
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(7):
         client.get(INBOX)
     with django_assert_num_queries(1):
         notifications.unread_count(project.pk, ann.pk)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, TRUE
-from timeline.redaction.redact import DEFAULT, MAX_PENDING, Redactor, Stream
+from timeline.redaction.redact import DEFAULT, Redactor
 from timeline.redaction.registered_secrets import SecretSet
+from timeline.redaction.text_stream import MAX_PENDING, Stream
 
 RNG = random.Random(4)
 NAMED = Redactor(

@@ -16,8 +16,9 @@ from agentops.projects.redaction_rules.rule_cache import CACHE
 from tests.support.growth import assert_linear
 from timeline.redaction import project_scope, redact
 from timeline.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
-from timeline.redaction.redact import Redactor, Stream, is_masked_form, mark
+from timeline.redaction.redact import Redactor, is_masked_form, mark
 from timeline.redaction.registered_secrets import SecretSet
+from timeline.redaction.text_stream import Stream
 from timeline.redaction.token_formats import TokenFormat, TokenFormats
 
 ACME = TokenFormat("acme_token", "acme_", "alnum", 10, 20)

@@ -1,4 +1,4 @@
-"""Replaces secrets, NUL and unpaired surrogates in texts, JSON values and streams."""
+"""Replaces secrets, NUL and unpaired surrogates in texts and JSON values."""
 
 from __future__ import annotations
 
@@ -24,19 +24,14 @@ SURROGATE = "surrogate"
 REDACTED = "redacted"
 NOTHING: frozenset[str] = frozenset()
 
-MAX_PENDING = 32_768
-CONTEXT = 512  # more than any detector looks back for a name, a command or a scheme
-_EAGER = 256  # held text up to this length is searched at each piece, longer text only as it grows
-
 # Replacing a secret by a mark can reveal another one next to it, so the search is repeated.
-_ROUNDS = 4
+ROUNDS = 4
 _MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
 _MARK_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
 _MARK_LENGTH = 52
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Identifiers: no known secret is that short and in lower case.
 _PLAIN_KEY = re.compile(r"[a-z_]{1,16}", re.ASCII)
-_REST_OF_SECRET = re.compile(r"\A[^\s\"'<>,;]+")
 
 
 def mark(kind: str, original: str) -> str:
@@ -64,6 +59,7 @@ class Redactor:
 
     `secrets` are values, or a mapping of values to kinds; `tokens` are formats besides the built-in ones, and `off` the
     built-in kinds that are not replaced. If `shapes` is False, only NUL and unpaired surrogates are replaced.
+    `masks_model_input` says whether texts are redacted before they are stored and sent to a model.
     """
 
     def __init__(
@@ -73,16 +69,23 @@ class Redactor:
         shapes: bool = True,
         tokens: Iterable[TokenFormat] = (),
         off: Collection[str] = (),
+        masks_model_input: bool = True,
     ) -> None:
         self.shapes = shapes
         self._registered = SecretSet(secrets)
         self._tokens = TokenFormats(tokens)
         self._off = frozenset(off)
+        self._masks_model_input = masks_model_input
         self.longest = max(self._registered.longest, self._tokens.longest)
 
     def fixed(self) -> Redactor:
         """Return the redactor for a text that takes several calls."""
         return self
+
+    @property
+    def for_model_input(self) -> Redactor:
+        """The redactor for texts that are sent to a model: this one, or `BARE`."""
+        return self if self._masks_model_input else BARE
 
     def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
         """Return the redacted text, and what was replaced: a subset of `nul`, `surrogate` and `redacted`.
@@ -135,7 +138,7 @@ class Redactor:
         blanks = [m.span() for m in _MARK.finditer(whole)] if "[REDACTED:" in whole else []
         texts = [blank(whole, blanks)]
         spans: list[SecretSpan] = []
-        for _ in range(_ROUNDS):
+        for _ in range(ROUNDS):
             new_spans = secret_shapes.find(texts[-1])
             if self._off:
                 new_spans = [span for span in new_spans if span.kind not in self._off]
@@ -188,99 +191,13 @@ class Redactor:
         parts: list[str] = []
         position = 0
         for span in spans:
-            original = text[span.begin : span.end]
-            parts += text[position : span.begin], mark(span.kind, self._registered.plain(original))
+            parts += text[position : span.begin], self.mark_of(text, span)
             position = span.end
         return "".join([*parts, text[position:]])
 
-
-class Stream:
-    """Redacts a text that arrives in pieces. Text that further pieces could turn into a secret is held back.
-
-    One per text, not thread-safe. The joined output equals `clean_text` of the whole text, unless a possible secret is
-    longer than MAX_HELD; it is then released unfinished.
-    """
-
-    def __init__(self, redactor: Redactor | None = None) -> None:
-        self._redactor = (redactor or DEFAULT).fixed()
-        self._max_pending = MAX_PENDING + self._redactor.longest
-        self._context_text = ""  # the end of the released text, unredacted, as context
-        self.pending_text = ""  # text that is held back
-        self._search_from = 0  # the length of held text at which the search runs
-        self._skip_rest = False  # an overlong secret was released, and its rest is skipped
-        self.changes: frozenset[str] = NOTHING
-
-    def feed(self, text: str) -> str:
-        """Add a piece of text. Return the redacted text that can be released."""
-        text, changes = storable(text)
-        self.changes |= changes
-        self.pending_text += self._drop_rest(text) if self._skip_rest else text
-        if len(self.pending_text) < self._search_from:
-            return ""
-        return self._release(ended=False)
-
-    def flush(self) -> str:
-        """End the text. Return the rest of the redacted text."""
-        rest = self._release(ended=True)
-        self._context_text, self._search_from, self._skip_rest = "", 0, False
-        return rest
-
-    def _release(self, *, ended: bool) -> str:
-        if not self._redactor.shapes:
-            rest, self.pending_text = self.pending_text, ""
-            return rest
-        whole, past = self._context_text + self.pending_text, len(self._context_text)
-        spans, texts = self._redactor.search(whole, past)
-        cut = len(whole)
-        if not ended and len(self.pending_text) <= self._max_pending:
-            cut = max(_final_length(self._redactor, whole, spans, texts), past)
-        elif not ended:
-            self._skip_rest = bool(spans) and spans[-1].end == cut
-        released = [
-            span._replace(begin=span.begin - past, end=span.end - past) for span in spans if past <= span.begin < cut
-        ]
-        if released:
-            self.changes |= {REDACTED}
-        cleaned = self._redactor.replace(whole[past:cut], released)
-        self._context_text, self.pending_text = _context(whole, cut, spans), whole[cut:]
-        waiting = len(self.pending_text)
-        self._search_from = min(
-            waiting + 1 + max(waiting - _EAGER, 0) // 8, self._max_pending + 1
-        )  # so that time stays linear
-        return cleaned
-
-    def _drop_rest(self, text: str) -> str:
-        rest = _REST_OF_SECRET.sub("", text, count=1)
-        self._skip_rest = not rest
-        return rest
-
-
-def _final_length(redactor: Redactor, whole: str, spans: list[SecretSpan], texts: list[str]) -> int:
-    """Return the length of the prefix that further text cannot change."""
-    cut = _before(spans, min(map(redactor.unfinished, texts)))
-    for _ in range(_ROUNDS if cut < len(whole) else 0):
-        # If the following text becomes a secret, a token before it ends there.
-        earlier = _before(redactor.search(whole[:cut])[0], cut)
-        if earlier == cut:
-            break
-        cut = _before(spans, earlier)
-    return cut
-
-
-def _before(spans: list[SecretSpan], cut: int) -> int:
-    for span in reversed(spans):
-        if span.begin < cut <= span.end:
-            cut = span.begin
-    return cut
-
-
-def _context(whole: str, cut: int, spans: list[SecretSpan]) -> str:
-    """Return the end of the released text as context. It does not start within a secret."""
-    begin = max(cut - CONTEXT, 0)
-    for span in spans:
-        if span.begin < begin < span.end:
-            begin = max(span.begin, cut - MAX_PENDING)
-    return whole[begin:cut]
+    def mark_of(self, text: str, span: SecretSpan) -> str:
+        """Return the mark of a secret in a text."""
+        return mark(span.kind, self._registered.plain(text[span.begin : span.end]))
 
 
 def storable(text: str) -> tuple[str, frozenset[str]]:
@@ -366,6 +283,13 @@ class ScopedRedactor(Redactor):
         return self.fixed().replace(text, spans)
 
 
+class ModelInputRedactor(ScopedRedactor):
+    """Redacts what is stored and sent to a model. Whether it redacts secrets is a setting of the projects in scope."""
+
+    def fixed(self) -> Redactor:
+        return super().fixed().for_model_input
+
+
 def use_rules(redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor]) -> None:
     """Set the function that returns the redactor of some projects, or of all if None. Called once at startup.
 
@@ -383,6 +307,8 @@ _redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor] = _built_in
 #: Without the rules of any project.
 BUILT_IN = Redactor()
 DEFAULT = ScopedRedactor()
+#: For prompts, messages and tool outputs before they are stored. What leaves the site passes `DEFAULT` in any case.
+MODEL_INPUT = ModelInputRedactor()
 #: For lines of the log, which belong to no project, and whose writers must not query the database.
 EVERYWHERE = ScopedRedactor(everywhere=True)
 # For messages of the model, which are stored unredacted.

@@ -16,9 +16,9 @@ def mask(text: str, before: str = "", after: str = "", redactor: Redactor = DEFA
 
     The mark is that of the whole secret, so it does not reveal the part within the text.
     """
-    if not text:
-        return text
     redactor = redactor.fixed()
+    if not text or not redactor.shapes:
+        return text
     whole, begin, end = before + text + after, len(before), len(before) + len(text)
     for _ in range(_ROUNDS):
         spans = redactor.spans(whole)

@@ -55,7 +55,7 @@ class ProjectAdmin(ScopedAdmin):
     """Projects."""
 
     project_path = "pk"
-    loaded = ("slug", "name", "retention_days", "created_at")
+    loaded = ("slug", "name", "retention_days", "masks_model_input", "created_at")
     text_fields = ("slug", "name")
     form = ProjectForm
     list_display = (
@@ -73,6 +73,7 @@ class ProjectAdmin(ScopedAdmin):
                 cells.words("slug"),
                 cells.words("name"),
                 cells.plain("retention_days", "retention (days)"),
+                cells.plain("masks_model_input", "masks what models receive"),
             ),
         ),
         ("More", (cells.payload("settings"), cells.moment("created_at", "created"))),

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from uuid import UUID
@@ -36,15 +36,21 @@ class RuleSet:
     formats: tuple[TokenFormat, ...] = ()
     #: Built-in kinds that are not masked.
     exceptions: frozenset[str] = frozenset()
+    #: Whether texts are masked before they are stored and sent to a model.
+    masks_model_input: bool = True
 
     def redactor(self) -> Redactor:
         """Return a redactor with these rules."""
-        return Redactor(self.secrets, tokens=self.formats, off=self.exceptions)
+        return Redactor(
+            self.secrets, tokens=self.formats, off=self.exceptions, masks_model_input=self.masks_model_input
+        )
 
     def __or__(self, other: RuleSet) -> RuleSet:
-        """Return the rules of both projects. An exception counts if both have it."""
+        """Return the rules of both projects. What masks less counts if both have it."""
         formats = tuple(dict.fromkeys((*self.formats, *other.formats)))
-        return RuleSet({**self.secrets, **other.secrets}, formats, self.exceptions & other.exceptions)
+        masks_model_input = self.masks_model_input or other.masks_model_input
+        secrets, exceptions = {**self.secrets, **other.secrets}, self.exceptions & other.exceptions
+        return RuleSet(secrets, formats, exceptions, masks_model_input)
 
 
 class _Snapshot:
@@ -88,7 +94,7 @@ class RuleCache:
 
     @property
     def has_rules(self) -> bool:
-        """Whether any project has rules."""
+        """Whether any project has rules, or masks no model input."""
         return bool(self.current().rules)
 
     def current(self) -> _Snapshot:
@@ -112,23 +118,29 @@ class RuleCache:
         # First, so that a change during the queries is looked for again.
         self._fresh_until = self._clock() + REFRESH_S
         try:
-            versions = dict(Project.objects.filter(redaction_version__gt=0).values_list("pk", "redaction_version"))
+            columns = ("pk", "redaction_version", "masks_model_input")
+            projects = list(Project.objects.filter(redaction_version__gt=0).values_list(*columns))
+            versions = {pk: version for pk, version, _ in projects}
             if versions == self._snapshot.versions:
                 return
             changed = [pk for pk, version in versions.items() if version != self._snapshot.versions.get(pk)]
             kept = {pk: rules for pk, rules in self._snapshot.rules.items() if pk in versions and pk not in changed}
-            self._snapshot = _Snapshot(versions, {**kept, **load(changed)})
+            self._snapshot = _Snapshot(
+                versions, {**kept, **load(changed, {pk for pk, _, masks in projects if not masks})}
+            )
         except DatabaseError as error:
             # Whoever needs the database fails by itself; a text that is only shown keeps the rules known so far.
             log.warning("the redaction rules could not be loaded: %s", type(error).__name__)
 
 
-def load(project_ids: list[UUID]) -> dict[UUID, RuleSet]:
-    """Return the rules of those of the projects that have any, from the database."""
+def load(project_ids: list[UUID], unmasked: Collection[UUID]) -> dict[UUID, RuleSet]:
+    """Return the rules of those of the projects that have any, or are `unmasked`: mask no model input."""
     rows: dict[UUID, list[RedactionRule]] = {}
     for rule in RedactionRule.objects.filter(project__in=project_ids).order_by("pk"):
         rows.setdefault(rule.project_id, []).append(rule)
-    return {project_id: rule_set_of(rules) for project_id, rules in rows.items()}
+    rule_sets = {project_id: rule_set_of(rules) for project_id, rules in rows.items()}
+    unmasked = [pk for pk in project_ids if pk in unmasked]
+    return rule_sets | {pk: replace(rule_sets.get(pk, RuleSet()), masks_model_input=False) for pk in unmasked}
 
 
 def rule_set_of(rules: list[RedactionRule]) -> RuleSet:

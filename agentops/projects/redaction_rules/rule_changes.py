@@ -84,6 +84,20 @@ def remove_rule(project: Project, name: str, *, actor: Actor) -> None:
         rule.delete()
 
 
+def set_model_input_masking(project: Project, is_masked: bool, *, actor: Actor) -> None:
+    """Set whether texts are masked before they are stored and sent to a model. They are masked when shown anyway."""
+    with transaction.atomic():
+        _lock(project)
+        if (
+            not Project.objects.filter(pk=project.pk)
+            .exclude(masks_model_input=is_masked)
+            .update(masks_model_input=is_masked)
+        ):
+            return
+        before, after = {"masks_model_input": not is_masked}, {"masks_model_input": is_masked}
+        record(actor, AuditAction.PROJECT_CHANGED, project=project, obj=project, before=before, after=after)
+
+
 def rules_of(project: Project) -> list[RedactionRule]:
     """Return the rules of a project by kind and name."""
     return list(RedactionRule.objects.filter(project=project).order_by("-kind", "name"))

@@ -98,6 +98,19 @@ def remove(request: HttpRequest, project: str) -> HttpResponse:
     return _back(entry.project)
 
 
+@require_POST
+def set_model_input(request: HttpRequest, project: str) -> HttpResponse:
+    """Mask what models receive, or not: `mask` is "yes" or "no"."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    choice = request.POST.get("mask", "")
+    if choice not in ("yes", "no"):
+        raise InvalidQuery("mask must be yes or no")
+    rule_changes.set_model_input_masking(entry.project, choice == "yes", actor=principal)
+    messages.success(request, "Setting changed. It takes effect within seconds, for texts stored from then on.")
+    return _back(entry.project)
+
+
 @sensitive_post_parameters()
 @require_POST
 def test(request: HttpRequest, project: str) -> HttpResponse:

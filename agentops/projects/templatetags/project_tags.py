@@ -1,4 +1,4 @@
-"""Template tags for the top bar: the notification bell."""
+"""Template tags for the top bar: the notification bell, and whether the user manages the project."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 from django import template
 
+from agentops.projects.access import Action, may
 from agentops.projects.notifications import MAX_COUNT, unread_count
+from agentops.projects.requests import principal_of
 
 register = template.Library()
 
@@ -24,3 +26,10 @@ def bell(context: template.Context, *, swap: bool = False) -> dict[str, Any]:
         "swap": swap,
         "path": context["request"].path,
     }
+
+
+@register.simple_tag(takes_context=True)
+def manages(context: template.Context) -> bool:
+    """Return whether the user manages the page's project: `may_manage` of the page, or one query without it."""
+    known = context.get("may_manage")
+    return may(principal_of(context["request"]), Action.MANAGE, context["project"].pk) if known is None else bool(known)

@@ -38,8 +38,8 @@ from runs.external import legacy_lines
 from runs.external.event_input import MAX_RUN_REFERENCE, RejectedEvent
 from runs.external.ingest import MAX_EVENTS, Sender, record_all
 from runs.external.legacy_lines import LINE_TYPES, STATUSES
-from runs.external.run_references import references
 from runs.models import AgentRun
+from runs.models.run_references import references
 from runs.queries.masking import mask
 from timeline.redaction import project_scope
 

@@ -29,7 +29,7 @@ from pydantic_ai.models import StreamedResponse
 from runs.providers.base import IncompleteAnswer
 from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingDelta
 from timeline.log import Entry
-from timeline.redaction.redact import Stream
+from timeline.redaction.text_stream import Stream
 
 #: Seconds without data from the model after which the call has failed.
 IDLE_S = 60.0

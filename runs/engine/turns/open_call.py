@@ -14,7 +14,7 @@ from runs.engine.turns.live_output import LiveOutput
 from runs.models import AgentRunToolCall
 from runs.tools.base import ToolContext
 from runs.tools.conversation_tools import Question, question_of
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 from timeline.redaction.windows import mask
 
 #: Calls of one answer that are run. The rest get an error: such a model has run away.
@@ -79,7 +79,7 @@ def _context(drive: Drive, call_id: str, pk: str, key: str, *, attempt: int, ste
         settings=drive.settings,
         cancelled=lambda: drive.lease.lost.is_set() or drive.shutdown.is_due,
         # Fixed here: a tool runs in a thread of its own, which has no project in scope.
-        mask=partial(mask, redactor=REDACTOR.fixed()),
+        mask=partial(mask, redactor=MODEL_INPUT.fixed()),
     )
 
 

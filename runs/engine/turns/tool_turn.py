@@ -40,7 +40,7 @@ from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 
 #: Statuses of calls that may be started ahead: a lost one is run again.
 STARTABLE = (ToolStatus.PLANNED, ToolStatus.RUNNING)
@@ -238,9 +238,14 @@ def _tool_result(call: AgentRunToolCall, result: ToolResult, attempts: int, took
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
     # Before it is cut for the model: half a secret is not recognised.
+<<<<<<< HEAD
     output = cast("Output", REDACTOR.clean(result.output)[0])
     events = [Entry(payload, step=call.step_number, ref_id=call.pk) for payload in result.events]
     return CallResult(status, output, attempts, duration, events)
+=======
+    output = cast("Output", MODEL_INPUT.clean(result.output)[0])
+    return CallResult(status, output, attempts, duration)
+>>>>>>> record-leftovers
 
 
 def _refusal(why: str) -> CallResult:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.utils import timezone
 
 from runs.external.otlp.wire import ExportRequest
+
+T = TypeVar("T")
 
 #: Entries of one request, attributes of an entry, events of a span.
 MAX_ENTRIES = 10_000
@@ -89,24 +91,27 @@ class Rejections:
 
 def spans_of(request: ExportRequest, rejections: Rejections) -> list[ReceivedSpan]:
     """Return the spans of a request that are within the limits."""
-    spans = []
-    for resource, scope, span in _entries(request.resource_spans, "scope_spans", "spans", rejections):
-        try:
-            spans.append(_span(span, resource, scope))
-        except RejectedEntry as error:
-            rejections.add(str(error))
-    return spans
+    return _received(_span, _entries(request.resource_spans, "scope_spans", "spans", rejections), rejections)
 
 
 def logs_of(request: ExportRequest, rejections: Rejections) -> list[ReceivedLog]:
     """Return the log records of a request that are within the limits."""
-    logs = []
-    for resource, scope, record in _entries(request.resource_logs, "scope_logs", "log_records", rejections):
+    return _received(_log, _entries(request.resource_logs, "scope_logs", "log_records", rejections), rejections)
+
+
+def _received(
+    read: Callable[[Any, Mapping[str, Any], str], T],
+    entries: Iterable[tuple[dict[str, Any], str, Any]],
+    rejections: Rejections,
+) -> list[T]:
+    """Return the entries that can be read."""
+    received = []
+    for resource, scope, entry in entries:
         try:
-            logs.append(_log(record, resource, scope))
+            received.append(read(entry, resource, scope))
         except RejectedEntry as error:
             rejections.add(str(error))
-    return logs
+    return received
 
 
 def _entries(

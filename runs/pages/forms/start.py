@@ -14,7 +14,7 @@ from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
 from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, Principal, project_for, projects_for
+from agentops.projects.access import Action, Principal, enter
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.actions import agent_definitions, run_actions
@@ -95,11 +95,16 @@ class StartForm(forms.Form):
 def start(request: HttpRequest, project: str) -> HttpResponse:
     """Show the start form, or create a run and redirect to it. Status 422 for an invalid form."""
     principal = principal_of(request)
-    owner = project_for(principal, project, Action.OPERATE)
+    entry = enter(principal, project, Action.OPERATE)
+    owner = entry.project
     # Without the instructions, which can be long.
     columns = ("slug", "provider", "model", "tools", "max_steps")
     agents = list(Agent.objects.filter(project=owner).only(*columns).order_by("slug")[:MAX_CHOICES])
-    context = {"project": owner, "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES]}
+    context = {
+        "project": owner,
+        "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
+        "may_manage": Action.MANAGE in entry.actions,
+    }
     if request.method == "POST":
         return _submit(request, StartForm(agents, request.POST), partial(_create_run, principal, owner), context)
     token = _parse_token(request.GET.get("form", ""))

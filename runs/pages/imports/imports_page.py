@@ -107,7 +107,8 @@ def _prepare(imports: list[FileImport]) -> None:
 
 def _context(entry: EnteredProject) -> dict[str, Any]:
     projects = entry.visible.order_by("name", "pk")[:MAX_CHOICES]
-    return {"project": entry.project, "projects": projects, "section": "imports"}
+    may_manage = Action.MANAGE in entry.actions
+    return {"project": entry.project, "projects": projects, "may_manage": may_manage, "section": "imports"}
 
 
 def _before(text: str) -> UUID | None:

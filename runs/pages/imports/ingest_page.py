@@ -60,6 +60,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "project": entry.project,
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
+        "may_manage": Action.MANAGE in entry.actions,
         "section": "imports",
         "senders": health_of(entry.project, timezone.now()),
         "command": f"agentops key create --project {entry.project.slug} --scopes ingest",

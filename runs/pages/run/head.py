@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from uuid_utils.compat import uuid7
 
-from agentops.projects.access import Action, Principal, may
+from agentops.projects.access import Action, Principal, actions_of
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.pages.run.banner import Banner
@@ -73,6 +73,8 @@ class Head:
     #: Idempotency key: a double click sends a message once.
     send_key: UUID
     has_errors: bool
+    #: Whether the user manages the project.
+    may_manage: bool
     #: Seconds between reloads; None for a run that has ended.
     poll_seconds: int | None
     commands: list[tuple[str, str]]
@@ -82,7 +84,8 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
     """Return the header of a run page as `principal` sees it."""
     run = data.run
     pending, lineage = pending_commands(run), lineage_of(run)
-    refusals = _refusals(run, pending, allowed=may(principal, Action.OPERATE, run.project_id))
+    actions = actions_of(principal, run.project_id)
+    refusals = _refusals(run, pending, allowed=Action.OPERATE in actions)
     return Head(
         run=run,
         title=clean(run.title) or "(untitled)",
@@ -93,9 +96,10 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
         banners=banners_of(data, lineage, pending),
         refusals=refusals,
         resume_offer=None if refusals.resume else _resume_offer(run),
-        fork_refusal=_why_not_fork(run, allowed=may(principal, Action.OPERATE, run.project_id)),
+        fork_refusal=_why_not_fork(run, allowed=Action.OPERATE in actions),
         send_key=uuid7(),
         has_errors=has_errors(data),
+        may_manage=Action.MANAGE in actions,
         poll_seconds=None if run.state.terminal else POLL_SECONDS,
         commands=_commands(request, run),
     )

@@ -69,10 +69,12 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         # Without an error, show the end of the timeline.
         return HttpResponseRedirect(page if seq is None else f"{page}?event={seq}#target")
     timeline, notice = _window(request, run, show)
+    run_head = head_of(request, principal, data)
     context = {
         "project": run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "head": head_of(request, principal, data),
+        "head": run_head,
+        "may_manage": run_head.may_manage,
         "facts": facts.facts_of(data),
         "window": timeline,
         "cursor": StreamCursor(timeline.last_seq, incarnation),

@@ -101,6 +101,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "project": entry.project,
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
+        "may_manage": Action.MANAGE in entry.actions,
         "form": form,
         "run": run,
         "run_title": clean(run.title) or UNTITLED if run is not None else "",

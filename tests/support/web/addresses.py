@@ -20,6 +20,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/notifications/read": {"POST": READ},
     "p/<slug:project>/settings/redaction": {"GET": MANAGE},
     "p/<slug:project>/settings/redaction/add": {"POST": MANAGE},
+    "p/<slug:project>/settings/redaction/model-input": {"POST": MANAGE},
     "p/<slug:project>/settings/redaction/remove": {"POST": MANAGE},
     "p/<slug:project>/settings/redaction/test": {"POST": MANAGE},
     "p/<slug:project>/runs": {"GET": READ},

@@ -46,5 +46,6 @@ def _row(project: Project) -> dict[str, object]:
         "slug": project.slug,
         "name": project.name,
         "retention_days": project.retention_days,
+        "masks_model_input": project.masks_model_input,
         "created_at": project.created_at,
     }

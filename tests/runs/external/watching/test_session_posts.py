@@ -59,10 +59,14 @@ def test_what_is_sent_is_what_an_import_stores(project: Project) -> None:
     names = [event["event_id"] for event in body["events"] if event["runId"] == body["runs"][0]["runId"]]
     question = {"runId": body["runs"][0]["runId"], "event_ids": [*names, "another", "\x00"]}
     assert post(project, "sessions/known", question).json() == {"event_ids": sorted(names), "open_id": None}
-    other = post(make_project("other"), "sessions/known", question)
-    assert other.json() == {"event_ids": [], "open_id": None}
+    foreign = make_project("other")
+    assert post(foreign, "sessions/known", question).json() == {"event_ids": [], "open_id": None}
 
     root = {"runId": body["runs"][0]["runId"], "with_open_calls": True}
+    # Of another project's session: answered like an unknown one, and nothing is changed.
+    unknown = post(foreign, "sessions/wait", {**root, "runId": "unknown"})
+    assert post(foreign, "sessions/wait", root).content == unknown.content
+    assert counts(project) == before
     assert AgentRun.objects.get(project=project, external_id=root["runId"]).status == "running"
     assert post(project, "sessions/wait", root).json() == {"settled": True}
     for reference in imported().runs:

@@ -1,0 +1,123 @@
+"""A project that does not mask what models receive: the model gets the secrets, and nothing else gives them out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from pydantic_ai.messages import ToolCallPart
+from pytest_django import Settings
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.models import AuditEntry, Project
+from agentops.projects.redaction_rules import rule_changes
+from agentops.projects.redaction_rules.rule_cache import CACHE
+from runs.actions import run_actions
+from runs.external.ingest import Sender, record
+from runs.models import Agent, AgentRun, AgentRunMessage
+from runs.providers import messages
+from runs.providers.base import ModelCall
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.every_row import rows_with
+from tests.support.factories import drive, make_run
+from tests.support.processes.scripted_model import Move
+from tests.support.run_checks import check
+from tests.support.searching import index_all
+from timeline.redaction import project_scope
+from timeline.redaction.redact import BARE, BUILT_IN, MODEL_INPUT
+
+pytestmark = pytest.mark.django_db(transaction=True)
+INSTRUCTED, ASKED, READ, SENT = (f"ghp_{letter}" + "a1B2c3D4e5F6" * 3 for letter in "wxyz")
+SECRETS = (INSTRUCTED, ASKED, READ, SENT)
+#: Where a preview or a title would cut the secret.
+FILLER = "word " * 36
+
+
+def stop_masking(project: Project) -> None:
+    rule_changes.set_model_input_masking(project, False, actor=SYSTEM)
+    CACHE.expire()
+
+
+def tables_with(secret: str) -> set[str]:
+    """The tables with the secret, or with so much of it that it is no mere prefix."""
+    return {table for table, _ in rows_with(secret[:12])}
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_what_a_model_receives(scripted: MakeScripted, tmp_path: Path, settings: Settings, is_masked: bool) -> None:
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
+    (tmp_path / "notes.txt").write_text(f"token: {READ}\n{FILLER}")
+    received: list[str] = []
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        received.append(" ".join(messages.canonical(messages.dump(message)) for message in call.history))
+        yield "Done."
+        if call.number == 1:
+            yield ToolCallPart("read_file", {"path": "notes.txt"}, tool_call_id="c1")
+
+    run = scripted(play, tools=["read_file"], root=str(tmp_path))
+    assert run.agent is not None
+    Agent.objects.filter(pk=run.agent.pk).update(instructions=f"Use {INSTRUCTED}.")
+    run.agent.refresh_from_db()
+    if not is_masked:
+        stop_masking(run.project)
+    with project_scope.limited_to(run.project_id):
+        run = make_run(run.agent, f"{FILLER}{ASKED}")
+        run_actions.send(SYSTEM, run, f"{FILLER * 2}{SENT}")
+    run = drive(run)
+    index_all()
+
+    assert run.status == "completed", (run.status_reason, run.error_message)
+    assert [secret in received[-1] for secret in SECRETS] == [not is_masked] * 4
+    rows = {"agent_run_messages"}
+    # An agent's definition is kept as it is, in any case.
+    agents = {"runs_agent", "agent_runs"}
+    found = {secret: tables_with(secret) - (agents if secret == INSTRUCTED else set()) for secret in SECRETS}
+    if is_masked:
+        assert not any(found.values()), found
+    else:
+        expected = {ASKED: {"agent_runs"}, READ: {"agent_run_tool_calls"}, SENT: {"agent_run_commands"}}
+        assert found == {secret: rows | expected.get(secret, set()) for secret in SECRETS}
+    assert ASKED[:12] not in run.title + (run.result or "")
+    check(run)
+
+
+def test_an_external_run_stays_masked(scripted: MakeScripted) -> None:
+    """No model is sent what a runner reports: its whole conversation is masked before it is stored."""
+    project = scripted(lambda call: ["Done."]).project
+    stop_masking(project)
+    sent = [
+        ("run.started", {"prompt": ASKED}), ("message.added", {"role": "user", "content": SENT}),
+        ("llm.turn.end", {"text": READ, "toolCalls": [{"id": "c", "name": "f", "arguments": {}}]}),
+        ("tool.end", {"callId": "c", "output": READ}),
+    ]  # fmt: skip
+    with project_scope.limited_to(project.pk):
+        record(Sender(project, "key:a"), [{"runId": "r", "type": type_, "payload": body} for type_, body in sent])
+
+    run = AgentRun.objects.get(external_id="r")
+    assert AgentRunMessage.objects.filter(run=run).count() == 4
+    assert not any(map(tables_with, SECRETS))
+
+
+def test_of_several_projects_the_one_that_masks_counts(scripted: MakeScripted) -> None:
+    """Nor is anything left unmasked where no project is known."""
+    project, other = scripted(lambda call: ["Done."]).project, Project.objects.create(slug="other", name="Other")
+    stop_masking(project)
+    scopes = [(), (project.pk,), (other.pk,), (project.pk, other.pk)]
+    kinds = []
+    for scope, _ in itertools.product(scopes, range(2)):  # the second time from the cache
+        with project_scope.limited_to(*scope):
+            kinds.append(MODEL_INPUT.fixed() is BARE)
+            assert MODEL_INPUT.clean_text(SENT)[0].startswith("ghp_" if kinds[-1] else "[REDACTED:")
+    assert kinds == [False, False, True, True, False, False, False, False]
+
+    rule_changes.set_model_input_masking(project, True, actor=SYSTEM)
+    rule_changes.set_model_input_masking(project, True, actor=SYSTEM)  # no change, and no entry
+    CACHE.expire()
+    with project_scope.limited_to(project.pk):
+        assert MODEL_INPUT.fixed() is not BARE
+        assert MODEL_INPUT.clean_text("plain")[0] == BUILT_IN.clean_text("plain")[0]
+    entries = AuditEntry.objects.filter(action="project.changed", project=project).order_by("created_at")
+    assert [entry.after for entry in entries] == [{"masks_model_input": False}, {"masks_model_input": True}]
