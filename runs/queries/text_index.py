@@ -43,7 +43,6 @@ _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
     r.status, {agent}"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
-#: Letters and digits next to each other, of which there is a trigram.
 _HAS_TRIGRAM = re.compile(r"[^\W_]{3}")
 _ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
@@ -165,9 +164,11 @@ def _read(
     low, high = span
     where, tables, ident = scope.where, _ENTRIES, "e.id"
     if connection.vendor == "postgresql":
+        # The smallest window is walked by its IDs for terms without trigrams: most of them are found after a few texts.
+        by_tags = tag and (not tag.startswith("a") or any(map(_has_trigram, terms)))
         # Not e.id: the planner could walk the primary key instead, which is as long as the window is large.
-        ident = "e.id + 0" if tag else ident
-        if tag:
+        ident = "e.id + 0" if by_tags else ident
+        if by_tags:
             where = where.also(f"{_TAGS} @> %s::text[]", [tag, *scope.tags])
     elif tag and (trigrams := _trigrams(terms)):
         tables, ident = _CANDIDATES, "g.rowid"
@@ -187,12 +188,17 @@ def _contains(term: str) -> tuple[str, ...]:
     if connection.vendor == "sqlite":
         return f"INSTR({_FOLDED['sqlite']}, %s) > 0", term
     condition, indexed = f"strpos({_FOLDED['postgresql']}, %s) > 0", term.replace("_", _LOW_LINE)
-    if not _HAS_TRIGRAM.search(indexed):
+    if not _has_trigram(term):
         return condition, term
     pattern = indexed.replace("\\", "\\\\").replace("%", "\\%")
     # LIKE, because that is what trigrams are looked up for. Without any, PostgreSQL would read the whole table.
     like = f"{_INDEXED} LIKE %s", f"%{pattern}%"
     return (f"{like[0]} AND {condition}", like[1], term) if _LOW_LINE in indexed else like
+
+
+def _has_trigram(term: str) -> bool:
+    """Return whether PostgreSQL can look the term up: three letters or digits are next to each other."""
+    return _HAS_TRIGRAM.search(term.replace("_", _LOW_LINE)) is not None
 
 
 def _trigrams(terms: Sequence[str]) -> str:
