@@ -22,6 +22,8 @@ from runs.queries.json_lists import Where, id_param
 
 #: How many bits of an ID are within a window, by the letter of the window in the index.
 WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
+#: The small ones.
+WALKED = ("a", "b")
 #: A window that is read faster than this is followed by a larger one; a slower one by a smaller one.
 FAST_S, SLOW_S = 0.012, 0.05
 #: When a search stops. It always reads at least one window.
@@ -129,11 +131,11 @@ class _IdWindows:
         first, last = (self._next or 0) >> BLOCK, self._newest >> BLOCK if self._upward else 0
         step = "+ 1" if self._upward else "- 1"
         conditions = " AND ".join(in_time.conditions)
-        # Not EXISTS, which PostgreSQL could make a join with all entries of.
+        # Not EXISTS, of which PostgreSQL could make a join with all entries. `+ 0`, so that SQLite uses its index.
         statement = f"""WITH RECURSIVE b (block) AS (
                 SELECT CAST(%s AS bigint) UNION ALL SELECT block {step} FROM b WHERE block <> %s
             ) SELECT block FROM b WHERE (
-                SELECT 1 FROM agent_run_search_entries e WHERE (e.id >> {BLOCK}) = block AND {conditions} LIMIT 1
+                SELECT 1 FROM agent_run_search_entries e WHERE (e.id >> {BLOCK}) = block + 0 AND {conditions} LIMIT 1
             ) IS NOT NULL LIMIT 1"""  # noqa: S608 - constants only
         with connection.cursor() as cursor:
             cursor.execute(statement, [first, last, *in_time.params])
@@ -164,8 +166,9 @@ def _read(
     low, high = span
     where, tables, ident = scope.where, _ENTRIES, "e.id"
     if connection.vendor == "postgresql":
-        # The smallest window is walked by its IDs for terms without trigrams: most of them are found after a few texts.
-        by_tags = tag and (not tag.startswith("a") or any(map(_has_trigram, terms)))
+        # Without trigrams and filters, small windows are walked by their IDs: often, the first texts are enough.
+        is_walked = tag[:1] in WALKED and len(scope.tags) == 1 and not any(map(_has_trigram, terms))
+        by_tags = bool(tag) and not is_walked
         # Not e.id: the planner could walk the primary key instead, which is as long as the window is large.
         ident = "e.id + 0" if by_tags else ident
         if by_tags:
