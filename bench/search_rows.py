@@ -69,6 +69,7 @@ def searches(count: int) -> dict[str, str]:
         "nothing": {"q": "zxqjvwkzz"},
         "frequent parts that are not in one text": {"q": '"file error the test"'},
         "two letters": {"q": "ok"},
+        "a letter of no text": {"q": "é"},
         "a call of a tool": {"q": "test", "tool_name": "Bash", "order": "newest"},
         "failures": {"q": "test", "only": "errors", "order": "newest"},
         "a status": {"q": "test", "status": "failed", "order": "newest"},

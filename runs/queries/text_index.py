@@ -22,6 +22,8 @@ from runs.queries.json_lists import Where, id_param
 
 #: How many bits of an ID are within a window, by the letter of the window in the index.
 WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
+#: The small ones.
+WALKED = ("a", "b")
 #: A window that is read faster than this is followed by a larger one; a slower one by a smaller one.
 FAST_S, SLOW_S = 0.012, 0.05
 #: When a search stops. It always reads at least one window.
@@ -43,7 +45,6 @@ _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
     r.status, {agent}"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
-#: Letters and digits next to each other, of which there is a trigram.
 _HAS_TRIGRAM = re.compile(r"[^\W_]{3}")
 _ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
@@ -130,11 +131,11 @@ class _IdWindows:
         first, last = (self._next or 0) >> BLOCK, self._newest >> BLOCK if self._upward else 0
         step = "+ 1" if self._upward else "- 1"
         conditions = " AND ".join(in_time.conditions)
-        # Not EXISTS, which PostgreSQL could make a join with all entries of.
+        # Not EXISTS, of which PostgreSQL could make a join with all entries. `+ 0`, so that SQLite uses its index.
         statement = f"""WITH RECURSIVE b (block) AS (
                 SELECT CAST(%s AS bigint) UNION ALL SELECT block {step} FROM b WHERE block <> %s
             ) SELECT block FROM b WHERE (
-                SELECT 1 FROM agent_run_search_entries e WHERE (e.id >> {BLOCK}) = block AND {conditions} LIMIT 1
+                SELECT 1 FROM agent_run_search_entries e WHERE (e.id >> {BLOCK}) = block + 0 AND {conditions} LIMIT 1
             ) IS NOT NULL LIMIT 1"""  # noqa: S608 - constants only
         with connection.cursor() as cursor:
             cursor.execute(statement, [first, last, *in_time.params])
@@ -165,9 +166,12 @@ def _read(
     low, high = span
     where, tables, ident = scope.where, _ENTRIES, "e.id"
     if connection.vendor == "postgresql":
+        # Without trigrams and filters, small windows are walked by their IDs: often, the first texts are enough.
+        is_walked = tag[:1] in WALKED and len(scope.tags) == 1 and not any(map(_has_trigram, terms))
+        by_tags = bool(tag) and not is_walked
         # Not e.id: the planner could walk the primary key instead, which is as long as the window is large.
-        ident = "e.id + 0" if tag else ident
-        if tag:
+        ident = "e.id + 0" if by_tags else ident
+        if by_tags:
             where = where.also(f"{_TAGS} @> %s::text[]", [tag, *scope.tags])
     elif tag and (trigrams := _trigrams(terms)):
         tables, ident = _CANDIDATES, "g.rowid"
@@ -187,12 +191,17 @@ def _contains(term: str) -> tuple[str, ...]:
     if connection.vendor == "sqlite":
         return f"INSTR({_FOLDED['sqlite']}, %s) > 0", term
     condition, indexed = f"strpos({_FOLDED['postgresql']}, %s) > 0", term.replace("_", _LOW_LINE)
-    if not _HAS_TRIGRAM.search(indexed):
+    if not _has_trigram(term):
         return condition, term
     pattern = indexed.replace("\\", "\\\\").replace("%", "\\%")
     # LIKE, because that is what trigrams are looked up for. Without any, PostgreSQL would read the whole table.
     like = f"{_INDEXED} LIKE %s", f"%{pattern}%"
     return (f"{like[0]} AND {condition}", like[1], term) if _LOW_LINE in indexed else like
+
+
+def _has_trigram(term: str) -> bool:
+    """Return whether PostgreSQL can look the term up: three letters or digits are next to each other."""
+    return _HAS_TRIGRAM.search(term.replace("_", _LOW_LINE)) is not None
 
 
 def _trigrams(terms: Sequence[str]) -> str:
