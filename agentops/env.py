@@ -20,6 +20,7 @@ T = TypeVar("T")
 PREFIX = "AGENTOPS_"
 MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev")
+MODEL_KEY = re.compile(r"[A-Za-z0-9.:\[\]_-]+=[A-Z][A-Z0-9_]*_(KEY|TOKEN)")
 INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -80,6 +81,20 @@ class Reader:
 
     def names(self, name: str, default: list[str]) -> list[str]:
         return self.read(name, default, lambda raw: [p.strip() for p in raw.split(",") if p.strip()], "a comma list")
+
+    def model_keys(self, name: str) -> list[str]:
+        """Return servers of models, each with the variable that holds its key.
+
+        Variables with such names are hidden from child processes, and their values from texts: see runs.environment.
+        """
+
+        def parse(raw: str) -> list[str]:
+            entries = [part.strip() for part in raw.split(",") if part.strip()]
+            if not all(MODEL_KEY.fullmatch(entry) for entry in entries):
+                raise ValueError
+            return entries
+
+        return self.read(name, [], parse, "a comma list of HOST=NAME_KEY or HOST:PORT=NAME_TOKEN")
 
     def secrets(self, name: str, *, at_least: int) -> list[str]:
         """Return secrets of at least so many characters."""

@@ -6,7 +6,6 @@ Their meaning: agentops/settings_reference.py. A value that cannot be used ends 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from importlib.metadata import version
 from pathlib import Path
@@ -150,20 +149,14 @@ AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
 AGENTOPS_TOOL_ROOTS = env.directories("AGENTOPS_TOOL_ROOTS", [])
 if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOME)) for root in AGENTOPS_TOOL_ROOTS):
     raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
-# The program of the provider claude_cli, with its whole path. Empty: the provider is off.
 AGENTOPS_CLAUDE_CLI = env.text("AGENTOPS_CLAUDE_CLI")
 # Tools that change files and run commands below these directories. Off unless they are switched on.
 AGENTOPS_WRITE_TOOLS = env.boolean("AGENTOPS_WRITE_TOOLS", default=False)
 AGENTOPS_SHELL_TOOL = env.boolean("AGENTOPS_SHELL_TOOL", default=False)
-# Modules with tools of this deployment, besides those of installed packages (runs/tools/own_tools.py).
 AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
-# A JSON file with the MCP servers that agents may name (runs/tools/mcp/servers.py). Only here can they be commands.
 AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
-AGENTOPS_MODEL_KEYS = env.names("AGENTOPS_MODEL_KEYS", [])
-# Variables with such names are hidden from child processes, and their values from texts: see runs.environment.
-if not all(re.fullmatch(r"[A-Za-z0-9.:\[\]_-]+=[A-Z][A-Z0-9_]*_(KEY|TOKEN)", entry) for entry in AGENTOPS_MODEL_KEYS):
-    raise BadSetting("AGENTOPS_MODEL_KEYS must be a comma list of HOST=NAME_KEY or HOST:PORT=NAME_TOKEN")
+AGENTOPS_MODEL_KEYS = env.model_keys("AGENTOPS_MODEL_KEYS")
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)

@@ -22,14 +22,10 @@ from runs.external import handlers, ingest_counts
 from runs.external.event_dialects import read_any
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
-<<<<<<< HEAD
-from runs.external.run_references import references, sql_references
-=======
->>>>>>> record-leftovers
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun
-from runs.models.run_references import sql_references
+from runs.models.run_references import references, sql_references
 from timeline import log
 from timeline.bulk.fast_rows import locked, select_joined
 from timeline.events.child import ChildRunStarted

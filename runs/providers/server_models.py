@@ -27,14 +27,16 @@ def make_model(name: str, base_url: str) -> Model:
     never sent to another.
     """
     vendor, _, model = name.partition(":")
-    client = httpx2.AsyncClient(transport=GuardedTransport(), timeout=TIMEOUT, follow_redirects=False, trust_env=False)
+    client = httpx2.AsyncClient(
+        transport=ModelServerTransport(), timeout=TIMEOUT, follow_redirects=False, trust_env=False
+    )
     provider = OpenAICompatibleProvider(
         urlsplit(base_url).netloc, base_url=base_url, api_key=key_for(base_url), http_client=client
     )
     return (OpenAIResponsesModel if VENDORS[vendor] else OpenAIChatModel)(model, provider=provider)
 
 
-class GuardedTransport(httpx2.AsyncBaseTransport):
+class ModelServerTransport(httpx2.AsyncBaseTransport):
     """Sends requests to addresses that were checked, whatever the name resolves to a moment later."""
 
     def __init__(self) -> None:

@@ -238,14 +238,9 @@ def _tool_result(call: AgentRunToolCall, result: ToolResult, attempts: int, took
     status = ToolStatus.ERROR if result.is_error else ToolStatus.COMPLETED
     duration = took_ms if result.duration_ms is None else result.duration_ms
     # Before it is cut for the model: half a secret is not recognised.
-<<<<<<< HEAD
-    output = cast("Output", REDACTOR.clean(result.output)[0])
+    output = cast("Output", MODEL_INPUT.clean(result.output)[0])
     events = [Entry(payload, step=call.step_number, ref_id=call.pk) for payload in result.events]
     return CallResult(status, output, attempts, duration, events)
-=======
-    output = cast("Output", MODEL_INPUT.clean(result.output)[0])
-    return CallResult(status, output, attempts, duration)
->>>>>>> record-leftovers
 
 
 def _refusal(why: str) -> CallResult:
