@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -19,15 +18,12 @@ from playwright.sync_api import Page
 from tests.support.browser.tabs import GONE, Tabs
 from tests.support.live.growing_logs import finish, grow, last_seq
 from tests.support.live.streamed_run import StreamedRun
-from tests.support.paths import ROOT
-from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.plugins.web_fixtures import CLIENTS, MakeWeb
 from tests.support.processes.redis_server import OwnRedis
-from tests.support.services import missing
 from tests.support.web.cutting_proxy import CuttingProxy
 from tests.support.web.stream_clients import Listeners
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.postgres]
-CLIENTS = ROOT / "tests/support/web/foreign_clients"
 #: Connections of each client.
 EACH = 50
 #: A browser opens six connections to a port: fifty of them need some ports.
@@ -45,20 +41,6 @@ FOLLOW = """([path, count]) => {
     return stream;
   });
 }"""
-
-
-@pytest.fixture(scope="module")
-def node_modules() -> Path:
-    """The directory in which npm has installed the clients of the package lock."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        missing("there is no node, or no npm")
-    directory = ROOT / ".venv/stream-clients"
-    directory.mkdir(exist_ok=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(CLIENTS / name, directory)
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
-    subprocess.run(command, cwd=directory, check=True, timeout=120)
-    return directory
 
 
 class Followers:

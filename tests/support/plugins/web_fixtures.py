@@ -5,18 +5,25 @@ A plugin of the suite (tests/conftest.py names it).
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from django.contrib.auth.hashers import Argon2PasswordHasher
 
+from tests.support.paths import ROOT
 from tests.support.processes.stage import Stage
+from tests.support.services import missing
 from tests.support.waiting import eventually
 from tests.support.web.server import WebProcess, WebThread, connections_in_use
 from tests.support.web.stream_clients import Listeners
 
 MakeWeb = Callable[..., WebProcess]
+#: Programs that use other people's clients, and the npm packages of these.
+CLIENTS = ROOT / "tests/support/web/foreign_clients"
 
 
 @pytest.fixture
@@ -41,10 +48,24 @@ def web(transactional_db: None, no_hints: None) -> Iterator[WebThread]:
 def web_process(stage: Stage) -> MakeWeb:
     """Starts servers as processes of their own: `web_process("agentops-web-1", AGENTOPS_STREAMS="3")`."""
 
-    def start(name: str = "agentops-web", **env: str) -> WebProcess:
-        return WebProcess(stage, name, env).start()
+    def start(name: str = "agentops-web", settings_module: str = "agentops.settings", **env: str) -> WebProcess:
+        return WebProcess(stage, name, env, settings_module).start()
 
     return start
+
+
+@pytest.fixture(scope="module")
+def node_modules() -> Path:
+    """The directory in which npm has installed the clients of the package lock."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing("there is no node, or no npm")
+    directory = ROOT / ".venv/stream-clients"
+    directory.mkdir(exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(CLIENTS / name, directory)
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
+    subprocess.run(command, cwd=directory, check=True, timeout=120)
+    return directory
 
 
 @pytest.fixture
