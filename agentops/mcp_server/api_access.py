@@ -40,8 +40,8 @@ class ApiRefusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer of the API."""
+class ApiAnswer:
+    """What the API answered."""
 
     status: int
     body: bytes
@@ -64,7 +64,7 @@ class Answer:
 class Api(Protocol):
     """The API of a site."""
 
-    async def send(self, method: str, target: str, body: bytes) -> Answer:
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
         """Send a request to a path with its query."""
 
 
@@ -93,13 +93,13 @@ class SiteApi:
         headers = {"Authorization": f"Bearer {key}", "Accept": JSON}
         self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers)
 
-    async def send(self, method: str, target: str, body: bytes) -> Answer:
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
         headers = {"Content-Type": JSON} if body else {}
         try:
             response = await self._client.request(method, self._base + target, content=body or None, headers=headers)
         except httpx.HTTPError as error:
             raise ApiRefusal("unreachable", f"the site cannot be reached: {type(error).__name__}") from None
-        return Answer(response.status_code, response.content)
+        return ApiAnswer(response.status_code, response.content)
 
 
 @dataclass
@@ -109,13 +109,13 @@ class LocalApi:
     #: One thread, which keeps one connection to the database.
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="mcp"))
 
-    async def send(self, method: str, target: str, body: bytes) -> Answer:
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
         answer = copy_context().run
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, answer, self._answer, method, target, body
         )
 
-    def _answer(self, method: str, target: str, body: bytes) -> Answer:
+    def _answer(self, method: str, target: str, body: bytes) -> ApiAnswer:
         close_old_connections()
         project_scope.clear()
         path, _, query = target.partition("?")
@@ -137,7 +137,7 @@ class LocalApi:
         match = resolve(path)
         request.resolver_match = match
         response = self._refusals(request, lambda: match.func(request, *match.args, **match.kwargs))
-        return Answer(response.status_code, response.content)
+        return ApiAnswer(response.status_code, response.content)
 
     def _refusals(self, request: WSGIRequest, view: Callable[[], Any]) -> HttpResponse:
         """Return the answer of a view, or that of its refusal, without the middleware for requests of the network."""
@@ -159,7 +159,7 @@ class RelayedApi:
     django: Callable[[Any, Any, Any], Awaitable[None]]
     scope: Mapping[str, Any]
 
-    async def send(self, method: str, target: str, body: bytes) -> Answer:
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
         path, _, query = target.partition("?")
         kept = [(name, value) for name, value in self.scope["headers"] if name in (b"authorization", b"host")]
         length = str(len(body)).encode()
@@ -181,4 +181,4 @@ class RelayedApi:
             sent.append(message)
 
         await self.django(scope, receive, send)
-        return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))
+        return ApiAnswer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))

@@ -7,22 +7,22 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agentops.mcp_server.api_access import Api, act
+from agentops.mcp_server.api_tool import ApiTool
 from agentops.mcp_server.reading_tools import OneRun
-from agentops.mcp_server.tool import Tool
 
 Message = Annotated[str, Field(min_length=1, max_length=200_000)]
 
 
-class ResumeRun(OneRun):
+class ResumeArguments(OneRun):
     message: Message | None = Field(default=None, description='Next user message. Default: "continue".')
     max_steps: int | None = Field(default=None, ge=1, description="Step limit. Default: that of the run.")
 
 
-class AnswerQuestion(OneRun):
+class AnswerArguments(OneRun):
     answer: Message
 
 
-async def resume_run(api: Api, project: str, args: ResumeRun) -> Any:
+async def resume_run(api: Api, project: str, args: ResumeArguments) -> Any:
     return await act(api, f"{_run(project, args)}/resume", {"message": args.message, "max_steps": args.max_steps})
 
 
@@ -34,7 +34,7 @@ async def stop_run(api: Api, project: str, args: OneRun) -> Any:
     return await act(api, f"{_run(project, args)}/stop", {})
 
 
-async def answer_question(api: Api, project: str, args: AnswerQuestion) -> Any:
+async def answer_question(api: Api, project: str, args: AnswerArguments) -> Any:
     return await act(api, f"{_run(project, args)}/commands", {"type": "reply", "message": args.answer})
 
 
@@ -43,19 +43,19 @@ def _run(project: str, args: OneRun) -> str:
 
 
 CONTROL_TOOLS = (
-    Tool(
+    ApiTool(
         "resume_run", "Resume a run",
         "Continue a paused run as a new one. If it was resumed before, returns the run that continues it.",
-        ResumeRun, resume_run, is_write=True,
+        ResumeArguments, resume_run, is_write=True,
     ),
-    Tool("pause_run", "Pause a run", "Pause a run after its current step.", OneRun, pause_run, is_write=True),
-    Tool(
+    ApiTool("pause_run", "Pause a run", "Pause a run after its current step.", OneRun, pause_run, is_write=True),
+    ApiTool(
         "stop_run", "Stop a run", "Stop a run for good: it cannot be resumed.",
         OneRun, stop_run, is_write=True, is_destructive=True,
     ),
-    Tool(
+    ApiTool(
         "answer_question", "Answer a question",
         "Answer the question that a run waits for: its status is waiting, its status_reason input.",
-        AnswerQuestion, answer_question, is_write=True, is_idempotent=False,
+        AnswerArguments, answer_question, is_write=True, is_idempotent=False,
     ),
 )  # fmt: skip

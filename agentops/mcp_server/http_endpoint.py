@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from importlib.util import find_spec
+from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -11,9 +12,6 @@ from agentops.mcp_server.api_access import RelayedApi
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 PATH = "/mcp"
-MAX_BODY = 1 << 20
-#: Whether the package is installed, which is optional.
-IS_AVAILABLE = find_spec("mcp") is not None
 
 
 class McpEndpoint:
@@ -28,7 +26,7 @@ class McpEndpoint:
         self._django = django
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] != PATH or not IS_AVAILABLE:
+        if scope["type"] != "http" or scope["path"] != PATH:
             await self._application(scope, receive, send)
         elif scope["method"] != "POST":
             # Streams of the server's own messages are for servers with sessions.
@@ -37,10 +35,6 @@ class McpEndpoint:
             await self._post(scope, receive, send)
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-
-        from agentops.mcp_server.server import make_server
-
         api = RelayedApi(self._django, scope)
         # Refused here, so that a client learns at once that its key is not valid.
         seen = await api.send("GET", "/api/projects?limit=1", b"")
@@ -49,14 +43,9 @@ class McpEndpoint:
             await _answer(send, seen.status, headers, seen.body)
             return
         allows_writes = parse_qs(scope["query_string"].decode("latin-1")).get("allow_writes") == ["true"]
-        manager = StreamableHTTPSessionManager(
-            make_server(api, allows_writes=allows_writes),
-            json_response=True,
-            stateless=True,
-            max_request_body_size=MAX_BODY,
-        )
-        async with manager.run():
-            await manager.handle_request(scope, receive, send)
+        # With the first request, and in a thread: loading the SDK takes a second, for which streams would stand still.
+        http = await asyncio.to_thread(import_module, "agentops.mcp_server.streamable_http")
+        await http.answer(api, scope, receive, send, allows_writes=allows_writes)
 
 
 async def _answer(send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:

@@ -6,7 +6,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from agentops.mcp_server.api_access import Api
-from agentops.mcp_server.server import make_server
+from agentops.mcp_server.tool_server import make_server
 
 
 def serve(api: Api, *, allows_writes: bool, project: str | None) -> None:

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.mcp_server.api_access import Api, LocalApi, SiteApi
-from agentops.mcp_server.http_endpoint import IS_AVAILABLE
+from agentops.mcp_server.stdio import serve
 from agentops.projects.management.base import EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
 
 
@@ -26,10 +26,6 @@ class Command(AgentopsCommand):
         parser.add_argument("--key-file", metavar="FILE", type=Path, help="the API key of the other site")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if not IS_AVAILABLE:
-            raise CommandError("the package mcp is missing: pip install 'agentops[mcp]'", returncode=EXIT_USAGE)
-        from agentops.mcp_server.stdio import serve
-
         serve(_api(options), allows_writes=options["allow_writes"], project=options["project"])
 
 

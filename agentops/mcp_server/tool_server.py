@@ -11,10 +11,10 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Te
 from pydantic import ValidationError
 
 from agentops.mcp_server.api_access import Api, ApiRefusal
+from agentops.mcp_server.api_tool import ApiTool, project_path
 from agentops.mcp_server.bounds import bounded
 from agentops.mcp_server.control_tools import CONTROL_TOOLS
 from agentops.mcp_server.reading_tools import READING_TOOLS
-from agentops.mcp_server.tool import Tool, project_path
 
 log = logging.getLogger(__name__)
 INSTRUCTIONS = (
@@ -48,7 +48,7 @@ def make_server(api: Api, *, allows_writes: bool, project: str | None = None) ->
     )
 
 
-async def _call(tool: Tool, api: Api, arguments: dict[str, Any], project: str | None) -> CallToolResult:
+async def _call(tool: ApiTool, api: Api, arguments: dict[str, Any], project: str | None) -> CallToolResult:
     try:
         args = tool.arguments.model_validate(arguments)
         path = "" if tool.name in _WITHOUT_PROJECT else await project_path(api, args.project or project)

@@ -37,7 +37,7 @@ class Arguments(BaseModel):
 
 
 @dataclass(frozen=True)
-class Tool:
+class ApiTool:
     """A tool: its name, what it is told to a model, its arguments, and the requests that it makes."""
 
     name: str
