@@ -19,22 +19,37 @@ from timeline.models import Event
 #: Events before a batch that are searched. A message that is longer continues as a new one.
 MAX_SEARCHED = 5000
 _TURN = (EventType.LLM_TURN_START,)
+_NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END)
 
 
 def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
     """Return the messages of each event of a log as JSON texts, with secrets masked."""
-    rows = AgUiRows(whole_texts(log_id, batch), _client_runs(log_id), _lineage(log_id))
-    messages = ag_ui_messages(batch, rows, _state_before(log_id, batch[0].seq))
+    client_runs = _client_runs(log_id)
+    is_named = bool(client_runs) and client_runs[0].after_seq == 0
+    lineage = "" if is_named else _lineage(log_id)
+    rows = AgUiRows(whole_texts(log_id, batch), client_runs, lineage)
+    messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
     texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
     return [[next(texts) for _ in of_event] for of_event in messages]
 
 
-def _state_before(log_id: UUID, seq: int) -> LogState:
+def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
+    """Return the state before a batch: two queries for one of streamed text, four at most."""
+    seq, types = batch[0].seq, {event.type for event in batch}
     if seq == 1:
         return LogState()
-    marker = _last(log_id, seq, MARKERS)
-    turn, anchor, text = (event.seq if (event := _last(log_id, seq, types)) else 0 for types in (_TURN, ANCHORS, TEXTS))
-    return LogState.after(marker, turn=turn, anchor=anchor, text=text)
+
+    def last_seq(searched: Iterable[str], needed_by: Iterable[str]) -> int:
+        event = _last(log_id, seq, searched) if types.intersection(needed_by) else None
+        return event.seq if event else 0
+
+    return LogState.after(
+        _last(log_id, seq, MARKERS),
+        # A message that is open is closed by any event of MARKERS, by its ID.
+        anchor=last_seq(ANCHORS, MARKERS),
+        turn=last_seq(_TURN, _NEED_TURN),
+        text=last_seq(TEXTS, {EventType.LLM_TURN_END}),
+    )
 
 
 def _last(log_id: UUID, before: int, types: Iterable[str]) -> Event | None:

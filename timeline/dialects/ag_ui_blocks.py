@@ -35,7 +35,7 @@ MARKERS = frozenset(
         *BLOCK_KINDS,
         *(EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_PHASE, EventType.RUN_WAITING),
         *(EventType.RUN_PAUSED, EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED),
-        *(EventType.TOOL_START, EventType.TOOL_END),
+        *(EventType.TOOL_START, EventType.TOOL_END, EventType.MESSAGE_ADDED),
     }
 )
 

@@ -86,7 +86,7 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
     if event.late or event.type == EventType.RUN_RESUMED:
         return []
     if event.type not in MARKERS:
-        return _between(event, rows) if state.is_open else []
+        return _custom(event, rows) if state.is_open else []
     messages: list[Message] = []
     if not state.is_open:
         messages.append(_run_started(event, rows))
@@ -107,10 +107,8 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
     return messages
 
 
-def _between(event: Event, rows: AgUiRows) -> list[Message]:
-    """Return the messages of an event that neither opens nor closes anything."""
-    if event.type != EventType.MESSAGE_ADDED:
-        return _custom(event, rows)
+def _added_message(event: Event, rows: AgUiRows) -> list[Message]:
+    """Return a message that neither the model nor a tool has sent in other events."""
     role, text = event.payload.get("role"), _message_text(event, rows)
     if event.ref_id is not None and event.ref_id == rows.client_run(event).message_ref:
         return []  # RUN_STARTED has named it
@@ -225,6 +223,7 @@ def _custom(event: Event, rows: AgUiRows) -> list[Message]:
 
 
 _TRANSLATIONS: dict[str, Callable[[Event, AgUiRows], list[Message]]] = {
+    EventType.MESSAGE_ADDED: _added_message,
     EventType.RUN_CREATED: _state,
     EventType.RUN_STARTED: _state,
     EventType.RUN_PHASE: _state,

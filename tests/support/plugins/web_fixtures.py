@@ -5,6 +5,7 @@ A plugin of the suite (tests/conftest.py names it).
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -61,10 +62,16 @@ def node_modules() -> Path:
         missing("there is no node, or no npm")
     directory = ROOT / ".venv/stream-clients"
     directory.mkdir(exist_ok=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(CLIENTS / name, directory)
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
-    subprocess.run(command, cwd=directory, check=True, timeout=120)
+    wanted, installed = (CLIENTS / "package-lock.json").read_bytes(), directory / "installed-lock.json"
+    # Tests of other processes want it at the same time, and npm begins by deleting what is there.
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not installed.exists() or installed.read_bytes() != wanted:
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(CLIENTS / name, directory)
+            command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel", "error"]
+            subprocess.run(command, cwd=directory, check=True, timeout=120)
+            installed.write_bytes(wanted)
     return directory
 
 
