@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
@@ -23,6 +23,7 @@ from django.urls import resolve
 
 from agentops.http.middleware import Refusals
 from agentops.projects.access import SYSTEM
+from runs.management.agent.references import operator
 from timeline.redaction import project_scope
 
 TIMEOUT_S = 30
@@ -104,7 +105,7 @@ class SiteApi:
 
 @dataclass
 class LocalApi:
-    """The database of this machine. Whoever can read it may do everything, so requests are the system's."""
+    """The database of this machine, as commands use it: whoever can read it may do everything."""
 
     #: One thread, which keeps one connection to the database.
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="mcp"))
@@ -133,7 +134,7 @@ class LocalApi:
             }
         )
         # Read by DRF's requests: the caller is known, and no credential is looked for.
-        request._force_auth_user = SYSTEM  # type: ignore[attr-defined]
+        request._force_auth_user = replace(SYSTEM, actor=operator())  # type: ignore[attr-defined]
         match = resolve(path)
         request.resolver_match = match
         response = self._refusals(request, lambda: match.func(request, *match.args, **match.kwargs))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import cast
 from uuid import UUID
 
 from runs.conversation.message_text import text_of
@@ -13,8 +15,10 @@ from runs.queries.masking import mask_rows
 from timeline import log
 from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, TEXTS, LogState
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
+from timeline.dialects.agent_output import Fields, WholeTexts
 from timeline.events import EventType
 from timeline.models import Event
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Events before a batch that are searched. A message that is longer continues as a new one.
 MAX_SEARCHED = 5000
@@ -27,10 +31,15 @@ def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
     client_runs = _client_runs(log_id)
     is_named = bool(client_runs) and client_runs[0].after_seq == 0
     lineage = "" if is_named else _lineage(log_id)
-    rows = AgUiRows(whole_texts(log_id, batch), client_runs, lineage)
+    rows = AgUiRows(_masked(whole_texts(log_id, batch)), client_runs, lineage)
     messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
     texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
     return [[next(texts) for _ in of_event] for of_event in messages]
+
+
+def _masked(whole: WholeTexts) -> WholeTexts:
+    """Return the texts with the secrets of calls masked, whose arguments become a text with JSON in it."""
+    return replace(whole, calls={pk: cast("Fields", REDACTOR.clean(call)[0]) for pk, call in whole.calls.items()})
 
 
 def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
