@@ -206,6 +206,14 @@ def test_a_repeated_request_starts_nothing_and_is_answered_alike(front_end: Call
     assert (later, rest) == (ids[middle + 1 :], whole[len(whole) - len(rest) :])
 
 
+def test_a_place_that_does_not_exist_ends_the_stream(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end(["One."])
+    client.run("First.", run_id="run-a")
+    [error] = client.send(client.body("First.", run_id="run-a"), **{"Last-Event-ID": "999"})[0]
+
+    assert (error.type.value, error.code) == ("RUN_ERROR", "stream_reset")
+
+
 def test_a_stream_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["A" * 5000, "B" * 5000, LOOK, asks()], ["Thanks. ", "C" * 9000])
     [interrupt] = client.run("Go.")[-1].outcome.interrupts

@@ -190,8 +190,12 @@ class LogFeed:
         self.topic.unfollow(self._track)
 
     def _reset(self) -> bytes:
-        """Return the event `stream-reset`. API clients then receive all events from the first; a page reloads."""
+        """Return the event `stream-reset`. API clients then receive all events from the first; a page reloads.
+
+        A stream that its client does not reopen ends.
+        """
         reset = self._reset_event()
+        self._is_closed = not self.rendering.is_reopened
         self._is_cursor_invalid = self._is_too_far_behind = False
         self._is_page_reloading = self.rendering.max_behind is not None
         self._page = []

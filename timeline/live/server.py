@@ -46,11 +46,7 @@ RETRY_AFTER_S = 5
 class LiveServer:
     """The ASGI application: streams (paths of STREAMS), lifespan events, and Django for other requests."""
 
-    def __init__(
-        self,
-        django: Application,
-        beside: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
+    def __init__(self, django: Application, beside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         """`beside`: what runs beside the site, from its start to its end."""
         self._django = django
         self._beside = beside
